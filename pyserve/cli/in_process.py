@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import signal
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -70,9 +71,10 @@ async def _run(
 
 
 def _on_signal(stop: asyncio.Event, number: int) -> None:
-    click.echo("\npyserve: draining; a second Ctrl-C stops at once", err=True)
     stop.set()
     asyncio.get_running_loop().remove_signal_handler(number)
+    with contextlib.suppress(OSError):  # Whoever reads may have gone.
+        click.echo("\npyserve: draining; a second Ctrl-C stops at once", err=True)
 
 
 def _print_ready(application: LocalApplication, server: LocalServer, *, is_tls: bool) -> None:

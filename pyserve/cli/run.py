@@ -284,8 +284,10 @@ class _Interrupt:
 
 
 def _tell(line: str) -> None:
-    # Not by the stream, which may be what the signal has interrupted.
-    os.write(sys.stderr.fileno(), f"{line}\n".encode())
+    # Not by the stream, which may be what the signal has interrupted. Whoever reads may have gone,
+    # which is no reason to end without a drain.
+    with contextlib.suppress(OSError):
+        os.write(sys.stderr.fileno(), f"{line}\n".encode())
 
 
 def _goes_on(session: Session, terminal: Terminal) -> bool:

@@ -82,6 +82,30 @@ print(at)
 """
 
 
+_UNHEARD = """
+import os, signal
+from pyserve.cli.run import _Interrupt
+
+reader, writer = os.pipe()
+os.dup2(writer, 2)
+os.close(reader)
+os.close(writer)
+interrupt = _Interrupt()
+with interrupt:
+    assert not interrupt.wait(0)
+    os.kill(os.getpid(), signal.SIGTERM)
+    print(interrupt.wait(30))
+"""
+
+
+def test_a_signal_counts_though_nobody_reads_what_is_said_to_it() -> None:
+    """As after ``pyserve run ... 2>&1 | head``."""
+    done = subprocess.run(
+        [sys.executable, "-c", _UNHEARD], capture_output=True, text=True, timeout=50, check=False
+    )
+    assert (0, "True\n") == (done.returncode, done.stdout)
+
+
 def test_a_signal_may_come_at_any_place_of_the_wait() -> None:
     done = subprocess.run(
         [sys.executable, "-c", _ANYWHERE],
