@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextlib
 import logging
 import os
 import secrets
@@ -320,7 +321,7 @@ class _Running:
 
     def close(self) -> None:
         """End the thread. Idempotent."""
-        if not self._loop.is_closed():
+        with contextlib.suppress(RuntimeError):  # It has ended by itself, perhaps just now.
             self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join()
 
