@@ -26,7 +26,7 @@ hypothesis.settings.register_profile("fast", max_examples=100, deadline=None, de
 hypothesis.settings.register_profile("slow", max_examples=5000, deadline=None, print_blob=True)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fast"))
 
-_LEFTOVERS_TIMEOUT_S = 15.0
+_LEFTOVERS_TIMEOUT_S = 30.0
 
 
 @pytest.fixture(scope="session", autouse=True)

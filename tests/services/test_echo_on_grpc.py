@@ -24,12 +24,12 @@ async def stub():
 
 @pytest.mark.parametrize("method", ["Echo", "EchoSuspend", "EchoSync"])
 async def test_the_echo_methods_return_the_payload(stub, method):
-    reply = await getattr(stub, method)(echo_pb2.EchoRequest(payload=b"abc"), timeout=5)
+    reply = await getattr(stub, method)(echo_pb2.EchoRequest(payload=b"abc"), timeout=30)
     assert b"abc" == reply.payload
 
 
 async def test_a_stream_has_as_many_messages_as_asked_for(stub):
-    call = stub.EchoStream(echo_pb2.StreamRequest(payload=b"x", messages=5), timeout=5)
+    call = stub.EchoStream(echo_pb2.StreamRequest(payload=b"x", messages=5), timeout=30)
     assert [b"x"] * 5 == [reply.payload async for reply in call]
 
 
@@ -70,7 +70,7 @@ async def test_a_status_is_given_as_told_with_its_details(stub, method):
 
 async def check_status(stub, request, code):
     with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await stub.Perform(request, timeout=5)
+        await stub.Perform(request, timeout=30)
     assert code is caught.value.code()
 
 
@@ -93,7 +93,7 @@ async def read_into(received, call):
 async def test_a_stream_sends_its_messages_before_its_status(stub, method):
     each = echo_pb2.PerformRequest(payload=b"y", status=echo_pb2.Status(code=5))
     request = echo_pb2.PerformStreamRequest(messages=3, each=each)
-    call = getattr(stub, method)(request, timeout=5)
+    call = getattr(stub, method)(request, timeout=30)
     received: list[bytes] = []
     with pytest.raises(grpc.aio.AioRpcError):
         await read_into(received, call)
@@ -103,9 +103,9 @@ async def test_a_stream_sends_its_messages_before_its_status(stub, method):
 
 async def test_requests_are_collected_and_conversed(stub):
     requests = [echo_pb2.PerformRequest(payload=bytes(size)) for size in (1, 20, 300)]
-    collected = await stub.Collect(iter(requests), timeout=5)
+    collected = await stub.Collect(iter(requests), timeout=30)
     assert (3, 321) == (collected.messages, collected.payload_bytes)
-    call = stub.Converse(timeout=5)
+    call = stub.Converse(timeout=30)
     for request in requests:
         await call.write(request)
         assert request.payload == (await call.read()).payload
@@ -115,12 +115,12 @@ async def test_requests_are_collected_and_conversed(stub):
 
 async def test_every_end_is_counted_once(stub):
     async def counters():
-        count = await stub.Count(echo_pb2.CountRequest(), timeout=5)
+        count = await stub.Count(echo_pb2.CountRequest(), timeout=30)
         return count.started, count.succeeded, count.failed, count.cancelled
 
-    await stub.Perform(echo_pb2.PerformRequest(), timeout=5)
+    await stub.Perform(echo_pb2.PerformRequest(), timeout=30)
     with pytest.raises(grpc.aio.AioRpcError):
-        await stub.Perform(echo_pb2.PerformRequest(status=echo_pb2.Status(code=3)), timeout=5)
+        await stub.Perform(echo_pb2.PerformRequest(status=echo_pb2.Status(code=3)), timeout=30)
     hanging = stub.Perform(echo_pb2.PerformRequest(delay_s=3600), timeout=60)
     started = asyncio.ensure_future(hanging)
 

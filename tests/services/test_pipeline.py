@@ -26,8 +26,8 @@ def test_the_square_is_found_where_it_was_drawn():
 @pytest.mark.parametrize("chunk_frames", [1, 20, 64, 1000])
 def test_any_size_of_chunks_gives_the_same_film(chunk_frames: int):
     with local(build(AT_ONCE)) as handle:
-        whole = handle.naive.remote(90).result(timeout_s=20)
-        chunked = handle.streaming.remote(90, chunk_frames).result(timeout_s=20)
+        whole = handle.naive.remote(90).result(timeout_s=30)
+        chunked = handle.streaming.remote(90, chunk_frames).result(timeout_s=30)
         pieces = list(handle.pieces.options(stream=True).remote(90, chunk_frames))
 
     expected = tuple(film.place_of_square(frame) for frame in range(90))

@@ -41,7 +41,7 @@ def images(count):
 
 async def test_digits_are_named_with_probabilities(channel):
     requests, labels = images(1)
-    reply = await digits_pb2_grpc.DigitsStub(channel).Classify(requests[0], timeout=10)
+    reply = await digits_pb2_grpc.DigitsStub(channel).Classify(requests[0], timeout=30)
     assert labels[0] == reply.label
     assert 10 == len(reply.probabilities)
     assert pytest.approx(1) == sum(reply.probabilities)
@@ -69,9 +69,9 @@ async def test_a_stream_of_images_is_answered_in_order_and_in_batches(channel):
 async def test_a_wrong_image_fails_alone_and_says_why(channel, pixels, text):
     stub = digits_pb2_grpc.DigitsStub(channel)
     requests, labels = images(4)
-    sound = [stub.Classify(request, timeout=10) for request in requests]
+    sound = [stub.Classify(request, timeout=30) for request in requests]
     with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await stub.Classify(digits_pb2.ClassifyRequest(pixels=pixels), timeout=10)
+        await stub.Classify(digits_pb2.ClassifyRequest(pixels=pixels), timeout=30)
     assert (grpc.StatusCode.INVALID_ARGUMENT, text) == (caught.value.code(), caught.value.details())
     assert labels == [(await call).label for call in sound]
 
@@ -79,7 +79,7 @@ async def test_a_wrong_image_fails_alone_and_says_why(channel, pixels, text):
 async def test_a_wrong_image_ends_its_stream(channel):
     requests, _ = images(1)
     bad = digits_pb2.ClassifyRequest(pixels=b"short")
-    call = digits_pb2_grpc.DigitsStub(channel).ClassifyStream(iter([*requests, bad]), timeout=10)
+    call = digits_pb2_grpc.DigitsStub(channel).ClassifyStream(iter([*requests, bad]), timeout=30)
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         _ = [reply async for reply in call]
     assert grpc.StatusCode.INVALID_ARGUMENT is caught.value.code()
@@ -96,7 +96,7 @@ async def test_a_forked_child_keeps_no_listener_and_is_told_about_the_runtime(ch
 async def test_a_replica_answers_after_a_fork(channel):
     stub = echo_pb2_grpc.EchoStub(channel)
     await stub.Fork(echo_pb2.ForkRequest(), timeout=30)
-    reply = await stub.Perform(echo_pb2.PerformRequest(payload=b"x", describe=True), timeout=10)
+    reply = await stub.Perform(echo_pb2.PerformRequest(payload=b"x", describe=True), timeout=30)
     assert b"x" == reply.payload
     assert reply.facts.replica_id.startswith("Echo#")
 

@@ -1,5 +1,6 @@
 """What a mesh may leave behind and must not: processes and socket files."""
 
+import contextlib
 import os
 import stat
 from collections.abc import Iterator
@@ -38,4 +39,9 @@ def _describe(process: psutil.Process) -> str:
 
 def sockets_below(folder: Path) -> list[str]:
     """List the socket files below ``folder``."""
-    return sorted(str(path) for path in folder.rglob("*") if stat.S_ISSOCK(path.lstat().st_mode))
+    found = []
+    for path in folder.rglob("*"):
+        with contextlib.suppress(FileNotFoundError):  # It has just gone.
+            if stat.S_ISSOCK(path.lstat().st_mode):
+                found.append(str(path))
+    return sorted(found)

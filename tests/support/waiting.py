@@ -9,10 +9,12 @@ import time
 from collections.abc import Awaitable, Callable
 
 _INTERVAL_S = 0.01
+# What is waited for comes within a second where nothing else runs; it costs no time then.
+_TIMEOUT_S = 30.0
 
 
 def wait_until(
-    condition: Callable[[], object], timeout_s: float = 10.0, what: str | None = None
+    condition: Callable[[], object], timeout_s: float = _TIMEOUT_S, what: str | None = None
 ) -> None:
     """Look at ``condition`` until it holds.
 
@@ -33,7 +35,7 @@ def wait_until(
 
 async def eventually(
     condition: Callable[[], object | Awaitable[object]],
-    timeout_s: float = 10.0,
+    timeout_s: float = _TIMEOUT_S,
     what: str | None = None,
 ) -> None:
     """Do what ``wait_until`` does, and leave the loop free; ``condition`` may be a coroutine."""

@@ -34,7 +34,7 @@ def test_a_call_that_a_thread_makes_during_the_cancellation_is_cancelled():
     request = Request()
     child = Racer(request.cancel)
     request.add_child(child)
-    child.thread.join(5)
+    child.thread.join(30)
     assert child.was_cancelled
 
 

@@ -21,7 +21,7 @@ from tests.support.authority import Authority
 
 GET = b"GET / HTTP/1.1\r\nhost: h\r\n\r\n"
 PATIENCE_S = 0.2
-TIMEOUT_S = 10.0
+TIMEOUT_S = 30.0
 
 
 async def hello(scope: Scope, receive: Receive, send: Send) -> None:

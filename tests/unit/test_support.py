@@ -47,7 +47,7 @@ def test_a_process_is_found_by_the_variable_it_inherited():
         wait_until(lambda: [line for line in processes_of(session) if code in line])
         assert child.stdin is not None
         child.stdin.close()
-        child.wait(timeout=10)
+        child.wait(timeout=30)
 
     assert [] == processes_of(session)
 

@@ -12,7 +12,7 @@ import grpc
 import pyserve.aio
 
 SERVICE = "contract.Service"
-PATIENCE_S = 10.0  # bound of every wait; what is waited for comes in milliseconds
+PATIENCE_S = 30.0  # bound of every wait; what is waited for comes in milliseconds
 T = TypeVar("T")
 
 

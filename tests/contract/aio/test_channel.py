@@ -93,7 +93,7 @@ async def test_call_may_wait_for_the_server(network: Network) -> None:
     port = _free_port()
     options = [("grpc.initial_reconnect_backoff_ms", 100), ("grpc.min_reconnect_backoff_ms", 100)]
     stub = Stub(network.channel(f"127.0.0.1:{port}", options=options))
-    call = stub.unary()(b"x", wait_for_ready=True, timeout=10)
+    call = stub.unary()(b"x", wait_for_ready=True, timeout=30)
     # The first attempt has failed when the channel says so.
     channel = stub.channel
     state = channel.get_state()

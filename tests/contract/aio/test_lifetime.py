@@ -122,11 +122,11 @@ async def test_closing_the_channel_cancels_calls(network: Network) -> None:
 async def test_deadline_ends_the_call_and_cancels_the_handler(network: Network) -> None:
     waiting = Waiting()
     stub = await network.serve({"Call": unary(waiting.unary), "Stream": responses(waiting.stream)})
-    error = await failure(stub.unary()(b"", timeout=0.1))
+    error = await failure(stub.unary()(b"", timeout=1.0))
     assert grpc.StatusCode.DEADLINE_EXCEEDED is error.code()
     await within(waiting.cancelled.wait())
     waiting.cancelled.clear()
-    error = await failure(stub.responses("Stream")(b"", timeout=0.1))
+    error = await failure(stub.responses("Stream")(b"", timeout=1.0))
     assert grpc.StatusCode.DEADLINE_EXCEEDED is error.code()
     await within(waiting.cancelled.wait())
 
@@ -141,7 +141,7 @@ async def test_deadline_of_a_sync_handler_does_not_wait_for_it(network: Network)
     leave = threading.Event()
 
     def block(request: bytes, _context: Any) -> bytes:
-        leave.wait(5)
+        leave.wait(30)
         return request
 
     stub = await network.serve({"Call": unary(block)})

@@ -18,7 +18,7 @@ import pytest
 
 from pyserve import _router
 
-_PATIENCE_S = 10.0
+_PATIENCE_S = 30.0
 _REPLICA_ID = "replica-1"
 _TOKEN = b"secret"
 _WHOLE_BODY_BYTES_MAX = 1000

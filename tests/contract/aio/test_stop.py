@@ -88,7 +88,7 @@ async def test_stopping_refuses_new_calls(network: Network) -> None:
     stopping = asyncio.ensure_future(server.stop(600))
     # The GOAWAY is on its way when the server says that it listens no more.
     await asyncio.sleep(0.2)
-    error = await failure(channel.unary_unary(f"/{SERVICE}/Echo")(b"y", timeout=5))
+    error = await failure(channel.unary_unary(f"/{SERVICE}/Echo")(b"y", timeout=30))
     assert grpc.StatusCode.UNAVAILABLE is error.code()
     gate.open.set()
     assert b"x" == await within(call)

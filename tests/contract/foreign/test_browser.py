@@ -73,7 +73,7 @@ def _select(metadata: Metadata, prefix: str) -> Metadata:
 
 def _count(target: str) -> echo_pb2.CountReply:
     with grpc.insecure_channel(target.removeprefix("http://")) as channel:
-        return echo_pb2_grpc.EchoStub(channel).Count(echo_pb2.CountRequest(), timeout=10)
+        return echo_pb2_grpc.EchoStub(channel).Count(echo_pb2.CountRequest(), timeout=30)
 
 
 def _no_handler_runs(target: str) -> bool:
@@ -150,10 +150,10 @@ def test_a_deadline_ends_the_call_and_the_handler(
     client: str, page: str, target: str, browser: Browser
 ):
     before = _count(target)
-    call = Call(messages=(Message(delay_s=60),), timeout_s=0.5)
+    call = Call(messages=(Message(delay_s=60),), timeout_s=1.5)
     outcome = browser.perform(page, client, target, call)
     assert 4 == outcome.code
-    assert 0.4 <= outcome.elapsed_s < 5
+    assert 1.4 <= outcome.elapsed_s < 30
     wait_until(lambda: _count(target).cancelled == before.cancelled + 1)
 
 

@@ -135,12 +135,12 @@ async def test_metadata_arrives_untouched_in_both_directions(
 @pytest.mark.parametrize("method", ["Perform", "PerformStream", "Converse"])
 async def test_a_deadline_ends_the_call_and_the_handler(method: str, client: Client, address: str):
     before = await _count(address)
-    call = Call(method=method, messages=(Message(delay_s=60),), timeout_s=0.5)
+    call = Call(method=method, messages=(Message(delay_s=60),), timeout_s=1.5)
 
     outcome = await client.perform(address, call)
 
     assert 4 == outcome.code
-    assert 0.4 <= outcome.elapsed_s < 5
+    assert 1.4 <= outcome.elapsed_s < 30
     await eventually(lambda: _no_handler_runs(address), what="the handler has ended")
     assert before.cancelled + 1 == (await _count(address)).cancelled
 

@@ -123,7 +123,7 @@ async def _has_closed(address: str, code: int) -> bool:
 
 
 async def _closed(address: str) -> list[int]:
-    async with httpx.AsyncClient() as client:
+    async with httpx.AsyncClient(timeout=_TIMEOUT_S) as client:
         codes: list[int] = (await client.get(f"http://{address}/closed")).json()
         return codes
 

@@ -168,7 +168,7 @@ class Returning(Echo):
     async def await_plain_numbers(self, count: int) -> Iterator[int]:
         return self.plain_numbers(count)
 
-    @pyserve.method(timeout_s=0.05)
+    @pyserve.method(timeout_s=0.5)
     async def return_limited(self, name: str) -> AsyncIterator[int]:
         return self.wait_streaming(name)
 
@@ -268,7 +268,7 @@ class Batches:
     def __init__(self) -> None:
         self._seen: list[tuple[str, list[int]]] = []
 
-    @pyserve.batch(max_batch_size=4, batch_wait_timeout_s=0.2)
+    @pyserve.batch(max_batch_size=4, batch_wait_timeout_s=30.0)
     async def double(self, numbers: list[int]) -> list[object]:
         self._seen.append((pyserve.get_multiplexed_model_id(), sorted(numbers)))
         return [Refused("negative") if number < 0 else number * 2 for number in numbers]
@@ -350,7 +350,7 @@ class Front:
         return pyserve.get_request_context().request_id, (await self._echo.seen.remote())[0]
 
     def from_thread(self, word: str) -> str:
-        said: str = self._echo.say.remote(word).result(timeout_s=5)
+        said: str = self._echo.say.remote(word).result(timeout_s=30)
         return said
 
     async def large_through(self, fill: int) -> list[tuple[int, int]]:

@@ -15,7 +15,7 @@ def test_a_constructor_is_awaited_before_the_first_call_and_the_end_too(deploy, 
     handle = deploy(Slow.bind(str(notes)))
 
     assert ["ready"] == notes.read_text().split()
-    assert (True, "Slow") == tuple(handle.remote().result(timeout_s=10))
+    assert (True, "Slow") == tuple(handle.remote().result(timeout_s=30))
 
     pyserve.delete(handle.app_name)
     wait_until(lambda: notes.read_text().split() == ["ready", "aclose", "__del__"])

@@ -22,7 +22,7 @@ async def test_results_are_awaited_with_and_without_a_limit(echo):
 
 @pytest.mark.parity("G-52")
 def test_threads_take_results_too(echo):
-    assert ["hi"] == echo.broadcast("say", "hi").results(timeout_s=10)
+    assert ["hi"] == echo.broadcast("say", "hi").results(timeout_s=30)
     assert ["hi"] == echo.broadcast("say", "hi").results()
     assert ["hi"] == echo.broadcast("say", "hi").result(10)
 
@@ -45,7 +45,7 @@ def test_exceptions_are_raised_or_returned(echo):
     (returned,) = broadcast.results(timeout_s=10, return_exceptions=True)
     assert "no" == returned.reason
     with pytest.raises(Refused, match="no"):
-        broadcast.results(timeout_s=10)
+        broadcast.results(timeout_s=30)
     with pytest.raises(Refused, match="no"):
         asyncio.run(_await(broadcast))
 

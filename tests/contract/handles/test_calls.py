@@ -22,7 +22,7 @@ def test_a_script_without_a_loop_waits_for_results(echo):
     responses = [echo.say.remote(str(number)) for number in range(20)]
 
     assert [str(number) for number in range(20)] == [
-        each.result(timeout_s=10) for each in responses
+        each.result(timeout_s=30) for each in responses
     ]
 
 
@@ -114,7 +114,7 @@ async def test_a_cancel_reaches_the_calls_below(front, echo):
 
 async def test_a_deadline_ends_the_call_here_and_there(echo):
     with pytest.raises(RequestTimeout):
-        await echo.options(timeout_s=0.2).wait.remote("late")
+        await echo.options(timeout_s=1.0).wait.remote("late")
     await _has_ended(echo, "late")
 
 
@@ -123,7 +123,7 @@ async def test_a_cancelled_method_may_call_to_tidy_up(echo):
     await echo.say.remote("the call before has arrived")
     response.cancel()
     with pytest.raises(RequestTimeout):
-        await echo.options(timeout_s=0.2).wait_and_tidy_up.remote("tidied up late")
+        await echo.options(timeout_s=1.0).wait_and_tidy_up.remote("tidied up late")
 
     for name in ("tidied up", "tidied up late"):
         await _has_ended(echo, name)
@@ -150,7 +150,7 @@ async def _has_ended(echo, name):
 def test_exceptions_without_a_proper_text_end_their_calls(echo, method, kind):
     """Whatever a method raises, its caller is told, and its place becomes free."""
     with pytest.raises((pyserve.RemoteError, pyserve.Abort, ValueError, Mute)):
-        getattr(echo, method).remote(kind).result(timeout_s=5)
+        getattr(echo, method).remote(kind).result(timeout_s=30)
 
 
 @pytest.mark.parametrize("kind", ["mute", "surrogate", "abort", "base"])

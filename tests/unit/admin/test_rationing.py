@@ -9,7 +9,7 @@ import pytest
 
 from pyserve.admin.rationing import Rationed
 
-TIMEOUT_S = 10.0
+TIMEOUT_S = 30.0
 
 
 class Work:

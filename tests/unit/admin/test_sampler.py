@@ -10,7 +10,7 @@ from pyserve.admin.api.sampler import VIEWERS_MAX, Sampler, TooManyViewers
 from pyserve.errors import MeshUnavailable
 from tests.unit.admin.builders import CART, attempts, look, routed
 
-_PATIENCE_S = 10.0
+_PATIENCE_S = 30.0
 
 
 class Mesh:

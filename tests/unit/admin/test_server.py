@@ -207,7 +207,7 @@ async def test_it_closes_whether_anybody_came_or_not():
     await server.close()
     await server.close()
     with pytest.raises(httpx.ConnectError):
-        await httpx.AsyncClient(trust_env=False).get(f"http://{server.address}/metrics")
+        await httpx.AsyncClient(timeout=30, trust_env=False).get(f"http://{server.address}/metrics")
 
 
 def test_a_thread_of_its_own_serves_while_this_one_does_not():

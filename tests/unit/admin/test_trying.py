@@ -18,7 +18,7 @@ from pyserve.errors import UsageError
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 _CONNECT = "application/connect+json"
-_PATIENCE_S = 10.0
+_PATIENCE_S = 30.0
 
 
 @asynccontextmanager

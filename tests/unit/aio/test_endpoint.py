@@ -248,7 +248,8 @@ def test_descriptors_are_returned(monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(20):
         asyncio.run(main())
     gc.collect()
-    assert before == len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+    # What earlier tests have left may go meanwhile.
+    assert before >= len(os.listdir("/proc/self/fd"))  # noqa: PTH208
 
 
 async def test_forked_children_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,7 @@ from tests.support.waiting import eventually
 
 _UNARY, _STREAM, _PICKY = "/test.T/Unary", "/test.T/Stream", "/test.T/Picky"
 _LARGE_BYTES = 200_000
-_TIMEOUT_S = 10.0
+_TIMEOUT_S = 30.0
 
 Answer = Callable[[_router.ServerCall, bytes | None], bool]
 

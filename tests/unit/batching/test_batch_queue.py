@@ -157,7 +157,7 @@ async def test_limits_may_be_set_from_another_thread():
     call = asyncio.create_task(recorder.run(1))
     await asyncio.sleep(0)
     await asyncio.to_thread(recorder.run.set_batch_wait_timeout_s, 0.0)
-    assert ("done", 1) == await asyncio.wait_for(call, timeout=10)
+    assert ("done", 1) == await asyncio.wait_for(call, timeout=30)
 
 
 @virtual

@@ -12,6 +12,9 @@ import pyserve
 _PROGRAM = """
 import signal, sys
 
+# Where the tests run in the background of a shell it is ignored.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
 class Interrupting:
     def find_spec(self, name, path=None, target=None):
         if name == sys.argv[1]:

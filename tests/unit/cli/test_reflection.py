@@ -42,7 +42,7 @@ def address() -> Iterator[str]:
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
     yield f"127.0.0.1:{port}"
-    server.stop(0).wait(5)
+    server.stop(0).wait(30)
 
 
 def run(address: str, *arguments: str, text: str = "") -> Result:

@@ -11,7 +11,7 @@ from pyserve.control.server.ingresses import Attendant, Ingresses
 from pyserve.wire.v1 import control_pb2, ingress_pb2
 from tests.mesh.control.fakes import FakeIngress
 
-TIMEOUT_S = 10.0
+TIMEOUT_S = 30.0
 
 
 class Clock:

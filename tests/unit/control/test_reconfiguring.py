@@ -52,7 +52,7 @@ class Replica:
         """Return the next command but pings, which come when the loop gets to them."""
         command = None
         while command is None or command.WhichOneof("kind") == "ping":
-            command = await asyncio.wait_for(self.session.next(), 5)
+            command = await asyncio.wait_for(self.session.next(), 30)
             assert command is not None
         assert kind == command.WhichOneof("kind")
         return getattr(command, kind)
@@ -127,7 +127,7 @@ async def mesh() -> AsyncIterator[Mesh]:
 
 
 async def outcome(watch: DeployWatch) -> str:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         last = [event async for event in watch.events()][-1]
     return last.failed.summary or str(last.WhichOneof("kind"))
 

@@ -149,7 +149,7 @@ async def mesh() -> AsyncIterator[Mesh]:
 
 
 async def outcome(watch: DeployWatch) -> str:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         last = [event async for event in watch.events()][-1]
     return last.failed.summary or str(last.WhichOneof("kind"))
 
@@ -208,7 +208,7 @@ async def test_what_is_deleted_stays_so(mesh: Mesh) -> None:
     (order,) = mesh.machine.orders
     session = mesh.sessions[order.replica_id]
     kinds = []
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while "drain" not in kinds:
             command = await session.next()
             assert command is not None
@@ -218,7 +218,7 @@ async def test_what_is_deleted_stays_so(mesh: Mesh) -> None:
     mesh.restart()
     again = mesh.join(order)
     kinds = []
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while "drain" not in kinds:  # It need not have heard it.
             command = await again.next()
             assert command is not None
@@ -236,7 +236,7 @@ async def test_an_end_of_the_mesh_may_keep_its_applications(mesh: Mesh) -> None:
     draining = asyncio.create_task(mesh.controller.drain(0.0))
     await eventually(lambda: mesh.controller.state.replicas[order.replica_id].kill_at is not None)
     mesh.machine.end(order.replica_id, "ended with exit code 0")
-    await asyncio.wait_for(draining, 5)
+    await asyncio.wait_for(draining, 30)
 
     mesh.restart()
 
@@ -313,7 +313,7 @@ async def test_a_replica_that_drained_is_told_what_is_left_of_its_grace(mesh: Me
 
     again = mesh.join(order)
 
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while (command := await again.next()) is None or command.WhichOneof("kind") != "drain":
             pass
     assert 4.0 < command.drain.grace_s <= 5.0

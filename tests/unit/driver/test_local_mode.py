@@ -85,7 +85,7 @@ def ended() -> Iterator[None]:
     yield
     pyserve.shutdown()
     assert find_local() is None
-    wait_until(lambda: _threads() <= before, 5, "the threads have ended")
+    wait_until(lambda: _threads() <= before, what="the threads have ended")
 
 
 def _threads() -> set[threading.Thread]:
@@ -101,9 +101,9 @@ def run(application, **options):
 def test_a_graph_runs_in_this_process_on_a_thread_of_its_own():
     handle = run(Outer.bind(Greeter.bind("good day")))
 
-    assert "GOOD DAY YOU" == handle.remote("you").result(timeout_s=5)
+    assert "GOOD DAY YOU" == handle.remote("you").result(timeout_s=30)
     pid, thread, is_itself = (
-        pyserve.DeploymentHandle("Greeter", "default").where.remote().result(timeout_s=5)
+        pyserve.DeploymentHandle("Greeter", "default").where.remote().result(timeout_s=30)
     )
     assert os.getpid() == pid
     assert threading.current_thread().name != thread
@@ -115,7 +115,7 @@ def test_the_spelling_of_ray_serve_is_accepted():
     handle = pyserve.run(Greeter.bind(), _local_testing_mode=True)
 
     assert find_local() is not None
-    assert "hello you" == handle.remote("you").result(timeout_s=5)
+    assert "hello you" == handle.remote("you").result(timeout_s=30)
 
 
 async def test_it_works_inside_a_running_loop():
@@ -127,36 +127,36 @@ async def test_it_works_inside_a_running_loop():
 def test_no_socket_is_opened_but_those_that_wake_loops():
     before = _sockets()
     handle = run(Outer.bind(Greeter.bind()))
-    handle.remote("you").result(timeout_s=5)
+    handle.remote("you").result(timeout_s=30)
 
     # A pair for each loop: that of the deployments, and that of calls from threads.
-    assert before + 4 == _sockets()
+    assert 4 == len(_sockets() - before)
 
 
-def _sockets() -> int:
-    count = 0
+def _sockets() -> set[str]:
+    found = set()
     for entry in Path("/proc/self/fd").iterdir():
         with contextlib.suppress(FileNotFoundError):  # That of the listing itself.
-            count += str(entry.readlink()).startswith("socket:")
-    return count
+            found.add(str(entry.readlink()))
+    return {each for each in found if each.startswith("socket:")}
 
 
 def test_run_again_replaces_and_closes_what_was_there():
     run(Greeter.bind("old"))
     handle = run(Greeter.bind("new"))
 
-    assert "new you" == handle.remote("you").result(timeout_s=5)
+    assert "new you" == handle.remote("you").result(timeout_s=30)
     assert ["old"] == CLOSED
 
 
 def test_a_replaced_instance_ends_its_calls_first():
     handle = run(Greeter.options(graceful_shutdown_timeout_s=20).bind("old"))
     call = handle.wait.remote()
-    handle.let_go.remote().result(timeout_s=5)
+    handle.let_go.remote().result(timeout_s=30)
 
     run(Greeter.bind("new"))
 
-    assert "old" == call.result(timeout_s=5)
+    assert "old" == call.result(timeout_s=30)
 
 
 def test_a_call_that_outlives_the_grace_is_ended():
@@ -168,8 +168,8 @@ def test_a_call_that_outlives_the_grace_is_ended():
     handle_after = run(Greeter.bind("new"))
 
     with pytest.raises(pyserve.PyserveError, match="its time to end was over"):
-        call.result(timeout_s=5)
-    assert "new you" == handle_after.remote("you").result(timeout_s=5)
+        call.result(timeout_s=30)
+    assert "new you" == handle_after.remote("you").result(timeout_s=30)
 
 
 async def test_a_call_that_is_cancelled_before_its_first_step_gives_its_place_back():
@@ -177,7 +177,7 @@ async def test_a_call_that_is_cancelled_before_its_first_step_gives_its_place_ba
     for _ in range(3):
         handle.wait.remote().cancel()
 
-    assert "hello you" == await asyncio.wait_for(handle.remote("you"), 5)
+    assert "hello you" == await asyncio.wait_for(handle.remote("you"), 30)
 
 
 async def test_a_chosen_place_that_no_call_could_take_is_given_back():
@@ -187,7 +187,7 @@ async def test_a_chosen_place_that_no_call_could_take_is_given_back():
         with pytest.raises(SerializationError):
             json.dispatch(selection, object())
 
-    assert "hello you" == await asyncio.wait_for(handle.remote("you"), 5)
+    assert "hello you" == await asyncio.wait_for(handle.remote("you"), 30)
 
 
 async def test_who_no_longer_waits_for_a_place_does_not_hinder_the_end():
@@ -211,7 +211,7 @@ def test_applications_are_deleted_one_by_one():
     assert ["first"] == CLOSED
     with pytest.raises(MeshNotFound, match="no application 'first' runs"):
         first.options().remote("you")
-    assert "second you" == second.remote("you").result(timeout_s=5)
+    assert "second you" == second.remote("you").result(timeout_s=30)
 
 
 def test_status_tells_what_runs():
@@ -237,14 +237,14 @@ def test_a_failed_run_leaves_the_older_version_alone():
     with pytest.raises(pyserve.DeploymentFailed):
         run(Outer.bind(Broken.bind()))
 
-    assert "HELLO YOU" == handle.remote("you").result(timeout_s=5)
+    assert "HELLO YOU" == handle.remote("you").result(timeout_s=30)
 
 
 def test_a_run_that_takes_too_long_leaves_nothing():
     with pytest.raises(TimeoutError):
-        run(Endless.bind(Greeter.bind()), timeout_s=0.1)
+        run(Endless.bind(Greeter.bind()), timeout_s=1.0)
 
-    wait_until(lambda: CLOSED == ["hello"], 5, "what had started is closed")
+    wait_until(lambda: CLOSED == ["hello"], 30, "what had started is closed")
 
 
 async def test_a_deployment_cannot_run_applications():
@@ -272,7 +272,7 @@ def test_a_deadline_passes_while_a_thread_is_busy():
 
     with pytest.raises(RequestTimeout):
         handle.options(timeout_s=0.05).block.remote().result(timeout_s=5)
-    handle.let_go.remote().result(timeout_s=5)
+    handle.let_go.remote().result(timeout_s=30)
 
 
 def test_a_deployment_may_call_what_was_bound_to_it_before_it_is_ready():
@@ -289,7 +289,7 @@ def test_a_deployment_may_call_what_was_bound_to_it_before_it_is_ready():
 
     handle = run(Eager.bind(Greeter.bind()))
 
-    assert "hello you" == handle.remote().result(timeout_s=5)
+    assert "hello you" == handle.remote().result(timeout_s=30)
 
 
 def test_a_deployment_that_starts_later_cannot_be_called_yet():
@@ -312,7 +312,7 @@ def test_held_values_are_freed_with_what_refers_to_them():
 
     held = greeter.remote("x" * 200_000)._to_object_ref_sync()
     assert 200_006 == len(pyserve.get(held))
-    assert 200_006 == len(handle.remote("x" * 200_000).result(timeout_s=5))
+    assert 200_006 == len(handle.remote("x" * 200_000).result(timeout_s=30))
     del held
 
     wait_until(lambda: references.held_count == 0, 5, "nothing is held")

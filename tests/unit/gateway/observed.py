@@ -15,7 +15,7 @@ TARGET = "app/Echo"
 PATH = "/app.Echo/Call"
 FAIL_PATH = "/app.Echo/Fail"
 _TOKEN = b"token"
-_PATIENCE_S = 10.0
+_PATIENCE_S = 30.0
 
 
 @dataclass(frozen=True)

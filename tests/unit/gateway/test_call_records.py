@@ -121,7 +121,7 @@ async def test_calls_get_an_id_at_the_ingress_unless_they_have_one() -> None:
 
 async def test_all_calls_are_kept_while_somebody_wants_them() -> None:
     records = _router.CallRecords(sampling_ratio=None, slowest=0)
-    async with observed(records) as opened, httpx.AsyncClient() as client:
+    async with observed(records) as opened, httpx.AsyncClient(timeout=30) as client:
         records.set_keep_all(True)
         await client.get(f"http://{opened.address}/app/tea?count=2")
         await eventually(lambda: opened.ingress.in_flight() == 0)

@@ -49,8 +49,8 @@ async def test_a_channel_passes_it_on_to_the_replica():
         async with aio.Channel(plain._native, outgoing=outgoing) as channel:
             call: Any = channel.unary_unary(PATH)
             token = CURRENT.set(ASKED)
-            await call(b"x", timeout=10)
+            await call(b"x", timeout=30)
             CURRENT.reset(token)
-            await call(b"x", timeout=10)
+            await call(b"x", timeout=30)
         await plain.close()
         assert [True, False] == [each.is_asked for each in opened.calls]

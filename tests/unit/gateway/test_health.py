@@ -15,7 +15,7 @@ from pyserve.gateway.health import NOT_SERVING, SERVICE_UNKNOWN, SERVING, Health
 from pyserve.gateway.rayserve import RayServeApi
 from pyserve.wire.rayserve import api_pb2, api_pb2_grpc
 
-_TIMEOUT_S = 10.0
+_TIMEOUT_S = 30.0
 _WATCHERS_MAX = 2
 
 

@@ -23,7 +23,7 @@ async def _make_calls(opened: Observed) -> None:
         assert b"pingping" == await opened.call()
     with pytest.raises(grpc.aio.AioRpcError):
         await opened.call(FAIL_PATH)
-    async with httpx.AsyncClient() as client:
+    async with httpx.AsyncClient(timeout=30) as client:
         assert 202 == (await client.get(f"http://{opened.address}/app")).status_code
     await eventually(lambda: opened.ingress.in_flight() == 0)
     await eventually(lambda: opened.server.native.in_flight() == 0)

@@ -17,7 +17,7 @@ from tests.support.waiting import eventually
 
 _TARGET, _PATH = "app/Echo", "/app.Echo/Call"
 _TOKEN = b"token"
-_TIMEOUT_S = 10.0
+_TIMEOUT_S = 30.0
 
 Call = grpc.aio.UnaryUnaryCall[bytes, bytes]
 

@@ -13,7 +13,7 @@ from pyserve.gateway.facts import ReplicaFacts
 from pyserve.gateway.policies import Chooser, Policies
 from pyserve.wire.v1 import mesh_pb2
 
-TIMEOUT_S = 10.0
+TIMEOUT_S = 30.0
 
 RAW = [("a", "here", 2, 9, ["m"]), ("b", "there", 0, 9, [])]
 

@@ -96,7 +96,7 @@ async def ingress(tmp_path: Path, token_file: Path) -> AsyncIterator[Running]:
 
 
 async def healthz(address: str) -> int:
-    async with httpx.AsyncClient() as client:
+    async with httpx.AsyncClient(timeout=30) as client:
         answer = await client.get(f"http://{address}/-/healthz", timeout=TIMEOUT_S)
     return answer.status_code
 

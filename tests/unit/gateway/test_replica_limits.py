@@ -16,8 +16,8 @@ from pyserve.aio import ServerSettings
 
 _TOKEN = b"token"
 # Of a call: its end by this would mean that no other limit acted.
-_PATIENCE_S = 8.0
-_LIMIT_S = 0.4
+_PATIENCE_S = 30.0
+_LIMIT_S = 1.0
 
 
 def channel(
@@ -88,7 +88,7 @@ async def test_replica_that_is_silent_for_too_long_fails_the_call() -> None:
             await call(b"30", timeout=_PATIENCE_S)
 
         assert grpc.StatusCode.UNAVAILABLE is caught.value.code()
-        assert "the replica has sent nothing for 0.4 s" == caught.value.details()
+        assert "the replica has sent nothing for 1 s" == caught.value.details()
         assert b"done" == await call(b"0", timeout=_PATIENCE_S)
 
 
@@ -97,7 +97,7 @@ async def test_replica_that_speaks_now_and_then_may_take_longer_in_all() -> None
     async with replica() as address, channel(address, idle_timeout_s=_LIMIT_S) as opened:
         stream = opened.unary_stream("/app.Echo/Stream")
 
-        answers = [answer async for answer in stream(b"0.2", timeout=_PATIENCE_S)]
+        answers = [answer async for answer in stream(b"0.3", timeout=_PATIENCE_S)]
 
     assert [b"more"] * 4 == answers
 

@@ -15,7 +15,7 @@ from pyserve.types import ApplicationName, DeploymentKey, DeploymentName
 from pyserve.wire.v1 import mesh_pb2, mesh_pb2_grpc
 from tests.support.waiting import eventually
 
-TIMEOUT_S = 10.0
+TIMEOUT_S = 30.0
 TOKEN = b"token"
 
 

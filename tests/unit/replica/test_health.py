@@ -13,7 +13,7 @@ from pyserve.config import DeploymentOptions
 from pyserve.replica.health import HealthMonitor
 from tests.support.waiting import eventually
 
-OPTIONS = DeploymentOptions(health_check_period_s=0.001, health_check_timeout_s=0.05)
+OPTIONS = DeploymentOptions(health_check_period_s=0.001, health_check_timeout_s=0.5)
 
 
 class Reports:
@@ -26,7 +26,7 @@ class Reports:
         await self.queue.put((healthy, reason))
 
     async def next(self) -> tuple[bool, str]:
-        return await asyncio.wait_for(self.queue.get(), 5)
+        return await asyncio.wait_for(self.queue.get(), 30)
 
 
 def subject(check_health: Any) -> object:
@@ -55,7 +55,7 @@ async def give_up() -> None:
     [
         (fail, "check_health raised ValueError: no memory left"),
         (fail_async, "check_health raised ValueError: no memory left"),
-        (hang, "check_health took longer than 0.05 s"),
+        (hang, "check_health took longer than 0.5 s"),
         (give_up, "check_health was cancelled"),
     ],
 )
@@ -76,7 +76,7 @@ async def test_a_plain_check_that_hangs_keeps_one_thread() -> None:
     reports = Reports()
     try:
         async with HealthMonitor(subject(wait), OPTIONS, reports):
-            late = "check_health took longer than 0.05 s"
+            late = "check_health took longer than 0.5 s"
             assert (False, late) == await reports.next()
             still = "check_health has not ended the call before"
             assert [(False, still)] * 3 == [await reports.next() for _ in range(3)]
@@ -122,7 +122,7 @@ async def test_a_loop_that_nothing_wakes_is_reported_whatever_the_class_says() -
                 os.dup2(own, descriptor, inheritable=False)
                 os.close(own)
     assert not healthy
-    assert reason.startswith("the event loop gave no sign of life for 0.05 s")
+    assert reason.startswith("the event loop gave no sign of life for 0.5 s")
 
 
 async def test_a_class_without_the_hook_is_never_asked() -> None:
@@ -138,7 +138,7 @@ async def test_other_times_are_taken_on_at_once() -> None:
     async with HealthMonitor(subject(hang), slow, reports) as monitor:
         await asyncio.sleep(0)  # The pause of an hour has begun.
         monitor.follow(OPTIONS)
-        assert (False, "check_health took longer than 0.05 s") == await reports.next()
+        assert (False, "check_health took longer than 0.5 s") == await reports.next()
 
 
 async def test_other_times_hold_for_signs_of_life_too() -> None:
@@ -154,5 +154,5 @@ async def test_other_times_hold_for_signs_of_life_too() -> None:
     async with HealthMonitor(object(), slow, reports, pulse=cast("Pulse", Still())) as monitor:
         await asyncio.sleep(0)
         monitor.follow(OPTIONS)
-        assert "gave no sign of life for 0.05 s" in (await reports.next())[1]
-    assert {0.05} == set(asked)
+        assert "gave no sign of life for 0.5 s" in (await reports.next())[1]
+    assert {0.5} == set(asked)

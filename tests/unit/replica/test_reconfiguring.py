@@ -42,7 +42,7 @@ class Reports:
         await self._told.put(outcome)
 
     async def next(self) -> tuple[int, str]:
-        outcome = await asyncio.wait_for(self._told.get(), 5)
+        outcome = await asyncio.wait_for(self._told.get(), 30)
         return outcome.config, outcome.summary
 
 

@@ -63,7 +63,7 @@ def test_the_client_of_starlette_works_inside(client: testing.Client) -> None:
 def test_a_deployment_that_answers_http_itself_has_the_same_client() -> None:
     with testing.client(web.Upper.bind(), name="upper", timeout_s=20) as client:
         assert "HA" == client.http.post("/", json="ha").text
-        assert "HA" == client.handle.remote("ha").result(timeout_s=5)
+        assert "HA" == client.handle.remote("ha").result(timeout_s=30)
 
 
 def test_what_is_not_installed_is_named(

@@ -9,6 +9,7 @@ import pyserve
 from pyserve import testing
 from pyserve.driver.local import find_local
 from pyserve.exceptions import NotInReplica
+from tests.support.waiting import wait_until
 
 
 @pyserve.deployment
@@ -28,9 +29,9 @@ class Doubler:
 def test_an_application_runs_as_long_as_the_block():
     before = set(threading.enumerate())
     with testing.local(Doubler.bind()) as handle:
-        assert 4 == handle.remote(2).result(timeout_s=5)
+        assert 4 == handle.remote(2).result(timeout_s=30)
     assert find_local() is None
-    assert set(threading.enumerate()) <= before
+    wait_until(lambda: set(threading.enumerate()) <= before, what="its threads have ended")
 
 
 async def test_blocks_may_be_nested_and_end_in_loops():

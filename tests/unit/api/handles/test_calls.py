@@ -6,6 +6,7 @@ import asyncio
 import gc
 import os
 import re
+import signal
 import threading
 import time
 from typing import Any
@@ -53,7 +54,7 @@ def test_a_thread_without_a_loop_uses_the_private_one(
     response = handle.remote(1)
     wait_until(lambda: caller.calls)
     caller.calls[0].answer("x")
-    assert "x" == response.result(timeout_s=5)
+    assert "x" == response.result(timeout_s=30)
     assert "x" == asyncio.run(_await(response))
 
 
@@ -172,7 +173,7 @@ async def test_an_answer_that_comes_after_the_mesh_is_gone_ends_the_call(
     held = bytes((REFERENCE,)) + msgpack.packb(descriptor("key").to_wire())
     caller.calls[0]._deliver(MESSAGE if stream else DONE, held)
     with pytest.raises(MeshNotFound):
-        await asyncio.wait_for(anext(response) if stream else response, 5)
+        await asyncio.wait_for(anext(response) if stream else response, 30)
     assert stream == caller.calls[0].is_cancelled
 
 
@@ -183,7 +184,7 @@ async def test_a_failure_that_cannot_be_rebuilt_ends_the_call(
     failure = msgpack.packb({"type": "builtins:ValueError", "text": "no", "notes": 5})
     caller.calls[0].fails(grpc.StatusCode.INTERNAL, "", ((FAILURE_KEY, failure),))
     with pytest.raises(TypeError):
-        await asyncio.wait_for(response, 5)
+        await asyncio.wait_for(response, 30)
 
 
 async def test_the_last_waiter_that_gives_up_cancels(
@@ -219,7 +220,7 @@ def test_a_closed_loop_ends_its_calls_for_others(
     response = asyncio.run(leave())
     caller.calls[0].receiver.abandon()
     with pytest.raises(RequestCancelled, match="loop on which the call was made"):
-        response.result(timeout_s=5)
+        response.result(timeout_s=30)
     response.cancel()
 
 
@@ -351,16 +352,19 @@ def test_a_wait_longer_than_a_lock_can_wait_is_cut(
 
 @pytest.mark.slow
 def test_ctrl_c_interrupts_result_at_once(handle: pyserve.DeploymentHandle):
-    import signal
-
     response = handle.remote()
     timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
     begun = time.monotonic()
-    timer.start()
-    with pytest.raises(KeyboardInterrupt):
-        response.result(timeout_s=20)
-    timer.join()
-    assert time.monotonic() - begun < 2
+    # Where the tests run in the background of a shell it is ignored.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):  # noqa: PT012  # It may come at once.
+            timer.start()
+            response.result(timeout_s=30)
+    finally:
+        timer.join()
+        signal.signal(signal.SIGINT, before)
+    assert time.monotonic() - begun < 15
 
 
 # --- streams ----------------------------------------------------------------------------------

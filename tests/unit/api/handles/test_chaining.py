@@ -34,7 +34,7 @@ def test_a_script_waits_in_the_background(handle: pyserve.DeploymentHandle, call
     caller.calls[0].answer(1)
     wait_until(lambda: 2 == len(caller.calls))
     caller.calls[1].answer(2)
-    assert 2 == outer.result(timeout_s=5)
+    assert 2 == outer.result(timeout_s=30)
 
 
 @pytest.mark.parity("S-07")

@@ -17,7 +17,7 @@ from pyserve.errors import MeshError
 from pyserve.gateway.haproxy.file import replace_file
 from pyserve.gateway.haproxy.master import MasterSignal, MasterSocket
 
-_TIMEOUT_S = 10.0
+_TIMEOUT_S = 30.0
 _PROCESSES = "#<PID> <type> <reloads>\n12  master  3 [failed: {}]   0d00h00m07s 2.6.12\n# workers\n"
 
 

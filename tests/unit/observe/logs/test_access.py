@@ -12,7 +12,7 @@ from pyserve.observe.logs.access import AccessBuffer, FlushOnError, access_recor
 from pyserve.observe.logs.formats import TextFormatter
 
 pytestmark = pytest.mark.parity("S-57")
-TIMEOUT_S = 10
+TIMEOUT_S = 30
 
 
 class Written:

@@ -33,6 +33,7 @@ STREAMS = ["numbers", "numbers_of_a_thread", *RETURNED]
 class Plain:
     def __init__(self) -> None:
         self.closed = threading.Event()
+        self.hanging = asyncio.Event()
         self.cancelled = 0
         self.made = 0
 
@@ -55,6 +56,7 @@ class Plain:
         raise pyserve.Abort(grpc.StatusCode.OUT_OF_RANGE, "too far", [("why", "told")])
 
     async def hang(self) -> None:
+        self.hanging.set()
         try:
             await asyncio.get_running_loop().create_future()
         finally:
@@ -237,7 +239,7 @@ async def test_cancelling_a_call_cancels_the_method() -> None:
     instance = Plain()
     async with serving(instance) as client:
         call = client.start("hang", framed())
-        await asyncio.sleep(0.05)
+        await instance.hanging.wait()
         call.cancel()
         await eventually(lambda: instance.cancelled == 1)
 
@@ -245,7 +247,7 @@ async def test_cancelling_a_call_cancels_the_method() -> None:
 async def test_the_deadline_of_a_call_ends_the_method() -> None:
     instance = Plain()
     async with serving(instance) as client:
-        outcome = await client.unary("hang", framed(), timeout_s=0.05)
+        outcome = await client.unary("hang", framed(), timeout_s=1.0)
         assert 4 == outcome.code
         await eventually(lambda: instance.cancelled == 1)
 
