@@ -1,15 +1,18 @@
-"""One replica that writes what it is told, and answers after a while."""
+"""One replica that writes what it is told, and answers when it is let go."""
 
-import asyncio
+from pathlib import Path
 
 import pyserve
+from tests.support.waiting import eventually
 
 
 @pyserve.deployment
 class Talking:
-    async def __call__(self, text: str, delay_s: float = 0.0) -> str:
+    async def __call__(self, text: str, until: str = "") -> str:
+        """Return the text, once there is a file of that name."""
         print(text, flush=True)
-        await asyncio.sleep(delay_s)
+        if until:
+            await eventually(Path(until).exists)
         return text
 
 

@@ -11,6 +11,7 @@ import pyserve
 from tests.contract.fastapi.exchange import Asked, ask
 from tests.mesh.asgi.apps import below, built_below, empty
 from tests.support.mesh import RunningMesh
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -33,7 +34,8 @@ def test_a_class_that_nobody_can_call_is_warned_of(mesh: RunningMesh) -> None:
 
     pyserve.run(Silent.bind(), name="silent", route_prefix=None)
     pyserve.delete("silent")
-    assert "Silent has neither a generated servicer among its bases (object) nor" in mesh.output()
+    said = "Silent has neither a generated servicer among its bases (object) nor"
+    wait_until(lambda: said in mesh.output(), what=said)
 
 
 def _get(mesh: RunningMesh, path: str) -> Any:

@@ -8,7 +8,7 @@ from benchmarks.autoscaling_live import DECISION_S_MAX, from_zero, step
 
 pytestmark = pytest.mark.slow
 # The machine of the tests has other work; the targets are those of ``make autoscaling-live``.
-_SLACK_S = 0.5
+_SLACK_S = 2.0
 
 
 @pytest.mark.parity("G-24", "G-26")

@@ -20,9 +20,9 @@ def test_a_function_decides_by_metrics_of_the_replicas(run: Run) -> None:
     config = {**FAST, "max_replicas": 4, "policy": {"policy_function": by_metric}}
     handle = run(Metered.options(autoscaling_config=config).bind())
 
-    handle.remote(3).result(timeout_s=10)
+    handle.remote(3).result(timeout_s=30)
 
-    wait_until(lambda: found("Metered").wanted == 3, 10.0)
+    wait_until(lambda: found("Metered").wanted == 3, 30.0)
 
 
 @pytest.mark.parity("G-27")
@@ -33,7 +33,7 @@ def test_a_class_has_arguments_and_its_state(run: Run) -> None:
     }
     run(Sleeper.options(autoscaling_config={"max_replicas": 5, "policy": policy}).bind())
 
-    wait_until(lambda: found().wanted == 2, 10.0)
+    wait_until(lambda: found().wanted == 2, 30.0)
     scaling = found().scaling
     assert scaling is not None
     assert "Counting says so" in scaling.reason
@@ -51,8 +51,8 @@ def test_one_that_fails_changes_nothing_and_is_told_of(run: Run, policy: object,
     config = {**FAST, "max_replicas": 4, "policy": {"policy_function": policy}}
     handle = run(Sleeper.options(autoscaling_config=config).bind())
 
-    wait_until(lambda: (scaling := found().scaling) and said in scaling.reason, 10.0)
-    assert "slept" == handle.remote(0.0).result(timeout_s=10)
+    wait_until(lambda: (scaling := found().scaling) and said in scaling.reason, 30.0)
+    assert "slept" == handle.remote(0.0).result(timeout_s=30)
     assert 1 == found().wanted
 
 

@@ -93,6 +93,8 @@ async def test_an_abort_ends_the_call_with_its_own_status() -> None:
 
 async def test_pyserve_abort_ends_the_call_with_its_own_status_and_metadata() -> None:
     async with echo_mesh("tests.mesh.calls.apps:aborting") as mesh:
-        error = await failure_of(mesh.stub.Echo(echo_pb2.EchoRequest(payload=b"busy"), timeout=5))
+        error = await failure_of(
+            mesh.stub.Echo(echo_pb2.EchoRequest(payload=b"busy"), timeout=ANSWER_TIMEOUT_S)
+        )
         assert (grpc.StatusCode.ABORTED, "busy") == (error.code(), error.details())
         assert "because" == dict(error.trailing_metadata() or ())["echo-trailing-why"]

@@ -60,7 +60,8 @@ def test_plain_doors_write_a_traceback_once_whatever_text_a_client_chooses(
 def test_a_text_with_line_feeds_makes_no_line_that_begins_like_a_record() -> None:
     forged = "E 2026-01-01 00:00:00,000 pyserve.replica: forged"
     with running_mesh("tests.mesh.apps.failing:web") as mesh:
-        answer = httpx.get(f"http://{mesh.address}/", params={"text": f"\x1b[2J\n{forged}"})
+        text = f"\x1b[2J\n{forged}"
+        answer = httpx.get(f"http://{mesh.address}/", params={"text": text}, timeout=30)
         assert answer.is_server_error
         wait_until(lambda: forged in mesh.output())
         output = mesh.output()

@@ -15,7 +15,7 @@ from services.echo import echo_pb2, echo_pb2_grpc
 # Long beside a drain's first steps, so that a replica that leaves always has calls in flight.
 _CALL_S = 0.03
 # Long beside a look at the status under that load, so that nobody misses a replica that leaves.
-_CLOSE_S = 0.5
+_CLOSE_S = 1.0
 _OPTIONS: DeploymentKeywords = {"graceful_shutdown_timeout_s": 10.0, "health_check_period_s": 60.0}
 
 

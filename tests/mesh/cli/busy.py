@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
 from starlette.requests import Request
 
 import pyserve
 
 
-def add_up(seconds: float) -> int:
-    """Count for so long."""
-    until, total = time.monotonic() + seconds, 0
-    while time.monotonic() < until:
+def add_up(until: str) -> int:
+    """Count until there is a file of that name, for half a minute at most."""
+    end, total = time.monotonic() + 30, 0
+    while not Path(until).exists() and time.monotonic() < end:
         total += sum(range(1000))
     return total
 
@@ -20,7 +21,7 @@ def add_up(seconds: float) -> int:
 @pyserve.deployment
 class Busy:
     def __call__(self, request: Request) -> int:
-        return add_up(float(request.query_params.get("for", 0)))
+        return add_up(request.query_params["until"])
 
 
 app = Busy.bind()

@@ -11,7 +11,7 @@ from services.echo import echo_pb2, echo_pb2_grpc
 from tests.mesh.commands import foreground, pyserve
 
 pytestmark = pytest.mark.slow
-_TIMEOUT_S = 10.0
+_TIMEOUT_S = 40.0
 
 
 def test_calls_wait_while_the_only_replica_is_out_of_rotation(

@@ -101,7 +101,7 @@ class User:
         return messages[0]
 
     def get(self, path: str) -> str:
-        with urllib.request.urlopen(f"http://{self.address}{path}", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://{self.address}{path}", timeout=30) as answer:
             text: str = answer.read().decode()
             return text
 
@@ -364,7 +364,7 @@ def test_a_file_runs_in_the_foreground_with_what_it_says_of_the_ingress(
         wait_until(lambda: process.poll() is not None or "plain HTTP at" in log.read_text(), 50)
         assert None is process.poll(), log.read_text()
         address = log.read_text().partition("plain HTTP at ")[2].split()[0]
-        with urllib.request.urlopen(address, timeout=10) as answer:
+        with urllib.request.urlopen(address, timeout=30) as answer:
             assert b"cart" == answer.read()
         process.terminate()
         assert 0 == process.wait(50), log.read_text()
@@ -400,7 +400,7 @@ def test_an_edit_is_reloaded_and_a_broken_one_leaves_the_version_before(
 
     def blog() -> str:
         address = status_of(mesh_environment)["addresses"][0]
-        with urllib.request.urlopen(f"http://{address}/blog", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://{address}/blog", timeout=30) as answer:
             text: str = answer.read().decode()
             return text
 

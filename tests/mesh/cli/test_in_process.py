@@ -64,9 +64,9 @@ def test_everything_runs_in_one_process_and_knows_whose_it_is(
         grpc.insecure_channel(running.address) as channel,
     ):
         stub = echo_pb2_grpc.EchoStub(channel)
-        stream = stub.EchoStream(echo_pb2.StreamRequest(messages=2), timeout=10)
+        stream = stub.EchoStream(echo_pb2.StreamRequest(messages=2), timeout=_TIMEOUT_S)
         assert [b"Paused", b"Paused"] == [reply.payload for reply in stream]
-        reply = stub.Perform(echo_pb2.PerformRequest(payload=b"x"), timeout=10)
+        reply = stub.Perform(echo_pb2.PerformRequest(payload=b"x"), timeout=_TIMEOUT_S)
         assert "Paused#local" == reply.facts.replica_id
         assert 1 == len(processes_of(mesh_environment[SESSION_VARIABLE]))
         assert "Upper wants 2 replicas; one runs here" in running.output()
@@ -98,7 +98,7 @@ def test_web_applications_and_websockets_are_answered(mesh_environment: dict[str
     with foreground(mesh_environment, "tests.mesh.apps.web:app", "--in-process") as running:
         address = running.address
         assert f"pyserve: plain HTTP at http://{address}/" in running.output()
-        with httpx.Client(base_url=f"http://{address}", timeout=10) as client:
+        with httpx.Client(base_url=f"http://{address}", timeout=_TIMEOUT_S) as client:
             found = client.get("/upper/ha", headers={"x-request-id": "mine"})
             assert {"text": "HA", "by": "Web"} == found.json()
             assert "mine" == found.headers["x-request-id"]
@@ -108,7 +108,7 @@ def test_web_applications_and_websockets_are_answered(mesh_environment: dict[str
             assert {"payload": "aGE="} == by_json.json()
         with connect(f"ws://{address}/chat", proxy=None) as socket:
             socket.send("hi")
-            assert "HI" == socket.recv(10)
+            assert "HI" == socket.recv(_TIMEOUT_S)
             running.process.send_signal(signal.SIGINT)
             with pytest.raises(ConnectionClosed):
                 socket.recv(_TIMEOUT_S)

@@ -10,11 +10,12 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.mesh.commands import Foreground, foreground, pyserve
+from tests.mesh.commands import Foreground, foreground, in_flight, pyserve
 from tests.mesh.start.processes import status_of
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.slow
-_TIMEOUT_S = 30.0
+_TIMEOUT_S = 50.0
 _SCOPE = Path("/proc/sys/kernel/yama/ptrace_scope")
 needs_ptrace = pytest.mark.skipif(
     os.geteuid() != 0 and _SCOPE.exists() and _SCOPE.read_text().strip() != "0",
@@ -39,18 +40,25 @@ def replica(environment: dict[str, str]) -> str:
 def test_a_flame_graph_names_the_code_that_takes_the_time(
     mesh_environment: dict[str, str], running: Foreground, tmp_path: Path
 ) -> None:
-    file = tmp_path / "busy.svg"
+    file, enough = tmp_path / "busy.svg", tmp_path / "enough"
     with ThreadPoolExecutor(1) as callers:
         call = callers.submit(
-            httpx.get, f"http://{running.address}/?for=6", timeout=_TIMEOUT_S, trust_env=False
+            httpx.get,
+            f"http://{running.address}/?until={enough}",
+            timeout=_TIMEOUT_S,
+            trust_env=False,
         )
-        done = pyserve(
-            "profile",
-            replica(mesh_environment),
-            "--seconds=2",
-            f"--output={file}",
-            environment=mesh_environment,
-        )
+        try:
+            wait_until(lambda: 1 == in_flight(mesh_environment))
+            done = pyserve(
+                "profile",
+                replica(mesh_environment),
+                "--seconds=2",
+                f"--output={file}",
+                environment=mesh_environment,
+            )
+        finally:
+            enough.touch()
         assert 200 == call.result().status_code, "it serves on"
     assert 0 == done.returncode, done.stderr
     assert str(file) in done.stdout

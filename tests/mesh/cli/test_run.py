@@ -93,11 +93,13 @@ def test_a_signal_lets_calls_in_flight_finish(
 ) -> None:
     with foreground(mesh_environment) as running, grpc.insecure_channel(running.address) as channel:
         stub = echo_pb2_grpc.EchoStub(channel)
-        stub.Echo(echo_pb2.EchoRequest(), timeout=10)
-        slow = stub.Perform.future(echo_pb2.PerformRequest(delay_s=3.0, payload=b"x"), timeout=20)
+        stub.Echo(echo_pb2.EchoRequest(), timeout=_TIMEOUT_S)
+        slow = stub.Perform.future(
+            echo_pb2.PerformRequest(delay_s=3.0, payload=b"x"), timeout=_TIMEOUT_S
+        )
         wait_until(lambda: "performs for" in running.output())
         running.process.send_signal(number)
-        assert b"x" == slow.result(20).payload
+        assert b"x" == slow.result(_TIMEOUT_S).payload
         assert 0 == running.process.wait(_TIMEOUT_S)
         assert "draining" in running.output()
 
@@ -111,8 +113,8 @@ def test_a_second_signal_stops_at_once(mesh_environment: dict[str, str]) -> None
         wait_until(lambda: "draining" in running.output())
         running.process.send_signal(signal.SIGINT)
         assert 128 + signal.SIGINT == running.process.wait(10)
-        assert isinstance(slow.exception(20), grpc.RpcError)
-        wait_until(lambda: not processes_of(mesh_environment[SESSION_VARIABLE]), 15)
+        assert isinstance(slow.exception(_TIMEOUT_S), grpc.RpcError)
+        wait_until(lambda: not processes_of(mesh_environment[SESSION_VARIABLE]), 30)
 
 
 def test_killing_the_foreground_command_leaves_nothing(mesh_environment: dict[str, str]) -> None:
@@ -161,7 +163,7 @@ def test_the_context_is_there_in_the_constructor(mesh_environment: dict[str, str
             "replicas"
         ]
         with grpc.insecure_channel(running.address) as channel:
-            reply = echo_pb2_grpc.EchoStub(channel).Perform(echo_pb2.PerformRequest(), timeout=10)
+            reply = echo_pb2_grpc.EchoStub(channel).Perform(echo_pb2.PerformRequest(), timeout=30)
         assert replica["replica_id"] == reply.facts.replica_id
         assert replica["replica_id"].encode() == reply.facts.metadata[0].value
         running.process.send_signal(signal.SIGINT)
@@ -187,6 +189,6 @@ def test_addresses_of_ipv6_are_advertised_as_others_dial_them(
         (replica,) = deployments["Small"]["replicas"]
         assert replica["address"].startswith("[::1]:")
         host_of_replica, _, port = replica["address"].rpartition(":")
-        socket.create_connection((host_of_replica.strip("[]"), int(port)), 10).close()
+        socket.create_connection((host_of_replica.strip("[]"), int(port)), 30).close()
         running.process.send_signal(signal.SIGINT)
         assert 0 == running.process.wait(_TIMEOUT_S)

@@ -12,7 +12,7 @@ from pyserve.version import version
 from pyserve.wire.v1 import control_pb2, mesh_pb2, mesh_pb2_grpc
 from tests.support.launching import ScriptedLauncher
 
-TIMEOUT_S = 10.0
+TIMEOUT_S = 30.0
 # Of every fake process.
 PID = 4711
 

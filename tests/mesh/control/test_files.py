@@ -3,12 +3,11 @@
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from pyserve.driver.client import ControlClient
 from pyserve.driver.status import MeshStatus, read_status
 from services.echo import echo_pb2, echo_pb2_grpc
 from tests.mesh.commands import Foreground, foreground, pyserve, status_of
+from tests.support.removing import remove_at_once
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
@@ -148,7 +148,7 @@ def test_a_mesh_whose_run_directory_is_removed_replaces_replicas_and_says_so(
     mesh: Foreground, mesh_environment: dict[str, str], home: Path, tmp_path: Path
 ) -> None:
     (pid,) = running(status_at(record_in(home).address()))
-    shutil.rmtree(Path(record_in(home).token_file).parent)
+    remove_at_once(Path(record_in(home).token_file).parent)
 
     replace_replica(mesh, pid)
 
@@ -175,7 +175,7 @@ def test_a_mesh_whose_home_is_removed_is_found_again(
     mesh: Foreground, mesh_environment: dict[str, str], home: Path
 ) -> None:
     for count in range(1, 4):
-        shutil.rmtree(home)
+        remove_at_once(home)
         times = "" if count == 1 else f" {count} times"
         said = f"have been removed{times} by somebody else"
         wait_until(partial(says, mesh, said), _TIMEOUT_S, said)
@@ -191,8 +191,7 @@ def test_a_mesh_whose_home_cannot_be_made_anew_goes_on_over_tcp(
 ) -> None:
     token = record_in(home).address().token
     (pid,) = running(status_at(record_in(home).address()))
-    shutil.rmtree(home)
-    home.write_text("in the way")
+    put_in_the_way_of(home)
 
     replace_replica(mesh, pid)
 
@@ -209,6 +208,14 @@ def test_a_mesh_whose_home_cannot_be_made_anew_goes_on_over_tcp(
     assert running(status_at(address)) == running(status_at(record_in(home).address()))
     assert "and made anew" in json.dumps(status_of(mesh_environment)["notices"])
     end(mesh)
+
+
+def put_in_the_way_of(home: Path) -> None:
+    """Have a file in the place of the home, which may be made anew meanwhile."""
+    while not home.is_file():
+        remove_at_once(home)
+        with suppress(FileExistsError), home.open("x") as file:
+            file.write("in the way")
 
 
 def is_found(home: Path) -> bool:

@@ -245,7 +245,8 @@ def test_second_signal_ends_the_mesh_at_once(mesh, home):
         os.kill(mesh.pid, signal.SIGINT)
 
         assert 1 == mesh.close(TIMEOUT_S)
-        assert time.monotonic() - begun < 5
+        # Otherwise its calls have twenty seconds.
+        assert time.monotonic() - begun < 15
         assert grpc.StatusCode.UNAVAILABLE == call.code()
     assert [] == [pid for pid in pids if is_running(pid)]
     assert ["mesh.lock"] == left_in(home)

@@ -12,7 +12,7 @@ import tempfile
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -71,6 +71,10 @@ class Mesh(PersistentMesh):
         (deployment,) = application.deployments.values()
         return {state} == {each.state for each in deployment.replicas}
 
+    def says(self, text: str) -> bool:
+        """Say whether a replica's line is in the log."""
+        return f"] {text}\n" in self.log.read_text()
+
     def delete(self) -> None:
         with closing(ControlClient(self.address())) as client:
             client.delete(ApplicationName("default"))
@@ -101,7 +105,8 @@ def mesh() -> Iterator[Mesh]:
         assert [] == sockets_below(home)
     finally:
         for line in processes_of(session):
-            os.kill(int(line.partition(":")[0]), signal.SIGKILL)
+            with suppress(ProcessLookupError):
+                os.kill(int(line.partition(":")[0]), signal.SIGKILL)
         shutil.rmtree(home, ignore_errors=True)
 
 
@@ -176,37 +181,38 @@ def test_the_end_of_its_service_keeps_the_applications_and_a_shutdown_does_not(m
 def test_what_replicas_write_reaches_the_log_of_the_controller_that_is_there(
     mesh: Mesh,
 ) -> None:
-    def is_told(text: str) -> bool:
-        return f"] {text}\n" in mesh.log.read_text()
-
     mesh.deploy_application(talking.app)
     with attached(mesh.home):
         handle = pyserve.get_app_handle("default")
         for text in ("to the first", "to nobody", "to the second"):
             if text == "to nobody":
-                wait_until(partial(is_told, "to the first"), _TIMEOUT_S)
+                wait_until(partial(mesh.says, "to the first"), _TIMEOUT_S)
                 mesh.kill()
             if text == "to the second":
                 mesh.start()
             assert text == handle.remote(text).result(timeout_s=_TIMEOUT_S)
-        wait_until(partial(is_told, "to the second"), _TIMEOUT_S)
-    assert is_told("to nobody")
+        wait_until(partial(mesh.says, "to the second"), _TIMEOUT_S)
+    assert mesh.says("to nobody")
     assert 1 == mesh.log.read_text().count("] to the first\n"), "a line is passed on once"
 
 
-def test_a_call_in_a_replica_that_drains_is_not_cut_short_by_a_new_controller(mesh: Mesh) -> None:
+def test_a_call_in_a_replica_that_drains_is_not_cut_short_by_a_new_controller(
+    mesh: Mesh, tmp_path: Path
+) -> None:
+    release = tmp_path / "release"
     mesh.deploy_application(talking.app)
     with attached(mesh.home):
         handle = pyserve.get_app_handle("default")
-        answer = handle.remote("slowly", 4.0)
+        answer = handle.remote("slowly", str(release))
         call = ThreadPoolExecutor(2)
         answered = call.submit(answer.result, timeout_s=_TIMEOUT_S)
-        wait_until(lambda: mesh.in_state("RUNNING"), _TIMEOUT_S)
+        wait_until(partial(mesh.says, "slowly"), _TIMEOUT_S)
         deleting = call.submit(mesh.delete)
         wait_until(lambda: mesh.in_state("STOPPING"), _TIMEOUT_S)
         mesh.kill()
         mesh.start()
         assert mesh.in_state("STOPPING")
+        release.touch()
         assert "slowly" == answered.result(_TIMEOUT_S)
         assert isinstance(deleting.exception(_TIMEOUT_S), MeshUnavailable)
         call.shutdown()

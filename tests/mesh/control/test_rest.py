@@ -85,7 +85,9 @@ async def rest(tmp_path, monkeypatch):
 )
 async def test_nobody_without_the_token_is_heard(rest, method, given):
     await rest.files.apply(application("shop"))
-    async with httpx.AsyncClient(base_url=rest.client.base_url, trust_env=False) as stranger:
+    async with httpx.AsyncClient(
+        base_url=rest.client.base_url, timeout=40, trust_env=False
+    ) as stranger:
         answer = await stranger.request(method, PATH, headers=given, content=b"{}")
 
     assert (401, "Bearer") == (answer.status_code, answer.headers["www-authenticate"])

@@ -29,7 +29,7 @@ from tests.mesh.control.fakes import (
 from tests.support.waiting import eventually
 
 TOKEN = b"the mesh token of this test"
-TIMEOUT_S = 10.0
+TIMEOUT_S = 30.0
 ECHO = DeploymentKey(ApplicationName("shop"), DeploymentName("Echo"))
 
 

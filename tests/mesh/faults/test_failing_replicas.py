@@ -85,7 +85,11 @@ async def test_the_variables_say_when_a_replica_is_out_and_for_how_long(
         failures = 0
         while failures < 2:
             failures += isinstance((await outcomes(handle, 1))[0], ValueError)
-        assert [] == [each for each in await outcomes(handle, 60) if not isinstance(each, int)]
+        answered: list[object] = []
+        # Not for longer than it is out, however slowly this machine calls.
+        while time.monotonic() - begun < 1.5 and len(answered) < 60:
+            answered += await outcomes(handle, 1)
+        assert [] == [each for each in answered if not isinstance(each, int)]
         await handle.broadcast("cure")
 
         async def is_back() -> bool:
@@ -107,7 +111,8 @@ async def test_a_stopped_replica_gets_nothing_and_comes_back(
         while time.monotonic() - begun < _SILENCE_S:
             early.append(asyncio.ensure_future(moody.remote(0.01)))
             await asyncio.sleep(0.02)
-        async with asyncio.timeout(_SILENCE_S):
+        # A call that went there would have no answer at all.
+        async with asyncio.timeout(30):
             later = await asyncio.gather(*(moody.remote(0.01) for _ in range(60)))
         assert stopped not in later
         ends = await asyncio.gather(*early, return_exceptions=True)

@@ -64,7 +64,7 @@ def hold_the_loop(asked: Replica) -> None:
 
 
 def lose_the_wake_ups(asked: Replica) -> None:
-    assert asked.tell("lose") == "lost"
+    assert asked.tell("lose", timeout_s=20) == "lost"
 
 
 @pytest.mark.parity("G-10")

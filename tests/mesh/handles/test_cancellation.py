@@ -38,7 +38,7 @@ def test_a_script_cancels(worker: pyserve.DeploymentHandle) -> None:
     response.cancel()
     assert response.cancelled()
     with pytest.raises(pyserve.RequestCancelled):
-        response.result(timeout_s=10)
+        response.result(timeout_s=30)
 
 
 async def test_cancel_after_the_end_changes_nothing(worker: pyserve.DeploymentHandle) -> None:

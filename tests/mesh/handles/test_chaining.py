@@ -28,8 +28,8 @@ async def test_a_response_is_an_argument(worker: pyserve.DeploymentHandle) -> No
 
 @pytest.mark.parity("S-07")
 def test_a_script_chains(worker: pyserve.DeploymentHandle) -> None:
-    assert 10 == worker.size_of.remote(worker.blob.remote(10)).result(timeout_s=10)
-    assert MIB == worker.size_of.remote(worker.blob.remote(MIB)).result(timeout_s=10)
+    assert 10 == worker.size_of.remote(worker.blob.remote(10)).result(timeout_s=30)
+    assert MIB == worker.size_of.remote(worker.blob.remote(MIB)).result(timeout_s=30)
 
 
 @pytest.mark.parity("S-07")
@@ -79,9 +79,9 @@ async def test_one_failing_input_fails_the_call_with_its_own_error(
     begun = time.monotonic()
     with pytest.raises(HomeMadeError, match="number 7"):
         await worker.gather.remote(
-            worker.remote(1), worker.sleep.remote(20), worker.fail.remote("own")
+            worker.remote(1), worker.sleep.remote(40), worker.fail.remote("own")
         )
-    assert time.monotonic() - begun < 5
+    assert time.monotonic() - begun < 30
 
 
 @pytest.mark.parity("G-49")
@@ -127,9 +127,9 @@ async def test_a_method_hands_references_over(chief: pyserve.DeploymentHandle) -
 
 def test_get_and_put_work_in_scripts(worker: pyserve.DeploymentHandle) -> None:
     reference = pyserve.put(bytes(MIB))
-    assert MIB == worker.size_of.remote(reference).result(timeout_s=10)
+    assert MIB == worker.size_of.remote(reference).result(timeout_s=30)
     assert MIB == len(pyserve.get(reference))
-    assert [1, 2] == pyserve.get([worker.remote(1), worker.remote(2)], timeout=10)
+    assert [1, 2] == pyserve.get([worker.remote(1), worker.remote(2)], timeout=30)
     with pytest.raises(TimeoutError):
         pyserve.get(worker.sleep.remote(10), timeout=0.05)
     with pytest.raises(UsageError, match=r"pyserve\.get"):
@@ -151,8 +151,8 @@ async def test_a_stream_gives_references(
 
 @pytest.mark.parity("S-40")
 async def test_stages_overlap(worker: pyserve.DeploymentHandle) -> None:
-    """Eight chunks through three stages of 50 ms each take eleven steps, not 24."""
-    stage_s, chunks = 0.05, 8
+    """Eight chunks through three stages of 200 ms each take eleven steps, not 24."""
+    stage_s, chunks = 0.2, 8
     begun = time.monotonic()
     stream = worker.paced.options(stream=True).remote(chunks, stage_s)
     middle = [

@@ -61,7 +61,7 @@ def test_run_returns_a_handle_when_every_replica_is_ready(drive) -> None:
         assert time.monotonic() - begun > 0.5
         replicas = pyserve.status().applications["default"].deployments["Model"].replicas
         print(sorted(replica.state for replica in replicas))
-        print(handle.remote(1).result(timeout_s=5))
+        print(handle.remote(1).result(timeout_s=30))
     """)
     assert "['RUNNING', 'RUNNING']\n2\n" == output
 
@@ -123,7 +123,7 @@ def test_several_applications_run_at_once(drive) -> None:
                 pyserve.RunTarget(target=Model.bind(), name="two", route_prefix="/two"),
             ]
         )
-        print(one.app_name, one.remote(1).result(5), two.app_name, two.remote(2).result(5))
+        print(one.app_name, one.remote(1).result(30), two.app_name, two.remote(2).result(30))
         try:
             pyserve.run_many([pyserve.RunTarget(target=Model.bind())] * 2)
         except ValueError as error:
@@ -135,7 +135,7 @@ def test_several_applications_run_at_once(drive) -> None:
 def test_a_fork_says_that_it_cannot_call(drive) -> None:
     output = drive("""
         handle = pyserve.run(Model.bind())
-        assert 2 == handle.remote(1).result(5)
+        assert 2 == handle.remote(1).result(30)
         pid = os.fork()
         if pid == 0:
             try:
@@ -144,6 +144,6 @@ def test_a_fork_says_that_it_cannot_call(drive) -> None:
                 print(type(error).__name__, str(error)[:22], flush=True)
             os._exit(0)
         os.waitpid(pid, 0)
-        print(handle.remote(2).result(5))
+        print(handle.remote(2).result(30))
     """)
     assert "RuntimeForked this process is a fork\n3\n" == output

@@ -26,7 +26,7 @@ async def test_an_exception_arrives_with_its_type(worker: pyserve.DeploymentHand
 @pytest.mark.parity("S-03")
 def test_an_exception_arrives_in_scripts(worker: pyserve.DeploymentHandle) -> None:
     with pytest.raises(HomeMadeError, match="number 7"):
-        worker.fail.remote("own").result(timeout_s=10)
+        worker.fail.remote("own").result(timeout_s=30)
 
 
 @pytest.mark.parity("S-03")
@@ -90,4 +90,4 @@ async def test_a_stream_must_be_asked_for_and_a_value_must_not(
 async def test_a_deployment_that_is_not_there_is_unavailable(session: object) -> None:
     missing = pyserve.DeploymentHandle("Nobody", "default")
     with pytest.raises(pyserve.DeploymentUnavailable, match="Nobody"):
-        await missing.options(timeout_s=5).remote()
+        await missing.options(timeout_s=30).remote()

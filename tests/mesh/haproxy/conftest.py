@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -17,6 +16,7 @@ from tests.mesh.commands import pyserve as command
 from tests.mesh.ingress.conftest import VARIABLES as DIRECT_PORTS
 from tests.support import haproxy
 from tests.support.mesh import RunningMesh, running_mesh
+from tests.support.ports import free_port
 from tests.support.session import attached
 from tests.support.waiting import wait_until
 
@@ -69,17 +69,10 @@ def needs_haproxy() -> None:
         pytest.skip(_WHY_NOT)
 
 
-def free_address() -> str:
-    """Return an address that nobody listens at."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{probe.getsockname()[1]}"
-
-
 @contextmanager
 def outer(environment: Mapping[str, str], folder: Path, *options: str) -> Iterator[Outer]:
     """Run HAProxy in front of the mesh of ``environment``, and keep it current."""
-    address, config = free_address(), folder / "haproxy.cfg"
+    address, config = f"127.0.0.1:{free_port()}", folder / "haproxy.cfg"
     given = ["haproxy-config", "--output", str(config), "--bind", address, *options]
     written = command(*given, environment=dict(environment))
     assert 0 == written.returncode, written.stderr

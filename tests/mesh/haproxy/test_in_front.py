@@ -119,7 +119,7 @@ def test_calls_wait_for_a_place_as_many_as_may(proxy: Outer, client: httpx.Clien
         (replica_id,) = running("narrow", "Narrow")
         proxy.wait_for(replica_id)
         with ThreadPoolExecutor(4) as threads:
-            asked = [threads.submit(client.post, "/narrow", content="1") for _ in range(4)]
+            asked = [threads.submit(client.post, "/narrow", content="3") for _ in range(4)]
             found = Counter(each.result(_TIMEOUT_S).status_code for each in asked)
     finally:
         pyserve.delete("narrow")

@@ -52,6 +52,7 @@ async def test_a_replica_answers_nobody_without_the_token() -> None:
             assert replica.pid == reply.facts.pid
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("flood", FLOODS)
 async def test_floods_of_strangers_hold_up_no_call(flood: bytes) -> None:
     """What they send is left in their sockets; the bound is far above what a call takes."""

@@ -9,9 +9,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.mesh.commands import status_of
 from tests.mesh.ingress.conftest import VARIABLES as DIRECT_PORTS
 from tests.mesh.security.clients import tls_context
+from tests.mesh.start.processes import status_of
 from tests.support.authority import Authority, Files
 from tests.support.mesh import RunningMesh, running_mesh
 from tests.support.waiting import wait_until
@@ -66,4 +66,5 @@ def test_a_crowd_of_unfinished_handshakes_is_bounded_by_what_it_has_sent(tmp_pat
                 peer.sendall(hello)
         wait_until(lambda: _connections(mesh) <= _MAY_STAY, what="most of them have no room")
         url = f"https://{mesh.address}/-/healthz"
-        assert 200 == httpx.get(url, verify=tls_context(None, root)).status_code
+        context = tls_context(None, root)
+        assert 200 == httpx.get(url, verify=context, timeout=_TIMEOUT_S).status_code

@@ -16,6 +16,7 @@ from tritonclient.utils import InferenceServerException
 
 from tests.support.mesh import RunningMesh, running_mesh
 
+_TIMEOUT_S = 30
 A = np.arange(8, dtype=np.float32).reshape(2, 4)
 B = np.full((2, 4), 3, dtype=np.float32)
 
@@ -63,14 +64,14 @@ def test_the_server_and_its_models_are_ready(client):
 def test_another_http_method_is_told_the_right_one(
     method: str, path: str, allowed: str, mesh: RunningMesh
 ):
-    answer = httpx.request(method, f"http://{mesh.address}{path}")
+    answer = httpx.request(method, f"http://{mesh.address}{path}", timeout=_TIMEOUT_S)
 
     assert (405, allowed) == (answer.status_code, answer.headers["allow"])
     assert {"error": f"{path} takes {allowed}"} == answer.json()
 
 
 def test_a_head_is_as_good_as_a_get(mesh: RunningMesh):
-    answer = httpx.head(f"http://{mesh.address}/v2/models/adder/ready")
+    answer = httpx.head(f"http://{mesh.address}/v2/models/adder/ready", timeout=_TIMEOUT_S)
     assert (200, b"") == (answer.status_code, answer.content)
 
 
@@ -186,14 +187,14 @@ def test_a_stream_answers_several_times(mesh: RunningMesh):
         client.start_stream(lambda result, error: answers.put((result, error)))
         end = np.array([3], dtype=np.int32)
         client.async_stream_infer("counter", [tensor(triton_grpc, "end", "INT32", end)])
-        numbers = [answers.get(timeout=10) for _ in range(3)]
+        numbers = [answers.get(timeout=_TIMEOUT_S) for _ in range(3)]
         # A wrong request is answered, and does not end the stream of the others.
         client.async_stream_infer("counter", [tensor(triton_grpc, "end", "FP32", A[0, :1])])
-        _, refused = answers.get(timeout=10)
+        _, refused = answers.get(timeout=_TIMEOUT_S)
         client.async_stream_infer(
             "counter", [tensor(triton_grpc, "end", "INT32", np.array([1], dtype=np.int32))]
         )
-        again = answers.get(timeout=10)
+        again = answers.get(timeout=_TIMEOUT_S)
         client.stop_stream()
 
     assert [0, 1, 2] == [int(result.as_numpy("number")[0]) for result, _ in numbers]
@@ -209,10 +210,10 @@ def test_a_model_that_streams_has_no_single_answer(client):
 
 def test_the_application_keeps_its_own_prefix(mesh: RunningMesh):
     base = f"http://{mesh.address}"
-    assert {"models": 4, "x": 1} == httpx.post(base, json={"x": 1}).json()
-    assert 404 == httpx.get(f"{base}/v2/nothing").status_code
-    assert 404 == httpx.get(f"{base}/v2/models/adder/nothing").status_code
-    wrong = httpx.post(f"{base}/v2/models/adder/infer", content=b"{")
+    assert {"models": 4, "x": 1} == httpx.post(base, json={"x": 1}, timeout=_TIMEOUT_S).json()
+    assert 404 == httpx.get(f"{base}/v2/nothing", timeout=_TIMEOUT_S).status_code
+    assert 404 == httpx.get(f"{base}/v2/models/adder/nothing", timeout=_TIMEOUT_S).status_code
+    wrong = httpx.post(f"{base}/v2/models/adder/infer", content=b"{", timeout=_TIMEOUT_S)
     assert 400 == wrong.status_code
     assert "no JSON" in json.loads(wrong.content)["error"]
 

@@ -16,7 +16,7 @@ from tests.mesh.ingress.conftest import VARIABLES
 from tests.support.mesh import RunningMesh
 
 pytestmark = [pytest.mark.slow, pytest.mark.parity("S-62")]
-_TIMEOUT_S = 10.0
+_TIMEOUT_S = 30.0
 
 
 def ports(application: str, deployment: str, protocol: str) -> list[int]:

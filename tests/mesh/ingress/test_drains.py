@@ -22,7 +22,7 @@ _TIMEOUT_S = 20.0
 
 @pytest.mark.parity("G-47")
 def test_health_says_no_before_anything_is_refused(mesh_environment: dict[str, str]) -> None:
-    environment = {**mesh_environment, "PYSERVE_INGRESS_DRAIN_S": "1.5"}
+    environment = {**mesh_environment, "PYSERVE_INGRESS_DRAIN_S": "4"}
     with foreground(environment, "tests.mesh.ingress.apps:web") as running:
         base = f"http://{running.address}"
 
@@ -31,7 +31,7 @@ def test_health_says_no_before_anything_is_refused(mesh_environment: dict[str, s
             return httpx.get(f"{base}{path}", params=params, timeout=_TIMEOUT_S)
 
         with ThreadPoolExecutor(1) as threads:
-            slow = threads.submit(get, "/", wait_s=3)
+            slow = threads.submit(get, "/", wait_s=6)
             assert 200 == get("/-/healthz").status_code
             assert health_pb2.HealthCheckResponse.SERVING == _grpc_health(running.address)
             running.process.send_signal(signal.SIGTERM)

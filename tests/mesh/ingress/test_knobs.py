@@ -10,12 +10,12 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.mesh.commands import status_of
+from tests.mesh.start.processes import status_of
 from tests.support.mesh import RunningMesh, running_mesh
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.slow
-_TIMEOUT_S = 10.0
+_TIMEOUT_S = 30.0
 _CONNECTIONS_MAX = 3
 _HEALTHZ = b"GET /-/healthz HTTP/1.1\r\nhost: x\r\n\r\n"
 
@@ -29,7 +29,7 @@ def knobs() -> Iterator[RunningMesh]:
             "RAY_SERVE_HAPROXY_MAXCONN": str(_CONNECTIONS_MAX),
             "RAY_SERVE_HAPROXY_NBTHREAD": "2",
             "RAY_SERVE_HAPROXY_TIMEOUT_CLIENT_S": "0.5",
-            "RAY_SERVE_HAPROXY_TIMEOUT_SERVER_S": "0.6",
+            "RAY_SERVE_HAPROXY_TIMEOUT_SERVER_S": "3",
             "RAY_SERVE_HAPROXY_TIMEOUT_CONNECT_S": "3",
             "PYSERVE_INGRESS_ROOT_PATH": "/gateway",
         },
@@ -67,6 +67,8 @@ def test_status_tells_what_the_ingress_has_counted(knobs: RunningMesh) -> None:
 
     before = counts()
     wait_until(lambda: not all(_answers(knobs, _CONNECTIONS_MAX + 1)))
+    # Those of the line before may still be there, and there is room for few.
+    wait_until(lambda: 0 == counts()["connections"], what="there is room")
     answer = httpx.get(f"http://{knobs.address}/nothing/there", timeout=_TIMEOUT_S)
     after = counts()
     assert before["connections_refused"] < after["connections_refused"]
@@ -96,7 +98,7 @@ def test_replica_that_sends_nothing_for_too_long_fails_the_request(knobs: Runnin
         url = f"http://{knobs.address}/"
         return httpx.get(url, params={"wait_s": wait_s}, timeout=_TIMEOUT_S)
 
-    assert 503 == get(8).status_code
+    assert 503 == get(25).status_code
     assert 200 == get(0.1).status_code
 
 

@@ -58,7 +58,9 @@ def test_calls_that_run_wait_and_are_refused_are_seen(
 
     refused = of_narrow().counts["refused_by_queue"]
     with ThreadPoolExecutor(2) as threads:
-        calls = [threads.submit(client.post, "/web/narrow", content="5") for _ in range(2)]
+        calls = [threads.submit(client.post, "/web/narrow", content="9")]
+        wait_until(lambda: 1 == of_narrow().in_flight, _TIMEOUT_S)
+        calls.append(threads.submit(client.post, "/web/narrow"))
         wait_until(lambda: (1, 1) == (of_narrow().in_flight, of_narrow().parked), _TIMEOUT_S)
         assert 429 == client.post("/web/narrow").status_code
         report = shown(mesh)

@@ -20,7 +20,7 @@ from tests.mesh.ingress import apps
 from tests.support.mesh import RunningMesh
 
 pytestmark = pytest.mark.slow
-_TIMEOUT_S = 10.0
+_TIMEOUT_S = 30.0
 _SERVING = health_pb2.HealthCheckResponse.SERVING
 
 

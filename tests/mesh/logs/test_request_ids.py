@@ -62,7 +62,9 @@ def test_with_json_each_line_of_the_output_is_an_object_that_names_the_request()
     environment = {"PYSERVE_LOG_ENCODING": "JSON"}
     with running_mesh("tests.mesh.logs.apps:app", environment=environment) as mesh:
         ask(mesh, "one", "from-client-1")
-        wait_until(lambda: "batch one" in mesh.output())
+        # Of two replicas, whose lines come on two ways.
+        for place in PLACES:
+            wait_until(partial(_is_written, mesh, f'"{place} one"'), what=place)
         found = objects(mesh)
 
     by_message = {each["message"]: each for each in found}

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
+
+from tests.support.waiting import wait_until
 
 _TIMEOUT_S = 20.0
 
@@ -44,6 +46,21 @@ class Page:
     def labels(self, name: str, label: str) -> set[str]:
         """Return the values of one label."""
         return {dict(found)[label] for found in self.samples.get(name, {}) if label in dict(found)}
+
+
+def scraped_until(address: str, condition: Callable[[Page], object]) -> Page:
+    """Return the first page of which ``condition`` holds.
+
+    A busy process may miss one scrape, and what has ended is counted a moment after its answer.
+    """
+    pages: list[Page] = []
+
+    def holds() -> object:
+        pages.append(scrape(address))
+        return condition(pages[-1])
+
+    wait_until(holds, what="the page says so")
+    return pages[-1]
 
 
 def scrape(address: str, headers: Mapping[str, str] | None = None) -> Page:

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import pytest
 
-from tests.mesh.metrics.scraping import Page, scrape
+from tests.mesh.metrics.scraping import Page, scrape, scraped_until
 from tests.mesh.metrics.test_nodes import admin_of, environment
 from tests.mesh.start.processes import (
     END_TIMEOUT_S,
@@ -38,7 +38,8 @@ def test_a_request_leaves_its_marks_everywhere(environment: dict[str, str]) -> N
     with standing(environment), application(environment, EVERYTHING):
         admin = admin_of(environment)
         assert 200 == get(address_of(environment))
-        page = scrape(admin)
+        name = "pyserve_ingress_requests_total"
+        page = scraped_until(admin, lambda page: 1 == page.sum(name, door="http", status="2xx"))
         of_models = {"application": "default", "deployment": "Models"}
         check_calls(page, of_models)
         check_models_and_batches(page, of_models)
@@ -66,7 +67,6 @@ def check_calls(page: Page, of_models: dict[str, str]) -> None:
     assert 12 == page.sum("pyserve_router_picks_total", **of_models)
     assert 12 == page.sum("pyserve_router_attempt_seconds_count", **of_models)
     assert 12 == page.sum("pyserve_router_call_seconds_count", outcome="ok", **of_models)
-    assert 1 == page.sum("pyserve_ingress_requests_total", door="http", status="2xx")
     assert [50] == page.values("pyserve_replica_calls_max", **of_models)
     assert [0] == page.values("pyserve_replica_in_flight_calls", **of_models)
     (started_s,) = page.values("pyserve_replica_initialization_seconds", **of_models)
@@ -111,11 +111,11 @@ def test_calls_that_queue_take_longer_and_their_replica_does_not(
         admin, address = admin_of(environment), address_of(environment)
         with ThreadPoolExecutor(20) as threads:
             assert [200] * 20 == list(threads.map(get, [address] * 20))
-        page = scrape(admin)
+        name = "pyserve_router_call_seconds_count"
+        page = scraped_until(admin, lambda page: 20 == page.sum(name, deployment="Narrow"))
         whole_s = page.sum("pyserve_router_call_seconds_sum", deployment="Narrow")
         parked_s = page.sum("pyserve_router_parked_seconds_sum", deployment="Narrow")
         replica_s = page.sum("pyserve_replica_call_seconds_sum", deployment="Narrow")
-    assert 20 == page.sum("pyserve_router_call_seconds_count", deployment="Narrow")
     assert 20 == page.sum("pyserve_replica_call_seconds_count", deployment="Narrow")
     # One by one they take 20 x 20 ms in the replica, whatever waits in front of it.
     assert replica_s >= 20 * 0.02

@@ -25,7 +25,7 @@ class Models:
         for _ in range(2):
             yield await self.get_model()
 
-    @pyserve.batch(max_batch_size=4, batch_wait_timeout_s=0.05)
+    @pyserve.batch(max_batch_size=4, batch_wait_timeout_s=1.0)
     async def together(self, items: list[int]) -> list[tuple[int, str, int]]:
         model = await self.get_model()
         return [(item, model, len(items)) for item in items]

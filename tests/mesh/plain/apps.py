@@ -32,7 +32,7 @@ async def halve(numbers: list[int]) -> list[float]:
 
 
 @pyserve.deployment(
-    batching_config={"max_batch_size": 4, "timeout_s": 0.05, "methods": ["score"]},
+    batching_config={"max_batch_size": 4, "timeout_s": 0.5, "methods": ["score"]},
 )
 class Scorer:
     """Has no decorator; its ``score`` gets lists all the same."""
@@ -85,7 +85,8 @@ class Clock:
         return None if request is None else request.time_remaining()
 
     async def wait(self, path: str) -> None:
-        """Wait for ever, and leave a file when that is cancelled."""
+        """Wait for ever, and leave a file when that begins and another when it is cancelled."""
+        Path(path).with_suffix(".begun").touch()  # a test looks for it
         try:
             await asyncio.get_running_loop().create_future()
         finally:

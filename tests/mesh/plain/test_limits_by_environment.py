@@ -43,7 +43,7 @@ async def _failure(
     stub: echo_pb2_grpc.EchoAsyncStub, request: echo_pb2.PerformRequest
 ) -> grpc.StatusCode | None:
     try:
-        await stub.Perform(request, timeout=10)
+        await stub.Perform(request, timeout=30)
     except grpc.aio.AioRpcError as error:
         return error.code()
     return None

@@ -16,7 +16,7 @@ from pyserve.schema import ReplicaRank
 from tests.support.waiting import wait_until
 
 # Longer than a call takes on a busy machine.
-_HOLD_S = 1.0
+_HOLD_S = 2.0
 
 
 @serve.deployment
@@ -188,7 +188,7 @@ class Returning:
     def __call__(self, begun: str, release: str) -> int:
         Path(begun).touch()
         wait_until(Path(release).exists)
-        answer: int = self._below.remote(1).result(timeout_s=10)
+        answer: int = self._below.remote(1).result(timeout_s=30)
         return answer
 
 

@@ -21,7 +21,7 @@ def test_deleting_what_is_not_there_is_a_line_in_the_log(
     [line] = caplog.messages
     assert "nothing is deleted" in line
     assert "'nope'" in line
-    assert 2 == handle.remote(1).result(timeout_s=10)
+    assert 2 == handle.remote(1).result(timeout_s=30)
     serve.delete("here")
     assert "here" not in serve.status().applications
 
@@ -39,4 +39,4 @@ def test_a_handle_is_initialized_once(run: Run) -> None:
     handle._init(_prefer_local_routing=True)
     with pytest.raises(RuntimeError, match="already initialized"):
         handle._init(_prefer_local_routing=False)
-    assert 2 == handle.remote(1).result(timeout_s=10)
+    assert 2 == handle.remote(1).result(timeout_s=30)

@@ -31,7 +31,7 @@ async def test_a_loop_that_runs_is_not_blocked(run: Run) -> None:
 def test_streams_and_values_are_told_apart(run: Run) -> None:
     handle = run(Streamer.bind())
     with pytest.raises(TypeError, match=r"\.options\(stream=True\)"):
-        handle.count.remote(2).result(timeout_s=10)
+        handle.count.remote(2).result(timeout_s=30)
     with pytest.raises(TypeError, match="no generator"):
         next(handle.options(stream=True).one.remote())
     assert [0, 1] == list(handle.options(stream=True).count.remote(2))
@@ -40,7 +40,7 @@ def test_streams_and_values_are_told_apart(run: Run) -> None:
 def test_a_batch_has_to_return_a_list(run: Run) -> None:
     handle = run(Streamer.bind())
     with pytest.raises(TypeError, match="no_list returned int; return a list"):
-        handle.no_list.remote(1).result(timeout_s=10)
+        handle.no_list.remote(1).result(timeout_s=30)
 
 
 def test_decorators_refuse_what_they_do_not_fit() -> None:

@@ -54,4 +54,4 @@ def test_the_ingress_is_the_proxy_of_its_node(run_in_mesh: Run) -> None:
 
 def test_the_handle_of_an_application_is_found_by_its_name(run: Run) -> None:
     run(Model.bind(2), name="a")
-    assert 4 == serve.get_app_handle("a").remote(2).result(timeout_s=10)
+    assert 4 == serve.get_app_handle("a").remote(2).result(timeout_s=30)

@@ -14,13 +14,13 @@ from tests.support.waiting import wait_until
 def test_it_is_given_after_the_constructor(run: Run) -> None:
     handle = run(Tuned.options(user_config={"threshold": 0.5}).bind())
 
-    calls, config = handle.remote().result(timeout_s=10)
+    calls, config = handle.remote().result(timeout_s=30)
     assert ["constructed", "reconfigured 0.5", "warmed up"] == calls
     assert {"threshold": 0.5} == config
 
 
 def test_without_one_nothing_is_called(run: Run) -> None:
-    calls, _ = run(Tuned.bind()).remote().result(timeout_s=10)
+    calls, _ = run(Tuned.bind()).remote().result(timeout_s=30)
     assert ["constructed", "warmed up"] == calls
 
 
@@ -29,12 +29,12 @@ def test_without_one_nothing_is_called(run: Run) -> None:
 def test_another_one_keeps_the_replicas(run: Run) -> None:
     tuned = TunedLater.options(num_replicas=2)
     handle = run(tuned.options(user_config={"threshold": 1}).bind())
-    before = dict(handle.broadcast("__call__").result(timeout_s=10))
+    before = dict(handle.broadcast("__call__").result(timeout_s=30))
     assert {1} == set(before.values())
 
     run(tuned.options(user_config={"threshold": 2}).bind())
 
-    after = dict(handle.broadcast("__call__").result(timeout_s=10))
+    after = dict(handle.broadcast("__call__").result(timeout_s=30))
     assert before.keys() == after.keys()
     assert {2} == set(after.values())
     assert "RUNNING" == serve.status().applications["default"].status
@@ -61,7 +61,7 @@ def test_what_it_raises_at_a_change_fails_the_deploy_and_the_one_before_serves_o
     run(app(1, 1))
     tuned = serve.get_deployment_handle("Tuned", "default")
     later = serve.get_deployment_handle("TunedLater", "default")
-    replica, _ = later.remote().result(timeout_s=10)
+    replica, _ = later.remote().result(timeout_s=30)
 
     with pytest.raises(
         RuntimeError, match=r"Tuned\.reconfigure .*a threshold is a number"
@@ -69,16 +69,16 @@ def test_what_it_raises_at_a_change_fails_the_deploy_and_the_one_before_serves_o
         run(app("bad", 2))
 
     assert "in reconfigure" in str(caught.value)
-    wait_until(lambda: (replica, 1) == later.remote().result(timeout_s=10), 10)
-    wait_until(lambda: "reconfigured 1" == tuned.remote().result(timeout_s=10)[0][-1], 10)
-    calls, config = tuned.remote().result(timeout_s=10)
+    wait_until(lambda: (replica, 1) == later.remote().result(timeout_s=30), 30)
+    wait_until(lambda: "reconfigured 1" == tuned.remote().result(timeout_s=30)[0][-1], 30)
+    calls, config = tuned.remote().result(timeout_s=30)
     changes = ["reconfigured 1", "warmed up", "reconfigured bad", "reconfigured 1"]
     assert ["constructed", *changes] == calls
     assert {"threshold": 1} == config
 
     run(app(3, 3))
-    assert (replica, 3) == later.remote().result(timeout_s=10)
-    assert {"threshold": 3} == tuned.remote().result(timeout_s=10)[1]
+    assert (replica, 3) == later.remote().result(timeout_s=30)
+    assert {"threshold": 3} == tuned.remote().result(timeout_s=30)[1]
 
 
 @pytest.mark.parity("G-06")
@@ -86,7 +86,7 @@ def test_what_it_raises_at_a_change_fails_the_deploy_and_the_one_before_serves_o
 def test_a_parameter_rank_gets_the_rank(run: Run) -> None:
     handle = run(Ranked.options(user_config="first").bind())
     run(Ranked.options(user_config="second").bind())
-    assert [("first", 0), ("second", 0)] == handle.remote().result(timeout_s=10)
+    assert [("first", 0), ("second", 0)] == handle.remote().result(timeout_s=30)
 
 
 @pytest.mark.slow
@@ -95,7 +95,7 @@ def test_the_status_tells_of_a_change_that_failed(run_in_mesh: Run) -> None:
     with pytest.raises(RuntimeError, match="a threshold is a number"):
         run_in_mesh(Tuned.options(user_config={"threshold": "bad"}).bind())
 
-    wait_until(lambda: "RUNNING" == serve.status().applications["default"].status, 10)
+    wait_until(lambda: "RUNNING" == serve.status().applications["default"].status, 30)
     deployment = serve.status().applications["default"].deployments["Tuned"]
     assert "HEALTHY" == deployment.status
     assert "the last deploy failed" in deployment.message
@@ -104,15 +104,15 @@ def test_the_status_tells_of_a_change_that_failed(run_in_mesh: Run) -> None:
 
 def test_one_that_cannot_go_back_is_replaced(run: Run) -> None:
     handle = run(Stubborn.options(user_config={"size": 1}).bind())
-    replica, _ = handle.remote().result(timeout_s=10)
+    replica, _ = handle.remote().result(timeout_s=30)
     with pytest.raises(RuntimeError, match="not again"):
         run(Stubborn.options(user_config={"size": 2}).bind())
 
     def is_new() -> bool:
-        found, calls = handle.remote().result(timeout_s=10)
+        found, calls = handle.remote().result(timeout_s=30)
         return bool(found != replica and calls == 1)
 
-    wait_until(is_new, 20)
+    wait_until(is_new, 30)
 
 
 def test_a_class_without_the_method_is_refused(run: Run) -> None:

@@ -127,7 +127,7 @@ def test_a_killed_holder_is_noticed_at_once_and_mapped_values_stay(start, own):
     begun = time.monotonic()
     with pytest.raises(ReferenceLost):
         own.fetch_blocking(second, TIMEOUT_S)
-    assert time.monotonic() - begun < 1.0
+    assert time.monotonic() - begun < TIMEOUT_S / 2
     assert ARRAY_BYTES < len(bytes(view))
 
 

@@ -45,7 +45,7 @@ async def test_a_refusal_names_the_deployment_the_limit_and_who_was_full(
 async def test_a_handle_is_told_as_much(client: httpx.Client) -> None:
     handle = pyserve.run(Held.bind(), name="held", route_prefix="/held")
     calls = {asyncio.ensure_future(handle.remote()) for _ in range(2)}
-    done, held = await asyncio.wait(calls, timeout=10, return_when=asyncio.FIRST_COMPLETED)
+    done, held = await asyncio.wait(calls, timeout=30, return_when=asyncio.FIRST_COMPLETED)
 
     [refused] = done
     told = r"held/Held: its replica is not free, .*\(max_queued_requests=0\)"
@@ -71,7 +71,7 @@ def test_who_asks_for_a_deployment_without_replicas_is_told_at_once(
     answer = client.post("/zero")
     assert (503, told) == (answer.status_code, answer.text.strip())
     with pytest.raises(DeploymentUnavailable, match="num_replicas=0"):
-        handle.remote().result(timeout_s=10)
+        handle.remote().result(timeout_s=30)
     assert 404 == client.post("/other").status_code
 
     pyserve.run(Front.bind("again"), name="zero", route_prefix="/zero")

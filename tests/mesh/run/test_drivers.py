@@ -31,7 +31,7 @@ HEAD = """
             stub = echo_pb2_grpc.EchoStub(channel)
             reply = stub.Echo(
                 echo_pb2.EchoRequest(payload=text.encode()),
-                timeout=10,
+                timeout=30,
                 metadata=[("application", "default")],
             )
             return reply.payload.decode()
@@ -39,7 +39,7 @@ HEAD = """
     async def echo_through(handle, text):
         async with handle.channel() as channel:
             stub = echo_pb2_grpc.EchoStub(channel)
-            reply = await stub.Echo(echo_pb2.EchoRequest(payload=text.encode()), timeout=10)
+            reply = await stub.Echo(echo_pb2.EchoRequest(payload=text.encode()), timeout=30)
             return reply.payload.decode()
 """
 
@@ -157,7 +157,7 @@ def test_a_deployment_reaches_another_one_through_its_handle(drive) -> None:
             async def Echo(self, request, context):
                 if self.stub is None:
                     self.stub = echo_pb2_grpc.EchoStub(self.back.channel())
-                reply = await self.stub.Echo(request, timeout=5)
+                reply = await self.stub.Echo(request, timeout=30)
                 return echo_pb2.EchoReply(payload=b"front, " + reply.payload)
 
         handle = pyserve.run(Front.bind(Small.bind("back, ")))
@@ -296,7 +296,7 @@ def test_children_of_multiprocessing_live_beside_a_routed_channel(drive) -> None
         for _ in range(20):
             child = context.Process(target=time.sleep, args=(0.05,))
             child.start()
-            child.join(10)
+            child.join(30)
             assert 0 == child.exitcode
         assert "x" == asyncio.run(echo_through(handle, "x"))
     """).finish()

@@ -31,7 +31,7 @@ def who(mesh: None) -> pyserve.DeploymentHandle:
 
 
 def _answers(handle: pyserve.DeploymentHandle) -> list[dict[str, Any]]:
-    return handle.broadcast("__call__").result(timeout_s=20)
+    return handle.broadcast("__call__").result(timeout_s=30)
 
 
 def _ranks(handle: pyserve.DeploymentHandle) -> list[tuple[int, int, int]]:
@@ -57,7 +57,7 @@ def test_a_replacement_has_the_number_of_the_dead(who: pyserve.DeploymentHandle)
     before = {each["pid"]: each["rank"] for each in _answers(who)}
 
     with pytest.raises(pyserve.DeploymentUnavailable):
-        who.die.remote().result(timeout_s=20)
+        who.die.remote().result(timeout_s=30)
 
     def is_whole_again() -> bool:
         try:

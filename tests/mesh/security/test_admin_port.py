@@ -38,7 +38,11 @@ def test_names_are_for_those_who_have_a_key(tmp_path: Path) -> None:
             assert "Things" not in refused.text
         tried = {"path": "/things.v1.Things/Echo", "message": "{}"}
         called = httpx.post(
-            f"{base}/api/call", json=tried, headers={"x-pyserve-page": "1"}, trust_env=False
+            f"{base}/api/call",
+            json=tried,
+            headers={"x-pyserve-page": "1"},
+            timeout=TIMEOUT_S,
+            trust_env=False,
         )
         assert 401 == called.status_code
 

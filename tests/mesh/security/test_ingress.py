@@ -277,7 +277,7 @@ def test_refusals_are_written_down_without_the_token(guarded: Guarded) -> None:
             echo_pb2.PerformRequest(), timeout=TIMEOUT_S, metadata=bearer("not-to-be-written")
         )
     line = f"UNAUTHENTICATED (certificate: {ALICE!r}, bearer token: given)"
-    wait_until(lambda: line in guarded.mesh.output(), RELOAD_S)
+    wait_until(lambda: line in guarded.mesh.output())
     assert "/services.echo.Echo/Perform" in guarded.mesh.output()
     for secret in ("not-to-be-written", TOKEN, FILE_TOKEN):
         assert secret not in guarded.mesh.output()

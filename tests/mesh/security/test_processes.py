@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
 import signal
 import socket
 import threading
@@ -26,6 +25,7 @@ from pyserve.wire.v1 import mesh_pb2, mesh_pb2_grpc
 from tests.mesh.security.clients import TIMEOUT_S, code_of, open_channel, served_serial
 from tests.support.authority import Authority, Files, Leaf
 from tests.support.mesh import RunningMesh, running_mesh
+from tests.support.removing import remove_at_once
 from tests.support.session import attached, attached_by
 from tests.support.waiting import wait_until
 
@@ -238,14 +238,17 @@ def test_files_that_somebody_removed_are_made_anew(private: Private) -> None:
         (deployment,) = application.deployments
         return [each.pid for each in deployment.replicas if each.state == "RUNNING"]
 
+    def is_told(session: Session) -> bool:
+        return any("and made anew" in each for each in session.client.status().notices)
+
     def is_replaced(session: Session, before: int) -> bool:
         return running(session) not in ([], [before])
 
     for _ in range(2):
-        shutil.rmtree(Path(private.record.token_file).parent)
+        remove_at_once(Path(private.record.token_file).parent)
         wait_until(lambda: read_record(private.mesh.home) is not None, TIMEOUT_S)
         with attached(private.mesh.home) as session:
-            assert "and made anew" in session.client.status().notices[0]
+            wait_until(partial(is_told, session), TIMEOUT_S)
             (before,) = running(session)
             os.kill(before, signal.SIGKILL)
             wait_until(partial(is_replaced, session, before), TIMEOUT_S)

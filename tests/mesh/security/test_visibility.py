@@ -252,7 +252,13 @@ def test_proposals_name_what_the_caller_may_call(mesh: RunningMesh, tmp_path: Pa
         known = httpx.post(f"{base}{ECHO}/Ecko", content=b"{}", headers=json, timeout=TIMEOUT_S)
         listed = httpx.post(f"{base}{ECHO}/Xyz", content=b"{}", headers=json, timeout=TIMEOUT_S)
         unknown = [
-            httpx.request(method, f"{base}/things.v1.Thingz/Echo", headers=headers, content=body)
+            httpx.request(
+                method,
+                f"{base}/things.v1.Thingz/Echo",
+                headers=headers,
+                content=body,
+                timeout=TIMEOUT_S,
+            )
             for method in ("GET", "POST")
             for headers, body in ((json, b"{}"), (dict(bearer(TOKEN)), b""))
         ]

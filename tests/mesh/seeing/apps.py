@@ -11,7 +11,7 @@ import pyserve
 from services.echo.service import Echo
 from tests.mesh.metrics.apps import Prices, Shop
 
-SLOW_S, FAST_S = 0.08, 0.005
+SLOW_S, FAST_S = 0.4, 0.025
 
 
 @pyserve.deployment(num_replicas=3)

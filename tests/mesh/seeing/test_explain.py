@@ -15,6 +15,7 @@ import pytest
 
 from tests.mesh.commands import pyserve
 from tests.mesh.seeing.staged import CHILD_S, HELD_S, LOAD_S, SLOW_S, WINDOW_S
+from tests.mesh.start.processes import status_of
 from tests.support.mesh import RunningMesh, running_mesh
 from tests.support.waiting import wait_until
 
@@ -78,7 +79,8 @@ class Stage:
 
     def in_flight(self) -> int:
         """Count the calls that replicas have."""
-        counts = self.status()["ingress"]["in_flight_of_replica"]
+        # Without a process, which might start too late.
+        counts = status_of(self._environment)["ingress"]["in_flight_of_replica"]
         return sum(counts.values())
 
     def refusal(self, request_id: str) -> str:

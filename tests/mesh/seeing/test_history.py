@@ -42,7 +42,9 @@ def test_what_is_loaded_where_and_what_it_cost(environment: dict[str, str]) -> N
             read(f"http://{address}/", {"serve_multiplexed_model_id": model})
         (ingress,) = status_of(environment)["ingresses"]
         found = read(f"http://{ingress['admin']}/api/models.json")
-        page = httpx.get(f"http://{ingress['admin']}/metrics", trust_env=False).text
+        page = httpx.get(
+            f"http://{ingress['admin']}/metrics", timeout=_TIMEOUT_S, trust_env=False
+        ).text
 
     told = {
         each["model"]: (each["hits"], each["misses"], each["loads"]) for each in found["models"]

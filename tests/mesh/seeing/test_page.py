@@ -89,7 +89,7 @@ def test_it_looks_only_while_it_is_seen(environment: dict[str, str], visitor: Vi
     with mesh(environment, "shop") as url:
         visitor.open(url)
         visitor.see("th", "default/Prices")
-        assert 1 == viewers(url)
+        wait_until(lambda: viewers(url) == 1, 20)
         visitor.do("hide", hidden=True)
         wait_until(lambda: viewers(url) == 0, 20)
         visitor.do("hide", hidden=False)

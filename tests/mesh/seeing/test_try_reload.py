@@ -64,4 +64,5 @@ def test_an_edit_changes_the_form_that_is_open(tmp_path: Path) -> None:
         visitor.do("click", selector='button:text-is("Call")')
         visitor.see(".answer p", "Answered with HTTP 2")
         assert {"price": 23} == json.loads(visitor.see(".answer pre"))
-        assert "houses.py: restarted Houses in " in mesh.output()
+        # The terminal is told a moment after the page.
+        wait_until(lambda: "houses.py: restarted Houses in " in mesh.output())

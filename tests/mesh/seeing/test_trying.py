@@ -137,7 +137,9 @@ def test_the_document_is_of_all_of_them_and_says_what_is_true(page: Page) -> Non
     } <= {(path, verb) for path, item in document["paths"].items() for verb in item}
     assert "x-pyserve-undescribed" not in document
     url = document["servers"][0]["url"]
-    order = httpx.post(f"{url}/shop/orders", json={"item": "cake"}, trust_env=False)
+    order = httpx.post(
+        f"{url}/shop/orders", json={"item": "cake"}, timeout=TIMEOUT_S, trust_env=False
+    )
     assert str(order.status_code) in document["paths"]["/shop/orders"]["post"]["responses"]
     house = (
         document["components"]["schemas"].get("houses.House")

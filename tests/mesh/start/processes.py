@@ -138,7 +138,8 @@ def routes(address: str) -> int:
 
 
 def pids(environment: dict[str, str]) -> tuple[int, int]:
-    """Return the processes of the controller and of the only ingress that is connected."""
+    """Return the processes of the controller and of the only ingress, as soon as it is known."""
+    address_of(environment)
     found = status_of(environment)
     (ingress,) = [each for each in found["ingresses"] if each["addresses"]]
     return found["controller_pid"], ingress["pid"]

@@ -54,7 +54,8 @@ def test_each_of_several_ingresses_serves_what_is_reported_as_ready(
                 # At once: what is reported as ready can be called at each of them.
                 assert 200 == httpx.get(f"http://{address}/", timeout=END_TIMEOUT_S).status_code
             assert 0 == a.end()
-            assert {"a": "DRAINED", "b": "HEALTHY"} == proxies(mesh_environment)
+            drained = {"a": "DRAINED", "b": "HEALTHY"}
+            wait_until(lambda: drained == proxies(mesh_environment), END_TIMEOUT_S)
             (left,) = status_of(mesh_environment)["addresses"]
             assert 200 == httpx.get(f"http://{left}/", timeout=END_TIMEOUT_S).status_code
         assert 0 == pyserve("shutdown", environment=mesh_environment).returncode
@@ -65,7 +66,7 @@ def test_each_of_several_ingresses_serves_what_is_reported_as_ready(
 
 @pytest.mark.parity("G-65")
 def test_draining_ingress_is_told_as_such(mesh_environment: dict[str, str]) -> None:
-    environment = {**named(mesh_environment, "a"), "PYSERVE_INGRESS_DRAIN_S": "3"}
+    environment = {**named(mesh_environment, "a"), "PYSERVE_INGRESS_DRAIN_S": "20"}
     with (
         command(mesh_environment, "start", "--no-ingress") as mesh,
         command(environment, "ingress", "--address", "127.0.0.1:0") as ingress,

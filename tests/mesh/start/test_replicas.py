@@ -67,9 +67,16 @@ def test_application_is_the_replicas_that_have_joined(mesh_environment: dict[str
         wait_until(lambda: 1 == running(mesh_environment, "Child"), END_TIMEOUT_S)
         found = status_of(mesh_environment)["applications"]["default"]
         assert ("RUNNING", "/") == (found["status"], found["route_prefix"])
-        wait_until(lambda: 200 == httpx.get(f"http://{address}/").status_code, END_TIMEOUT_S)
+        wait_until(lambda: 200 == _get(address).status_code, END_TIMEOUT_S)
         processes = {first.process.pid, second.process.pid}
-        assert processes == {_pid(address) for _ in range(20)}
+        # The ingress hears of the second a moment after the controller does.
+        seen: set[int] = set()
+
+        def both_answer() -> bool:
+            seen.add(_pid(address))
+            return processes == seen
+
+        wait_until(both_answer, END_TIMEOUT_S)
         # One that is told to go loses no call.
         first.process.send_signal(signal.SIGTERM)
         while first.process.poll() is None:
@@ -82,8 +89,12 @@ def test_application_is_the_replicas_that_have_joined(mesh_environment: dict[str
         assert 0 == mesh.end()
 
 
+def _get(address: str) -> httpx.Response:
+    return httpx.get(f"http://{address}/", timeout=END_TIMEOUT_S)
+
+
 def _pid(address: str) -> int:
-    answer = httpx.get(f"http://{address}/", timeout=END_TIMEOUT_S)
+    answer = _get(address)
     assert 200 == answer.status_code, answer.text
     pid: int = answer.json()["pid"]
     return pid

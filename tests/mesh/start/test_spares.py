@@ -74,7 +74,7 @@ def test_a_spare_becomes_a_replica_and_outlives_the_controller_as_one(
             END_TIMEOUT_S,
             "the next controller has one of its own",
         )
-        assert [("RUNNING", first)] == replicas(environment)
+        wait_until(lambda: [("RUNNING", first)] == replicas(environment), END_TIMEOUT_S)
         with attached(home):
             assert "blue" == ask()
             # A process of the next controller that ends is replaced by its spare.
