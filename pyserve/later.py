@@ -42,7 +42,6 @@ def refused(name: str, instead: str) -> NoReturn:
 
 _PAGE = "docs/reference/ray-serve.md"
 _ABSENT = {
-    "GangSchedulingConfig": "replicas start one by one; let one replica hold the whole group",
     "build": "`pyserve build module:app` writes the file",
     "connect": "run, status and handles find the mesh that runs by themselves",
     "get_deployment": "write pyserve.get_app_handle(name) or pyserve.get_deployment_handle(name)",

@@ -6,7 +6,7 @@ This is the one place that holds state of the process; everything else gets it p
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -54,6 +54,23 @@ class Mesh(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class GangContext:
+    """The replicas with which one starts and ends, as ``gang_scheduling_config`` says.
+
+    Attributes:
+        gang_id: No other gang has it.
+        rank: The number of this replica among them.
+        world_size: How many they are.
+        member_replica_ids: Their ids, by rank.
+    """
+
+    gang_id: str
+    rank: int
+    world_size: int
+    member_replica_ids: Sequence[ReplicaId]
+
+
+@dataclass(frozen=True, slots=True)
 class ReplicaContext:
     """Who the running replica is.
 
@@ -65,6 +82,7 @@ class ReplicaContext:
         rank: Its number among the replicas; see ``ReplicaRank``.
         world_size: How many replicas there shall be; a later context may have another number.
         deployment_actors: Names of the deployment's helpers, see ``get_deployment_actor``.
+        gang_context: Its gang; ``None``: it starts alone.
     """
 
     app_name: ApplicationName
@@ -74,6 +92,7 @@ class ReplicaContext:
     rank: ReplicaRank = FIRST_RANK
     world_size: int = 1
     deployment_actors: tuple[str, ...] = ()
+    gang_context: GangContext | None = None
 
     @property
     def replica_tag(self) -> ReplicaId:

@@ -305,9 +305,11 @@ def deployment(target: Any = None, /, **options: Any) -> Any:
             time, at most ``max_surge_percent`` (0) beyond their number
             ``logging_config`` (INFO): how replicas log
             ``pod_template`` (none): what the pods of its replicas have besides, on Kubernetes
+            ``gang_scheduling_config`` (none): replicas in groups that start and end together
+            Up to the mesh's launcher: ``max_replicas_per_node`` (none),
+            ``placement_group_bundles`` (none), ``placement_group_strategy`` (PACK),
+            ``placement_group_bundle_label_selector`` (none)
             Accepted as Ray Serve has them, without effect: ``graceful_shutdown_wait_loop_s`` (2.0),
-            ``max_replicas_per_node`` (none), ``placement_group_bundles`` (none),
-            ``placement_group_strategy`` (PACK), ``placement_group_bundle_label_selector`` (none),
             ``version``.
 
     Raises:

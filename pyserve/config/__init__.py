@@ -18,6 +18,11 @@ from pyserve.config.environment import (
     read_settings,
     unknown_names,
 )
+from pyserve.config.gangs import (
+    GangPlacementStrategy,
+    GangRuntimeFailurePolicy,
+    GangSchedulingConfig,
+)
 from pyserve.config.hosts import is_everywhere, is_loopback, local_host
 from pyserve.config.http import HTTPOptions, ProxyLocation, gRPCOptions
 from pyserve.config.keywords import DeploymentKeywords, HandleKeywords
@@ -52,6 +57,9 @@ __all__ = [
     "DeploymentKeywords",
     "DeploymentOptions",
     "EncodingType",
+    "GangPlacementStrategy",
+    "GangRuntimeFailurePolicy",
+    "GangSchedulingConfig",
     "HTTPOptions",
     "HandleKeywords",
     "LogSettings",

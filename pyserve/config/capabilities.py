@@ -29,7 +29,8 @@ LABELS = frozenset(
 ENVIRONMENTS = frozenset({"env_vars", "working_dir", "pip"})
 SPREAD_CAPS = frozenset({"max_replicas_per_node"})
 PODS = frozenset({"pod_template"})
-OF_LAUNCHERS = RESOURCES | BUNDLES | LABELS | ENVIRONMENTS | SPREAD_CAPS | PODS
+GANGS = frozenset({"gang_scheduling_config"})
+OF_LAUNCHERS = RESOURCES | BUNDLES | LABELS | ENVIRONMENTS | SPREAD_CAPS | GANGS | PODS
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 if TYPE_CHECKING:
     from pyserve.config.actors import DeploymentActorConfig
+    from pyserve.config.gangs import GangSchedulingConfig
     from pyserve.config.parts import BackpressureConfig, BatchingConfig, Resources
     from pyserve.config.routing import RequestRouterConfig
     from pyserve.config.scaling import AutoscalingConfig
@@ -56,6 +57,7 @@ class DeploymentKeywords(TypedDict, total=False):
     placement_group_strategy: str | None
     placement_group_bundle_label_selector: Sequence[Mapping[str, str]] | None
     pod_template: Mapping[str, object] | None
+    gang_scheduling_config: GangSchedulingConfig | Mapping[str, Any] | None
     ray_actor_options: Mapping[str, Any] | None
     runtime_env: Mapping[str, Any] | None
     max_concurrent_queries: int

@@ -18,6 +18,7 @@ from typing import ClassVar, Literal
 from pyserve.config import unneeded
 from pyserve.config.actors import DeploymentActorConfig, read_actors
 from pyserve.config.environment import MESSAGE_BYTES_MAX, read_call_settings
+from pyserve.config.gangs import GangSchedulingConfig
 from pyserve.config.parts import (
     REPLICAS_MAX,
     BackpressureConfig,
@@ -72,13 +73,10 @@ _PARTS: dict[str, type[Part]] = {
     "resources": Resources,
     "request_router_config": RequestRouterConfig,
     "logging_config": LoggingConfig,
+    "gang_scheduling_config": GangSchedulingConfig,
 }
 # Understood beside the fields, see ``_with_current_names``.
 OLDER_OPTIONS = ("max_concurrent_queries", "version", "ray_actor_options", "runtime_env")
-# What Ray Serve has for its own actors; why it is refused.
-_REFUSED = {
-    "gang_scheduling_config": "replicas start one by one; let one replica hold the whole group",
-}
 _IN_ROUTER_CONFIG = "write request_router_config={'request_router_class': ..., ...}"
 # What has another place, and which.
 _ELSEWHERE = {
@@ -92,7 +90,7 @@ _ELSEWHERE = {
 # Names that came after the release before, by their part. They are written where somebody gave
 # them, since a controller of that release refuses what it does not know.
 _NEWER = {"resources": frozenset({"label_selector", "fallback_strategy"})}
-_NEWER_OPTIONS = ("pod_template",)
+_NEWER_OPTIONS = ("pod_template", "gang_scheduling_config")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.\-]*\Z")
 
 
@@ -165,6 +163,7 @@ class DeploymentOptions:
     # Laid over the pod that a replica runs in, where it runs in one.
     pod_template: Mapping[str, object] | None = None
     max_surge_percent: int = 0
+    gang_scheduling_config: GangSchedulingConfig | None = None
     # Lines on what was written beside the options and is kept by none; they do not travel.
     unkept: ClassVar[tuple[str, ...]] = ()
 
@@ -226,6 +225,23 @@ class DeploymentOptions:
         check_integer("max_surge_percent", self.max_surge_percent, minimum=0, maximum=100)
         if self.pod_template is not None:
             check_pod_template("pod_template", self.pod_template)
+        if self.max_replicas_per_node is not None and self.placement_group_bundles:
+            what = "none beside placement_group_bundles, as in Ray Serve"
+            raise refuse("max_replicas_per_node", self.max_replicas_per_node, what)
+        if self.gang_scheduling_config is not None:
+            self._check_gangs(self.gang_scheduling_config)
+
+    def _check_gangs(self, gangs: GangSchedulingConfig) -> None:
+        gangs.check_counts(self.num_replicas, self.scaling)
+        if self.max_replicas_per_node is not None:
+            what = "none beside gang_scheduling_config, whose strategy says how replicas lie"
+            raise refuse("max_replicas_per_node", self.max_replicas_per_node, what)
+        if self.resources.fallback_strategy is not None:
+            what = "none beside gang_scheduling_config, whose members are placed at once"
+            raise refuse("resources.fallback_strategy", self.resources.fallback_strategy, what)
+        if self.placement_group_strategy != "PACK":
+            what = "PACK beside gang_scheduling_config, whose gang_placement_strategy counts"
+            raise refuse("placement_group_strategy", self.placement_group_strategy, what)
 
     def _check_times(self) -> None:
         for name in ("health_check_period_s", "health_check_timeout_s", "startup_timeout_s"):
@@ -305,7 +321,7 @@ class DeploymentOptions:
     def from_peer(cls, text: str) -> DeploymentOptions:
         """Read what the ``to_json`` of another release wrote, without what only that one knows."""
         given = _mapping_of(text)
-        known = {item.name for item in fields(cls)} | {*OLDER_OPTIONS, *_REFUSED}
+        known = {item.name for item in fields(cls)} | set(OLDER_OPTIONS)
         for name, part in _PARTS.items():
             if isinstance(found := given.get(name), Mapping):
                 given[name] = part.known(found)
@@ -331,6 +347,17 @@ class DeploymentOptions:
             return scaling.starts_with
         assert isinstance(self.num_replicas, int), "auto has a scaling"
         return self.num_replicas
+
+    @property
+    def gang_size(self) -> int:
+        """How many replicas start, and end, together."""
+        gangs = self.gang_scheduling_config
+        return 1 if gangs is None else gangs.gang_size
+
+    def whole_gangs(self, count: int) -> int:
+        """Return the least number of replicas from ``count`` on that makes whole gangs."""
+        gangs = self.gang_scheduling_config
+        return count if gangs is None else gangs.whole(count)
 
     @property
     def is_scaled_to_zero(self) -> bool:
@@ -394,9 +421,6 @@ def _with_current_names(given: dict[str, object]) -> dict[str, object]:
             DeprecationWarning,
             stacklevel=4,
         )
-    for name, reason in _REFUSED.items():
-        if given.pop(name, None) is not None:
-            raise OptionError(f"{name} is not supported: {reason}")
     for name, place in _ELSEWHERE.items():
         if name in given:
             raise OptionError(f"{name} is no option of a deployment: {place}")

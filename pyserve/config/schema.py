@@ -23,6 +23,7 @@ from pydantic import (
 )
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
+from pyserve.config.gangs import GangSchedulingConfig
 from pyserve.config.http import (
     DEFAULT_GRPC_PORT,
     DEFAULT_HTTP_PORT,
@@ -49,6 +50,7 @@ _PARTS: dict[str, type[Part]] = {
     "autoscaling_config": AutoscalingConfig,
     "backpressure_config": BackpressureConfig,
     "batching_config": BatchingConfig,
+    "gang_scheduling_config": GangSchedulingConfig,
     "request_router_config": RequestRouterConfig,
     "resources": Resources,
 }

@@ -45,6 +45,7 @@ _OF_LAUNCHERS = (
     "placement_group_strategy",
     "placement_group_bundle_label_selector",
     "pod_template",
+    "gang_scheduling_config",
 )
 _OF_ENVIRONMENTS = {
     "excludes": "a working_dir is used where it is, and nothing of it is copied",

@@ -17,7 +17,14 @@ from pathlib import Path
 from typing import Protocol
 
 from pyserve.config import inherited_environment
-from pyserve.config.capabilities import BUNDLES, ENVIRONMENTS, LABELS, SPREAD_CAPS, Capabilities
+from pyserve.config.capabilities import (
+    BUNDLES,
+    ENVIRONMENTS,
+    GANGS,
+    LABELS,
+    SPREAD_CAPS,
+    Capabilities,
+)
 from pyserve.config.control import PASSING
 from pyserve.config.launchers import PROCESS
 from pyserve.control.reconcile.rationing import Room
@@ -97,7 +104,7 @@ class LocalLauncher:
     """
 
     name = PROCESS
-    capabilities = Capabilities(acts_on=ENVIRONMENTS | _RESERVED, needless=_NEEDLESS)
+    capabilities = Capabilities(acts_on=ENVIRONMENTS | GANGS | _RESERVED, needless=_NEEDLESS)
 
     def __init__(
         self,

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from pyserve.api.context import GangContext, ReplicaContext
 from pyserve.replica.idempotence import idempotent_paths
 from pyserve.replica.loading import Loaded, add_inference
 from pyserve.replica.servicers import file_descriptors
+from pyserve.types import ReplicaId, ReplicaRank
 from pyserve.version import version
 from pyserve.wire.v1 import mesh_pb2
 
@@ -35,6 +37,27 @@ def ready(
     )
     add_inference(found, loaded)
     return found
+
+
+def first_context(settings: WorkerSettings, assign: mesh_pb2.Assign) -> ReplicaContext:
+    """Return who it is, before it has constructed anything."""
+    return ReplicaContext(
+        app_name=settings.application,
+        deployment=settings.deployment,
+        replica_id=ReplicaId(assign.replica_id),
+        servable_object=None,
+        rank=ReplicaRank(assign.rank.rank, assign.rank.node_rank, assign.rank.local_rank),
+        world_size=assign.world_size,
+        gang_context=_gang_context(assign),
+    )
+
+
+def _gang_context(assign: mesh_pb2.Assign) -> GangContext | None:
+    if not assign.HasField("gang"):
+        return None
+    gang = assign.gang
+    members = tuple(map(ReplicaId, gang.replicas))
+    return GangContext(gang.id, gang.rank, len(members), members)
 
 
 def hello(settings: WorkerSettings) -> mesh_pb2.Hello:

@@ -21,7 +21,7 @@ from typing import TypeVar
 
 from pyserve.aio import Server
 from pyserve.aio.certificates import MeshTls
-from pyserve.api.context import ReplicaContext, attachment, enter_replica, get_replica_context
+from pyserve.api.context import attachment, enter_replica, get_replica_context
 from pyserve.api.ingress import ingress_of
 from pyserve.batching import PROCESS_ACTIVITY, StepState
 from pyserve.bridge import running_endpoint
@@ -31,7 +31,7 @@ from pyserve.folders import remove_unused
 from pyserve.multiplexing import PROCESS_DIRECTORY
 from pyserve.observe.metrics import ProcessMetrics
 from pyserve.replica import garbage
-from pyserve.replica.announcing import hello, ready
+from pyserve.replica.announcing import first_context, hello, ready
 from pyserve.replica.asgi import AsgiApplication
 from pyserve.replica.duties import Duties, SharedDuties, ThreadedDuties
 from pyserve.replica.endpoints import SocketPlace, advertised_host, bind_host, choose_socket
@@ -61,7 +61,7 @@ from pyserve.replica.reconfiguring import Reconfigurer
 from pyserve.replica.serving import make_server
 from pyserve.replica.threads import EndpointThreads
 from pyserve.replica.watchdog import LoopWatchdog
-from pyserve.types import ApplicationName, DeploymentName, ReplicaId, ReplicaRank
+from pyserve.types import ApplicationName, DeploymentName, ReplicaId
 from pyserve.wire.v1 import mesh_pb2
 
 Value = TypeVar("Value")
@@ -188,14 +188,7 @@ class Worker:
         return 0
 
     async def _bring_up(self, assign: mesh_pb2.Assign) -> tuple[Loaded, object]:
-        context = ReplicaContext(
-            app_name=self._settings.application,
-            deployment=self._settings.deployment,
-            replica_id=ReplicaId(assign.replica_id),
-            servable_object=None,
-            rank=ReplicaRank(assign.rank.rank, assign.rank.node_rank, assign.rank.local_rank),
-            world_size=assign.world_size,
-        )
+        context = first_context(self._settings, assign)
         enter_replica(context)
         mesh = self._settings.mesh
         is_shown = mesh.metrics.port is not None

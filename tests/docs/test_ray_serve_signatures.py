@@ -14,7 +14,6 @@ from pyserve import config, handle
 from pyserve.api.handles.options import _CHECKS
 from pyserve.config import DeploymentOptions
 from pyserve.config.http import RoutePrefix
-from pyserve.errors import OptionError
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "ray-serve.md"
 _ROW = re.compile(
@@ -115,12 +114,6 @@ def test_a_signature_is_theirs_or_says_why_not(row: re.Match[str]):
         assert [] == [each for each in required if each.how != "rest"]
     else:
         assert bool(row["why"]) == bool(_difference(row)), _difference(row) or "no difference"
-
-
-@pytest.mark.parametrize("name", ["gang_scheduling_config"])
-def test_an_option_that_is_refused_says_what_to_do_instead(name: str):
-    with pytest.raises(OptionError, match=f"{name} is not supported: .+;"):
-        DeploymentOptions.of({name: {}})
 
 
 def test_what_is_not_there_is_not_there():

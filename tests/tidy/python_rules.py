@@ -73,6 +73,7 @@ PURE_MODULES = (
     "pyserve/control/state/ranks.py",
     "pyserve/control/reconcile/rationing.py",
     "pyserve/control/reconcile/decide.py",
+    "pyserve/control/reconcile/gangs.py",
     "pyserve/control/reconcile/reconfiguring.py",
     "pyserve/control/views/registry.py",
     "pyserve/control/recovery/restoring.py",

@@ -15,6 +15,7 @@ Rules, each of which a test can break:
 - Callers end before those that they call, as ``ordering`` says.
 - A replica that drains is killed when its grace has passed; one that hangs is replaced.
 - Where others start the replicas, those of older versions drain when as many of the newest serve.
+- A gang starts whole, once nothing is left of the one before, and ends when it loses a member.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pyserve.config.control import HEALTH_FAILURES_MAX, REJOIN_TIMEOUT_S
+from pyserve.control.reconcile.gangs import broken, gang_of, whole_gangs
 from pyserve.control.reconcile.ordering import turn_at
 from pyserve.control.reconcile.rollout import final_failure, replaced, starts_max
 from pyserve.control.state.mesh import Desired, Failure, Phase, Replica, Slot, Version
@@ -32,15 +34,17 @@ from pyserve.types import DeploymentKey, ReplicaId
 
 # Why a replica ends when nothing is wrong with it.
 NOT_NEEDED = "is not needed any more"
+_LOST_ITS_GANG = "has lost one of its gang, which starts again as a whole"
 
 
 @dataclass(frozen=True, slots=True)
 class StartReplica:
-    """Start a process for a slot of a version."""
+    """Start a process for a slot of a version; with those of its gang, which has a number."""
 
     key: DeploymentKey
     version: str
     slot: int
+    gang: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +112,8 @@ def reconcile(
             # What follows depends on who is left, so it waits for the next round.
             missing = _missing_besides(key, desired, replicas)
             actions += (_with_missing(action, missing) for action in overdue)
+        elif torn := broken(deployment, mine):
+            actions += (KillReplica(each.id, _LOST_ITS_GANG) for each in torn)
         elif deployment.target is None:
             if deployment.fallback is not None and not _others_settled(desired, key):
                 # The rest of the application is not there yet: what served before is kept alive.
@@ -245,7 +251,7 @@ def _deadlines(replica: Replica) -> Iterator[tuple[float, Action]]:
 def _keep(
     deployment: Desired, version: Version, replicas: Sequence[Replica], now: float
 ) -> Iterator[Action]:
-    current = [item for item in _live(replicas) if item.version == version.id]
+    current = [item for item in replicas if item.version == version.id]
     yield from _start_missing(deployment, version, current, now, limit=None)
 
 
@@ -284,7 +290,8 @@ def _approach(
     serving = sum(item.serves for item in kept)
     ready = sum(item.in_rotation for item in kept)
     limit = starts_max(target, replicas)
-    yield from _start_missing(deployment, target, current, now, limit=limit)
+    own = [item for item in replicas if item.version == target.id]
+    yield from _start_missing(deployment, target, own, now, limit=limit)
     yield from map(_stop, surplus)
     yield from map(_stop, replaced(target, replicas, ready))
     if serving >= target.num_replicas and not others:
@@ -312,7 +319,9 @@ def _start_missing(
     *,
     limit: int | None,
 ) -> Iterator[Action]:
-    taken = {item.slot for item in current}
+    size = version.options.gang_size
+    # The place of a gang is free when all of it has ended.
+    taken = {item.slot for item in (current if size > 1 else _live(current))}
     # As those that raised, see below, so those that have not been tried: the first word of the
     # others says whether it is worth while.
     may_try = _is_proven(version) or not any(
@@ -326,10 +335,11 @@ def _start_missing(
             _may_start_again(version, slot, now) if (slot := version.slots.get(index)) else may_try
         )
     ]
+    missing = whole_gangs(missing, size)
     if limit is not None:
-        missing = missing[: max(limit, 0)]
+        missing = missing[: max(limit, 0) // size * size]
     for index in missing:
-        yield StartReplica(deployment.key, version.id, index)
+        yield StartReplica(deployment.key, version.id, index, gang_of(index, size))
 
 
 def _may_start_again(version: Version, slot: Slot, now: float) -> bool:

@@ -9,6 +9,7 @@ calls. Rules, each of which a test can break:
   first: children stand before the deployments that call them while they are constructed.
 - The last quarter of the places is for deployments that have no start under way: constructors of
   one application that hang do not keep the others from replacing what died.
+- A gang begins as one, also where it is larger than what is left of the places.
 """
 
 from __future__ import annotations
@@ -71,10 +72,7 @@ def ration(
     actions: Sequence[Action], observed: Mapping[ReplicaId, Replica], starts_max: int
 ) -> list[Action]:
     """Return the actions without those starts for which there is no place yet."""
-    waiting: dict[DeploymentKey, deque[StartReplica]] = {}
-    for action in actions:
-        if isinstance(action, StartReplica):
-            waiting.setdefault(action.key, deque()).append(action)
+    waiting = _waiting(actions)
     under_way = Counter(
         replica.key
         for replica in observed.values()
@@ -87,12 +85,26 @@ def ration(
         key = min(waiting, key=under_way.__getitem__)
         if under_way[key] and total >= for_all:
             break
-        chosen.add(waiting[key].popleft())
+        together = waiting[key].popleft()
+        chosen.update(together)
         if not waiting[key]:
             del waiting[key]
-        under_way[key] += 1
-        total += 1
+        under_way[key] += len(together)
+        total += len(together)
     return [each for each in actions if not isinstance(each, StartReplica) or each in chosen]
+
+
+def _waiting(actions: Sequence[Action]) -> dict[DeploymentKey, deque[list[StartReplica]]]:
+    """Return the starts of each deployment, those of one gang together."""
+    waiting: dict[DeploymentKey, deque[list[StartReplica]]] = {}
+    for action in actions:
+        if isinstance(action, StartReplica):
+            mine = waiting.setdefault(action.key, deque())
+            if mine and action.gang is not None and mine[-1][0].gang == action.gang:
+                mine[-1].append(action)
+            else:
+                mine.append([action])
+    return waiting
 
 
 def held_back(wanted: Sequence[Action], begun: Sequence[Action]) -> Counter[DeploymentKey]:

@@ -9,6 +9,7 @@ Rules, each of which a test can break:
   ``rolling_update_percentage``.
 - An old replica drains only when a new one serves in its place, so that as many serve as before,
   or as are wanted where that is less.
+- Steps and shares are rounded up to whole gangs, and gangs drain as a whole.
 - A version is given up when every slot that was tried has failed before any replica was ever
   ready, or when it has failed too often before it was complete: at a start, or, while there is
   something to go back to, by a replica that ended within a minute of its service.
@@ -20,7 +21,8 @@ import math
 from collections.abc import Sequence
 
 from pyserve.config.control import SILENT_START_FAILURES_MAX
-from pyserve.control.state.mesh import EXTERNAL_SLOT, Failure, Phase, Replica, Version
+from pyserve.control.reconcile.gangs import grouped, only_whole
+from pyserve.control.state.mesh import EXTERNAL_SLOT, Failure, Phase, Replica, Slot, Version
 
 
 def starts_max(target: Version, replicas: Sequence[Replica]) -> int | None:
@@ -69,10 +71,10 @@ def replaced(target: Version, replicas: Sequence[Replica], ready: int) -> list[R
         others = [item for item in others if item.serves]
         needed = sum(item.in_rotation for item in others) - (wanted - ready)
         out = sum(not item.in_rotation for item in others)
-        others = others[: out + max(needed, 0)]
+        others = only_whole(others, live, out + max(needed, 0))
     if _surge(target):
         draining = sum(item.phase is Phase.STOPPING for item in older)
-        others = others[: max(_step(target) - draining, 0)]
+        others = only_whole(others, live, max(_step(target) - draining, 0))
     return starting + others
 
 
@@ -80,19 +82,25 @@ def final_failure(version: Version) -> Failure | None:
     """Return why the version will never come up, or ``None`` while it may."""
     if version.completed or version.first_failure is None:
         return None
+    # Of a gang one that fails is enough: the others are ended for it.
     hopeless = all(
-        slot.failed_in_user_code or slot.start_failures_in_a_row >= SILENT_START_FAILURES_MAX
-        for slot in version.slots.values()
+        any(map(_has_failed, slots)) for slots in grouped(version.slots, version.options.gang_size)
     )
     if (hopeless and not version.proven) or version.start_failures >= version.start_failures_max:
         return version.first_failure
     return None
 
 
+def _has_failed(slot: Slot) -> bool:
+    return slot.failed_in_user_code or slot.start_failures_in_a_row >= SILENT_START_FAILURES_MAX
+
+
 def _step(target: Version) -> int:
-    return max(math.ceil(target.options.rolling_update_percentage * target.num_replicas), 1)
+    share = math.ceil(target.options.rolling_update_percentage * target.num_replicas)
+    return target.options.whole_gangs(max(share, 1))
 
 
 def _surge(target: Version) -> int:
     """Return how many processes more than are wanted there may be; 0: nobody says it."""
-    return math.ceil(target.options.max_surge_percent * target.num_replicas / 100)
+    share = math.ceil(target.options.max_surge_percent * target.num_replicas / 100)
+    return target.options.whole_gangs(share)

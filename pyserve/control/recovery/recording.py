@@ -198,6 +198,7 @@ def _replica(replica: Replica, memo: str, clock_offset: float) -> ReplicaRecord:
         metadata_json=replica.metadata_json if is_ours else "",
         config=replica.config,
         cordoned=replica.cordoned,
+        gang=replica.gang,
     )
 
 

@@ -193,6 +193,7 @@ def _restore_replica(
         config=record.config,
         calls=calls_of(spec),
         cordoned=record.cordoned,
+        gang=record.gang,
         node_cordoned=record.place.node in restored.state.cordoned_nodes,
     )
     if record.ready_at is not None:

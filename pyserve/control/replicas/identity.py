@@ -6,7 +6,16 @@ import dataclasses
 import secrets
 from collections.abc import Container
 
-from pyserve.control.state.mesh import Desired, MeshState, Place, Replica, Version
+from pyserve.control.state.mesh import (
+    EXTERNAL_SLOT,
+    Desired,
+    MeshState,
+    Phase,
+    Place,
+    Replica,
+    Version,
+)
+from pyserve.control.state.roster import Roster
 from pyserve.types import DeploymentKey, ReplicaId, ServiceName
 from pyserve.wire.v1 import mesh_pb2
 
@@ -29,18 +38,47 @@ def new_replica(
     version: Version,
     slot: int,
     now: float,
-    taken: Container[ReplicaId],
+    others: Roster,
     name: str = "",
 ) -> Replica:
     """Return a replica of which nothing has been heard yet; without a name it gets one."""
+    replica_id = ReplicaId(name) if name else new_id(key, others)
     return Replica(
-        id=ReplicaId(name) if name else new_id(key, taken),
+        id=replica_id,
+        gang=_gang(key, version, slot, others) or replica_id if _has_gang(version, slot) else "",
         key=key,
         version=version.id,
         options=version.options,
         slot=slot,
         created_at=now,
         calls=version.calls,
+    )
+
+
+def _has_gang(version: Version, slot: int) -> bool:
+    return version.options.gang_size > 1 and slot != EXTERNAL_SLOT
+
+
+def _gang(key: DeploymentKey, version: Version, slot: int, others: Roster) -> str:
+    """Return what the gang of a slot is called; "": nobody of it has been started yet."""
+    first = slot - slot % version.options.gang_size
+    found = (
+        each.gang
+        for each in others.of(key).values()
+        if each.version == version.id and each.phase is not Phase.STOPPING and each.slot == first
+    )
+    return next(found, "")
+
+
+def gang_message(replica: Replica, others: Roster) -> mesh_pb2.Gang | None:
+    """Return what a replica is told of its gang; ``None``: it has none."""
+    if not replica.gang:
+        return None
+    mine = [each for each in others.of(replica.key).values() if each.gang == replica.gang]
+    return mesh_pb2.Gang(
+        id=replica.gang,
+        rank=replica.slot % replica.options.gang_size,
+        replicas=[each.id for each in sorted(mine, key=lambda item: item.slot)],
     )
 
 

@@ -21,6 +21,26 @@ from pyserve.types import DeploymentKey, ReplicaId
 from pyserve.wire.v1 import mesh_pb2
 
 
+@dataclass(frozen=True, slots=True)
+class Gang:
+    """The replicas with which one is placed, together or not at all.
+
+    Each is started by an order of its own, and all of them at about the same time. When one has
+    ended the controller ends the others, and starts another gang when nothing of it is left.
+
+    Attributes:
+        id: no other gang has it.
+        rank: which of them the one is, from 0.
+        size: how many there are.
+        strategy: ``PACK`` or ``SPREAD``.
+    """
+
+    id: str
+    rank: int
+    size: int
+    strategy: str
+
+
 @dataclass(frozen=True, kw_only=True)
 class ReplicaOrder:
     """One replica to start.
@@ -32,6 +52,7 @@ class ReplicaOrder:
         resources: what to reserve.
         requirements: packages that it needs besides those of the launcher's interpreter.
         options: all those of its deployment, for what only some launchers know.
+        gang: that it belongs to; ``None``: it starts alone.
         version: equal for replicas that run the same.
     """
 
@@ -43,6 +64,7 @@ class ReplicaOrder:
     resources: Resources
     requirements: tuple[str, ...] = ()
     options: DeploymentOptions | None = None
+    gang: Gang | None = None
     version: str = ""
 
     def arguments(self, controller: str) -> list[str]:
@@ -73,8 +95,17 @@ def order_of(replica: Replica, spec: mesh_pb2.DeploymentSpec) -> ReplicaOrder:
         resources=replica.options.resources,
         requirements=tuple(replica.options.pip),
         options=replica.options,
+        gang=_gang_of(replica),
         version=replica.version,
     )
+
+
+def _gang_of(replica: Replica) -> Gang | None:
+    gangs = replica.options.gang_scheduling_config
+    if gangs is None or not replica.gang:
+        return None
+    size = gangs.gang_size
+    return Gang(replica.gang, replica.slot % size, size, gangs.gang_placement_strategy)
 
 
 @dataclass(frozen=True, slots=True)

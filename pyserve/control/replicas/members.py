@@ -9,7 +9,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from pyserve.config import DeploymentOptions
 from pyserve.control.reconcile.reconfiguring import on_reconfigured
 from pyserve.control.replicas.externals import Externals
-from pyserve.control.replicas.identity import learn_services, new_replica, place_of, ready_place
+from pyserve.control.replicas.identity import (
+    gang_message,
+    learn_services,
+    new_replica,
+    place_of,
+    ready_place,
+)
 from pyserve.control.replicas.output import Output
 from pyserve.control.replicas.sessions import Session
 from pyserve.control.state.applications import Applications
@@ -95,6 +101,7 @@ class Members(Mapping[ReplicaId, Session]):
             ),
             world_size=self._ranks.world_size(replica),
             zone=place.zone,
+            gang=gang_message(replica, self._state.replicas),
         )
         session.send(mesh_pb2.ReplicaCommand(assign=assign))
         if replica.phase is Phase.RUNNING:

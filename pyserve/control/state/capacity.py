@@ -97,11 +97,15 @@ class Capacity:
             # No load, and no call that waits, may start any.
             return replace(options, num_replicas=0, autoscaling_config=None)
         if scaling is not None:
-            return replace(options, autoscaling_config=self._scaling(scaling))
+            return replace(options, autoscaling_config=self._scaling(scaling, options))
         assert isinstance(options.num_replicas, int), "auto has a scaling"
-        return replace(options, num_replicas=self.of(options.num_replicas))
+        share = options.whole_gangs(self.of(options.num_replicas))
+        return replace(options, num_replicas=share)
 
-    def _scaling(self, config: AutoscalingConfig) -> AutoscalingConfig:
+    def _scaling(self, config: AutoscalingConfig, options: DeploymentOptions) -> AutoscalingConfig:
+        def share(number: int) -> int:
+            return options.whole_gangs(self.of(number))
+
         initial = config.initial_replicas
         least = config.min_replicas
         if initial is not None and self.direction is Direction.UP:
@@ -109,7 +113,7 @@ class Capacity:
             least = initial
         return replace(
             config,
-            min_replicas=self.of(least),
-            max_replicas=self.of(config.max_replicas),
-            initial_replicas=None if initial is None else self.of(initial),
+            min_replicas=share(least),
+            max_replicas=share(config.max_replicas),
+            initial_replicas=None if initial is None else share(initial),
         )

@@ -74,7 +74,9 @@ class Version:
         """How many replicas this version shall be given."""
         if self.is_external:
             return 0
-        return self.options.initial_num_replicas if (n := self.scaling.target) is None else n
+        target = self.scaling.target
+        wanted = self.options.initial_num_replicas if target is None else target
+        return self.options.whole_gangs(wanted)
 
     @property
     def start_failures_max(self) -> int:

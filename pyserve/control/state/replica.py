@@ -92,6 +92,7 @@ class Replica:
         routing_stats_json, metadata_json: what its class says of itself; "": nothing.
         config, config_told: numbers of the user_config it has taken on, and was told last.
         refusal: why it has not taken on what it was told.
+        gang: the first one of its gang, by which that is called; "": it starts alone.
         release: of pyserve, in its process; "": it has not joined yet.
         clock_ahead_s: of this machine's clock, when it joined; negative: behind.
         admin: ``host:port`` where it shows its metrics itself; "": its node does.
@@ -133,6 +134,7 @@ class Replica:
     release: str = ""
     clock_ahead_s: float = 0.0
     waits_for: str = ""
+    gang: str = ""
     on_change: Callable[[ReplicaId], None] | None = field(
         default=None, init=False, repr=False, compare=False
     )

@@ -140,6 +140,7 @@ class ReplicaRecord:
         created_at, ready_at, stopping_at, kill_at: Unix times.
         memo: what its launcher finds its process by; "": it has not begun, or nobody could say.
         pid: for people.
+        gang: as in ``Replica``.
     """
 
     id: ReplicaId
@@ -160,6 +161,7 @@ class ReplicaRecord:
     metadata_json: str = ""
     config: int = 0
     cordoned: bool = False
+    gang: str = ""
 
 
 Record = (

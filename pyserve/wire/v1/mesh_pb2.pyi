@@ -203,7 +203,7 @@ class Reconfigured(_message.Message):
     def __init__(self, config: _Optional[int] = ..., summary: _Optional[str] = ..., traceback: _Optional[str] = ...) -> None: ...
 
 class Assign(_message.Message):
-    __slots__ = ("replica_id", "spec", "deployment_version", "development", "config", "rank", "world_size", "zone")
+    __slots__ = ("replica_id", "spec", "deployment_version", "development", "config", "rank", "world_size", "zone", "gang")
     REPLICA_ID_FIELD_NUMBER: _ClassVar[int]
     SPEC_FIELD_NUMBER: _ClassVar[int]
     DEPLOYMENT_VERSION_FIELD_NUMBER: _ClassVar[int]
@@ -212,6 +212,7 @@ class Assign(_message.Message):
     RANK_FIELD_NUMBER: _ClassVar[int]
     WORLD_SIZE_FIELD_NUMBER: _ClassVar[int]
     ZONE_FIELD_NUMBER: _ClassVar[int]
+    GANG_FIELD_NUMBER: _ClassVar[int]
     replica_id: str
     spec: DeploymentSpec
     deployment_version: str
@@ -220,7 +221,18 @@ class Assign(_message.Message):
     rank: Rank
     world_size: int
     zone: str
-    def __init__(self, replica_id: _Optional[str] = ..., spec: _Optional[_Union[DeploymentSpec, _Mapping]] = ..., deployment_version: _Optional[str] = ..., development: _Optional[bool] = ..., config: _Optional[int] = ..., rank: _Optional[_Union[Rank, _Mapping]] = ..., world_size: _Optional[int] = ..., zone: _Optional[str] = ...) -> None: ...
+    gang: Gang
+    def __init__(self, replica_id: _Optional[str] = ..., spec: _Optional[_Union[DeploymentSpec, _Mapping]] = ..., deployment_version: _Optional[str] = ..., development: _Optional[bool] = ..., config: _Optional[int] = ..., rank: _Optional[_Union[Rank, _Mapping]] = ..., world_size: _Optional[int] = ..., zone: _Optional[str] = ..., gang: _Optional[_Union[Gang, _Mapping]] = ...) -> None: ...
+
+class Gang(_message.Message):
+    __slots__ = ("id", "rank", "replicas")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    REPLICAS_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    rank: int
+    replicas: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, id: _Optional[str] = ..., rank: _Optional[int] = ..., replicas: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Rank(_message.Message):
     __slots__ = ("rank", "node_rank", "local_rank")

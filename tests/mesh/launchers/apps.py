@@ -48,7 +48,22 @@ class Greedy:
         self.taken = [bytearray(10_000_000) for _ in range(100)]
 
 
+@pyserve.deployment
+class Ganged:
+    """Says which of its gang it is."""
+
+    def __init__(self) -> None:
+        gang = pyserve.get_replica_context().gang_context
+        assert gang is not None
+        members = sorted(gang.member_replica_ids)
+        print(f"{gang.rank} of {gang.world_size} in {gang.gang_id}, with {members}", flush=True)
+
+    def __call__(self) -> int:
+        return os.getpid()
+
+
 plain = Plain.bind()
+ganged = Ganged.bind()
 greedy = Greedy.bind()
 telling = Telling.bind()
 lingering = Lingering.bind()

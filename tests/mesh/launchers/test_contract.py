@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 PROMPTLY_S = 8.0
 GUIDE = ROOT / "docs" / "guide" / "launchers.md"
 # The one of the guide is a user's.
-OWN = Engine("niced:Niced", refuses={"max_replicas_per_node": 1})
+OWN = Engine("niced:Niced", refuses={"gang_scheduling_config": {"gang_size": 1}})
 EXTERNAL = Engine("external", starts=False, knows_ends=False, refuses={"num_replicas": 1})
 ON_RAY = Engine("ray", is_lasting=True, refuses={"max_replicas_per_node": 1})
 ON_KUBERNETES = Engine("kubernetes", is_lasting=True, host="127.0.0.1", refuses={"pip": ["lens"]})
@@ -34,6 +34,7 @@ ENGINES = [
     *(ON_KUBERNETES, ON_RAY),
 ]
 STARTING = [each for each in ENGINES if each.starts]
+WITH_GANGS = [each for each in ENGINES if each.name == "process"]
 
 
 @pytest.fixture
@@ -150,6 +151,26 @@ async def test_one_that_is_killed_is_seen_at_once_and_is_the_only_one_that_is_re
     assert other in world.serving()
     if world.engine.knows_ends:
         assert "SIGKILL" in world.ended()
+
+
+@pytest.mark.parity("G-14")
+@of(WITH_GANGS)
+async def test_a_gang_that_loses_one_ends_and_starts_again_as_a_whole(world: World) -> None:
+    world.deploy("ganged", 2, gang_scheduling_config={"gang_size": 2})
+    await eventually(lambda: 2 == len(world.serving()), TIMEOUT_S)
+    killed, other = world.serving()
+    assert killed.gang == other.gang != ""
+
+    kill(killed)
+
+    await eventually(lambda: is_gone(other.pid), PROMPTLY_S)
+    await eventually(lambda: 2 == len(world.serving()), TIMEOUT_S)
+    again = world.serving()
+    assert 1 == len({each.gang for each in again})
+    assert not {each.id for each in again} & {killed.id, other.id}
+    members = sorted(each.id for each in again)
+    expected = [f"{rank} of 2 in {again[0].gang}, with {members}" for rank in range(2)]
+    await eventually(lambda: all(each in "\n".join(world.lines) for each in expected), PROMPTLY_S)
 
 
 @of(STARTING)

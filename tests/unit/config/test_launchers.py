@@ -31,6 +31,7 @@ WRITTEN: dict[str, dict[str, Any]] = {
     "pip": {"pip": ["lens"]},
     "pod_template": {"pod_template": {"spec": {"nodeSelector": {"disk": "fast"}}}},
     "max_replicas_per_node": {"max_replicas_per_node": 1},
+    "gang_scheduling_config": {"num_replicas": 2, "gang_scheduling_config": {"gang_size": 2}},
 }
 
 

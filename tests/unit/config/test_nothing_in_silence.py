@@ -199,7 +199,6 @@ def test_a_variable_of_ray_serve_that_nobody_knows_is_told():
         ("pyserve", "get_deployment_actor_context", "get_replica_context"),
         ("pyserve", "list_deployments", r"pyserve\.status\(\)"),
         ("pyserve", "build", "pyserve build module:app"),
-        ("pyserve.config", "GangSchedulingConfig", "let one replica hold the whole group"),
     ],
 )
 def test_a_name_of_ray_serve_without_a_counterpart_says_what_to_write(
@@ -228,7 +227,6 @@ def test_any_other_name_is_an_attribute_error(module: Any):
         ({"request_router_kwargs": {}}, "write request_router_config={'request_router_class'"),
         ({"route_prefix": "/shop"}, r"write pyserve.run\(app, route_prefix=...\)"),
         ({"route_prefix": None}, r"write pyserve.run\(app, route_prefix=...\)"),
-        ({"gang_scheduling_config": {"size": 2}}, "let one replica hold the whole group"),
         ({"runtime_env": {"conda": "env"}}, "name the packages by 'pip'"),
     ],
 )

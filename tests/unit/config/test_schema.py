@@ -107,7 +107,7 @@ def test_what_does_not_fit_is_refused_with_its_place(changes: dict[str, Any], sa
         ({"num_replicas": -1}, "num_replicas=-1"),
         ({"ray_actor_options": {"num_cpus": -1}}, "num_cpus=-1"),
         ({"logging_config": "LOUD"}, "logging_config.log_level='LOUD'"),
-        ({"gang_scheduling_config": {"gang_size": 2}}, "is not supported"),
+        ({"gang_scheduling_config": {"gang_size": 2}}, "num_replicas=1 is not allowed"),
     ],
 )
 def test_an_option_is_refused_as_in_code(options: dict[str, Any], said: str):

@@ -1,5 +1,7 @@
 """Rules of reconcile that hold in every history: random events, virtual time."""
 
+from collections import Counter
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -185,3 +187,35 @@ def test_replica_that_dies_for_ever_costs_at_most_one_start_a_minute(deaths):
     world.settle()
 
     assert before + RESTART_BACKOFF_MAX_S == world.advance()
+
+
+@given(st.integers(0, 3), EVENTS, st.integers(1, 8))
+def test_no_gang_is_ever_there_in_part(wanted, events, starts_max):
+    """Gangs of two: what is at rest is whole, and each has its places for itself."""
+    world = World()
+    world.starts_max = starts_max
+    options = {"gang_scheduling_config": {"gang_size": 2}, "startup_timeout_s": 30}
+    world.deploy(Echo={"num_replicas": 2 * wanted, **options})
+    for kind, number in events:
+        if kind == "deploy":
+            surge = number % 3 * 50
+            world.deploy(Echo={"num_replicas": 2 * number, "max_surge_percent": surge, **options})
+        else:
+            apply_event(world, kind, number)
+        world.settle()
+
+        live = [item for item in world.replicas() if item.phase is not Phase.STOPPING]
+        gangs = Counter((item.version, item.slot // 2) for item in live)
+        assert not gangs or {2} == set(gangs.values())
+        places = [(item.version, item.slot) for item in live]
+        assert len(set(places)) == len(places)
+
+    version = world.deploy(Echo={"num_replicas": 2 * wanted, **options})["Echo"]
+    for _ in range(50):
+        world.settle()
+        world.make_ready()
+        world.settle()
+        world.end_stopped()
+        if world.advance() is None:
+            break
+    assert [version] * 2 * wanted == [item.version for item in world.serving()]

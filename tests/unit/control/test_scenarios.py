@@ -10,6 +10,7 @@ _FILES = sorted((Path(__file__).parent / "scenarios").glob("*.txt"))
 # What users of Ray Serve expect, by the files that show it.
 _ROWS = {
     "drain": "G-08",
+    "gangs": "G-14",
     "health": "G-09",
     "order_of_ends": "G-67",
     "rolling_update": "G-17",

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from pyserve.control.replicas.identity import new_replica
+from pyserve.control.state.roster import Roster
 from pyserve.control.state.specs import changes_limits_only, read_versions
 from pyserve.types import ApplicationName, DeploymentKey, DeploymentName
 from pyserve.wire.v1 import mesh_pb2
@@ -128,4 +129,4 @@ def test_a_version_and_its_replicas_know_whom_they_call():
 
     other = DeploymentKey(ApplicationName("other"), DeploymentName("d"))
     assert {key("c"), other} == version.calls
-    assert version.calls == new_replica(found, version, 0, 0.0, ()).calls
+    assert version.calls == new_replica(found, version, 0, 0.0, Roster()).calls
