@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from sys import modules
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyserve.api.context import attached, call_settings
@@ -25,6 +26,7 @@ from pyserve.api.handles.framing import (
 from pyserve.api.handles.inputs import Input, arrived
 from pyserve.api.handles.nested import Use, encode_call
 from pyserve.api.handles.outgoing import OutgoingCall, running_loop
+from pyserve.api.handles.ray_references import RAY, holds_any, resolved
 from pyserve.observe.delays import PROCESS_DELAYS, asks
 from pyserve.observe.traces.process import IS_SAMPLED
 from pyserve.request import CURRENT, Request, new_request_id
@@ -209,6 +211,8 @@ class Plan:
         self, call: OutgoingCall, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Message | None:
         """Return the message of a call; ``None`` while some input is not there."""
+        if RAY in modules and holds_any((*args, *kwargs.values())):
+            return None
         for value in args:
             if type(value) not in _SMALL and (isinstance(value, Input) or self._is_bulky(value)):
                 return None
@@ -243,6 +247,8 @@ class Plan:
         """Wait for the inputs of a call, and return its message."""
         from pyserve.api.handles.objects import put
 
+        if RAY in modules:
+            args, kwargs = await resolved(args, kwargs)
         values: dict[int | str, object] = dict(enumerate(args))
         values.update(kwargs)
         for where, value in values.items():
