@@ -23,7 +23,13 @@ def mesh_environment() -> Iterator[dict[str, str]]:
     home = Path(tempfile.mkdtemp(prefix="pyserve-mesh-", dir="/tmp"))
     session = uuid.uuid4().hex
     try:
-        yield {**os.environ, "PYSERVE_HOME": str(home), SESSION_VARIABLE: session}
+        yield {
+            **os.environ,
+            "PYSERVE_HOME": str(home),
+            # Whoever says no address gets a free port: 8000 may be somebody else's.
+            "PYSERVE_INGRESS_PORT": "0",
+            SESSION_VARIABLE: session,
+        }
         wait_until(
             lambda: not processes_of(session), _END_TIMEOUT_S, "the mesh has left no process"
         )
