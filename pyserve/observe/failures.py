@@ -50,7 +50,8 @@ class Repeated(logging.Filter):
         with self._lock:
             left_out = self._seldom.admit(place)
         if left_out:
-            text = f"{record.getMessage()} (and {left_out} times before, left out here)"
+            times = "once" if left_out == 1 else f"{left_out} times"
+            text = f"{record.getMessage()} (and {times} before, left out here)"
             record.msg, record.args = text, ()
         return left_out is not None
 

@@ -113,7 +113,7 @@ def test_formats_lines_and_loggers_tell_failures_without_a_traceback_apart(
 def test_what_a_message_has_of_a_format_is_written_as_it_came(log: Log, caplog) -> None:
     for log.now in (0.0, 1.0, SILENCE_S):
         log.logger.error("no answer to %s", "/%600000000s%20")
-    assert "no answer to /%600000000s%20 (and 1 times before, left out here)" == caplog.messages[1]
+    assert "no answer to /%600000000s%20 (and once before, left out here)" == caplog.messages[1]
 
 
 def test_many_places_share_what_room_is_left(log: Log, caplog) -> None:
