@@ -116,8 +116,10 @@ def as_text(found: MeshStatus) -> str:
     lines = [f"pyserve {found.version}, process {found.controller_pid}, listening at {where}"]
     lines += [f"notice: {each}" for each in found.notices]
     lines += [_ingress_line(each) for each in found.ingresses]
-    shown = [each.admin for each in found.ingresses if each.addresses] + [found.admin]
-    lines += [f"metrics at http://{each}/metrics" for each in dict.fromkeys(filter(None, shown))]
+    pages = dict.fromkeys(each.admin for each in found.ingresses if each.addresses and each.admin)
+    lines += [f"page at http://{each}/, metrics at http://{each}/metrics" for each in pages]
+    if found.admin and found.admin not in pages:
+        lines.append(f"metrics at http://{found.admin}/metrics")
     for application in found.applications.values():
         prefix = f" ({application.route_prefix})" if application.route_prefix else ""
         since = f" since {_time(application.since_s)}" if application.since_s else ""

@@ -1,6 +1,6 @@
-"""What ``pyserve status --watch`` writes where no terminal is."""
+"""What ``pyserve status`` prints, and with ``--watch`` where no terminal is."""
 
-from pyserve.cli.status import changes, states
+from pyserve.cli.status import as_text, changes, states
 from pyserve.driver.status import read_status
 from pyserve.wire.v1 import control_pb2
 
@@ -32,3 +32,16 @@ def test_states_count_the_replicas_that_run() -> None:
         "shop": "DEPLOYING",
         "shop/Cart": "UPDATING 1/2 replicas: replicas start",
     } == states(read_status(control_pb2.StatusReply(applications=[application])))
+
+
+def test_the_page_is_named_beside_the_metrics_where_an_ingress_shows_it() -> None:
+    """A controller without an ingress beside it has metrics, and no page."""
+    ingress = control_pb2.IngressStatus(
+        node="here", addresses=["127.0.0.1:8000"], admin="127.0.0.1:9101"
+    )
+    reply = control_pb2.StatusReply(ingresses=[ingress], admin="127.0.0.1:9102")
+
+    lines = as_text(read_status(reply)).splitlines()
+
+    assert "page at http://127.0.0.1:9101/, metrics at http://127.0.0.1:9101/metrics" in lines
+    assert "metrics at http://127.0.0.1:9102/metrics" in lines
