@@ -15,7 +15,8 @@ RATE_S = 1.0
 _COLUMNS = {
     "calls": ("offered",),
     "done": ("completed",),
-    "failed": ("failed", "connect_failures"),
+    # Attempts: an answer that tells an error, HTTP 500 too, is one.
+    "unanswered": ("failed", "connect_failures"),
     "refused": ("refused_by_queue",),
     "expired": ("expired",),
     "retries": ("retries",),

@@ -119,6 +119,7 @@ def test_people_read_lines() -> None:
     assert lines[4].startswith("answers of plain HTTP: 33 × 2xx, 0 × 3xx")
     head, cart, first, second = (line.split() for line in lines[-4:])
     assert ["state", "in", "flight", "waiting", "calls/s"] == head[:5]
+    assert ["calls", "done", "unanswered"] == head[5:8]
     assert ["shop/Cart", "HEALTHY", "3", "4", "25", "150", "90", "6", "7", "6"] == cart[:10]
     assert (["Cart#1", "RUNNING", "2"], ["Cart#3", "SILENT", "0"]) == (first, second)
 
