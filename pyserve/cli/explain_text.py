@@ -1,16 +1,18 @@
-"""What ``pyserve explain`` prints of an explanation."""
+"""What ``pyserve explain`` prints: of an explanation, and of the calls that can be explained."""
 
 from __future__ import annotations
 
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from operator import itemgetter
 from typing import Any
 
 from pyserve.cli.top_text import duration
 from pyserve.observe.metrics.codes import code_name
 
 _PARTS_SHOWN = 12
+_LISTED = 10
 # What the router saw, in this order; the rest of its line comes after it.
 _INDENT = "  "
 
@@ -31,6 +33,58 @@ def as_text(found: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def together(kept: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return what several ingresses have kept as one would, in the order that each has."""
+    found: dict[str, Any] = {}
+    for kind in _TITLES:
+        order = "duration_s" if kind == "slow" else "started_at"
+        listed = [call for each in kept for call in each[kind]["calls"]]
+        # Without an id, as this command's own questions to replicas are, nobody can ask for it.
+        calls = [call for call in listed if call["request_id"]]
+        found[kind] = {
+            "kept": sum(each[kind]["kept"] for each in kept) - (len(listed) - len(calls)),
+            "calls": sorted(calls, key=itemgetter(order), reverse=True),
+        }
+    return found
+
+
+def as_list(kept: Mapping[str, Any]) -> str:
+    """Return the first calls of each kind as lines, with the ids to ask for."""
+    lines = []
+    for kind, title in _TITLES.items():
+        if calls := kept[kind]["calls"]:
+            lines.append(f"{title} ({kept[kind]['kept']} kept)")
+            lines += [*_indented(_aligned([_listed(each) for each in calls[:_LISTED]])), ""]
+    if not lines:
+        return "no call is kept so far: none has failed, was slow, sampled or asked for"
+    return "\n".join([*lines, "`pyserve explain REQUEST_ID` says where the time of one went"])
+
+
+_TITLES = {
+    "failed": "failed, the newest first",
+    "slow": "the slowest of late",
+    "asked": "asked for, the newest first",
+    "sampled": "sampled, the newest first",
+}
+
+
+def _listed(call: Mapping[str, Any]) -> tuple[str, ...]:
+    request_id = call["request_id"]
+    to = f" to {call['target']}" if call["target"] else ""
+    return (
+        # Clients choose ids; a terminal is not to obey one.
+        request_id if request_id.isprintable() else ascii(request_id),
+        _time(call),
+        duration(call["duration_s"]),
+        _end(call),
+        f"{call['method']}{to}",
+    )
+
+
+def _time(call: Mapping[str, Any]) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(call["started_at"]))
+
+
 def _cause(found: Mapping[str, Any]) -> str:
     cause = found["cause"]
     whole = duration(found["duration_s"])
@@ -40,12 +94,11 @@ def _cause(found: Mapping[str, Any]) -> str:
 
 
 def _call(found: Mapping[str, Any]) -> str:
-    at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(found["started_at"]))
     to = f" to {found['target']}" if found["target"] else ""
     model = f", model {found['model_id']}" if found["model_id"] else ""
     return (
-        f"{found['method']} ({found['door']}){to}{model} at {at}: {_end(found)}, answered by the "
-        f"{found['answered_by']}, kept because it {_KEPT[found['kept_for']]}"
+        f"{found['method']} ({found['door']}){to}{model} at {_time(found)}: {_end(found)}, "
+        f"answered by the {found['answered_by']}, kept because it {_KEPT[found['kept_for']]}"
     )
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from pyserve.admin.calls.explaining import Known, explanation
+from pyserve.admin.calls.explaining import Known, explanation, summary
 from pyserve.admin.calls.records import read_record
-from pyserve.cli.explain_text import as_text
+from pyserve.cli.explain_text import as_list, as_text, together
 from tests.unit.admin.test_calls import Record, attempt, batch
 
 _SEEN = '{"rule": "predicted", "replicas": [{"id": "Cart#1", "full": true}]}'
@@ -56,3 +56,51 @@ def test_who_did_not_answer_is_named():
 
 def test_a_call_without_a_time_says_so():
     assert "it took 0 µs, of which nothing is known" == lines(Record(duration_ns=0))[0]
+
+
+_KINDS = ("asked", "failed", "slow", "sampled")
+
+
+def kept(*records: Record) -> dict[str, Any]:
+    """Return what one ingress answers that has kept these, most important first."""
+    found: dict[str, Any] = {}
+    for kind in _KINDS:
+        calls = [summary(read_record(each)) for each in records if each.kept_for == kind]
+        found[kind] = {"kept": len(calls), "calls": calls}
+    return found
+
+
+def test_without_an_id_calls_are_listed_with_theirs_those_that_failed_first():
+    slow = Record(request_id="slow-1", duration_ns=2_000_000_000)
+    failed = Record(request_id="bad-1", kept_for="failed", http_status=500)
+    title, bad, _, slow_title, *rest = as_list(kept(slow, failed)).splitlines()
+    assert "failed, the newest first (1 kept)" == title
+    assert bad.startswith("  bad-1  ")
+    assert bad.endswith("  100 ms  HTTP 500  GET / to shop/Cart")
+    assert "the slowest of late (1 kept)" == slow_title
+    assert rest[0].startswith("  slow-1  ")
+    assert "`pyserve explain REQUEST_ID` says where the time of one went" == rest[-1]
+
+
+def test_calls_of_several_ingresses_are_one_list():
+    """The newest of them all come first; of slow ones, the slowest. One has to have an id."""
+    older, newer = (
+        Record(request_id=name, kept_for="failed", start_unix_ns=at * 1_000_000_000)
+        for name, at in (("older", 1), ("newer", 2))
+    )
+    slow, slower = (
+        Record(request_id=name, duration_ns=took) for name, took in (("slow", 5), ("slower", 6))
+    )
+    nameless = Record(request_id="", duration_ns=9)
+    found = together([kept(older, slower), kept(newer, nameless, slow)])
+    assert ["newer", "older"] == [each["request_id"] for each in found["failed"]["calls"]]
+    assert ["slower", "slow"] == [each["request_id"] for each in found["slow"]["calls"]]
+    assert (2, 2, 0) == tuple(found[kind]["kept"] for kind in ("failed", "slow", "asked"))
+
+
+def test_a_terminal_obeys_no_id():
+    assert r"'\x1b[2J'" in as_list(kept(Record(request_id="\x1b[2J", kept_for="failed")))
+
+
+def test_an_empty_list_says_what_would_be_kept():
+    assert as_list(kept()).startswith("no call is kept so far: none has failed")
