@@ -16,6 +16,8 @@ FORMAT = 1
 
 # What a child's call waited for is worth a word if it is so much of it.
 _SHARE_WITHIN_MIN = 0.5
+# An odd replica is no reason where the call waited less than this for its deployment. Arbitrary.
+_SHARE_OF_ODD_MIN = 0.1
 _SPANS_MAX = 500
 
 
@@ -110,7 +112,7 @@ def _parts(call: Call, spans: Sequence[Span], known: Known) -> list[dict[str, An
     return [
         {
             "kind": key[0],
-            "text": _text(call, first[key], known),
+            "text": _text(call, first[key], time_s, known),
             "replica": first[key].replica_id,
             "seconds": seconds(time_s),
             "share": share_of(time_s, call.duration_s),
@@ -126,19 +128,19 @@ def share_of(time_s: float, whole_s: float) -> float | None:
     return share(round(time_s * 1e9), round(whole_s * 1e9))
 
 
-def _text(call: Call, span: Span, known: Known) -> str:
-    """Return the words of a span, with what is known besides."""
+def _text(call: Call, span: Span, time_s: float, known: Known) -> str:
+    """Return the words of a span that has so much of the time, with what is known besides."""
     more = ""
     if span.kind == "parked" and call.refused:
         more = f"; none came, and it was refused: {call.refused}"
     elif span.kind == "here" and (odd := known.odd.get(span.replica_id)):
         more = f", which is {odd}" if odd[0].isdigit() and "slow" in odd else f" ({odd})"
-    elif span.kind == "call" and (within := _within(call, span, known)):
+    elif span.kind == "call" and (within := _within(call, span, time_s, known)):
         more = f", which {within}"
     return span.text + more
 
 
-def _within(call: Call, child: Span, known: Known) -> str:
+def _within(call: Call, child: Span, time_s: float, known: Known) -> str:
     """Say what a called deployment's replica spent most of a child's call with."""
     found: list[tuple[float, str]] = []
     for replica_id in known.replicas.get(child.target, ()):
@@ -149,6 +151,8 @@ def _within(call: Call, child: Span, known: Known) -> str:
                 found.append((overlap_s, f"{span.text} in {replica_id}"))
     if found:
         return max(found)[1]
+    if time_s < _SHARE_OF_ODD_MIN * call.duration_s:
+        return ""
     odd = [name for name in known.replicas.get(child.target, ()) if name in known.odd]
     # Nobody wrote down which of them had the call.
     return f"may have met an odd replica: {odd[0]} is {known.odd[odd[0]]}" if odd else ""

@@ -156,11 +156,12 @@ def delay_spans(
         yield from _batch_spans(batch, started_at, replica_id, depth)
     for child in delays.get("calls", ()):
         start = child["begun_at"] - started_at
+        raised = f" (it raised {child['error']})" if child["error"] else ""
         yield Span(
             "call",
             start,
             start + child["duration_s"],
-            f"called {child['to']}",
+            f"called {child['to']}{raised}",
             replica_id,
             child["to"].rpartition(".")[0],
             depth,

@@ -67,7 +67,9 @@ class Multiplexed:
 class Child:
     """Takes its time."""
 
-    async def answer(self) -> str:
+    async def answer(self, *, raises: bool) -> str:
+        if raises:
+            raise ValueError
         await asyncio.sleep(CHILD_S)
         return "child"
 
@@ -80,8 +82,7 @@ class Parent:
         self.child = child
 
     async def __call__(self, request: Request) -> str:
-        del request
-        answer: str = await self.child.answer.remote()
+        answer: str = await self.child.answer.remote(raises="raises" in request.query_params)
         return answer
 
 

@@ -51,6 +51,12 @@ class Stage:
         assert 0 == done.returncode, done.stderr
         return done.stdout.splitlines()
 
+    def listed(self) -> list[str]:
+        """Return what the command prints without an id, line by line."""
+        done = pyserve("explain", environment=self._environment)
+        assert 0 == done.returncode, done.stderr
+        return done.stdout.splitlines()
+
     def as_json(self, request_id: str) -> dict[str, Any]:
         done = pyserve("explain", request_id, "--json", environment=self._environment)
         found: dict[str, Any] = json.loads(done.stdout)
@@ -161,6 +167,19 @@ def test_what_nobody_has_asked_for_names_the_header_unless_it_failed(stage: Stag
     lines = stage.explain("wrong")
     assert "HTTP 500" in lines[1]
     assert lines[1].endswith("kept because it failed")
+    listed = stage.listed()
+    assert listed[0].startswith("failed, the newest first (")
+    assert any(
+        line.startswith("  wrong  ") and line.endswith("  HTTP 500  GET /narrow to narrow/Narrow")
+        for line in listed
+    ), listed
+
+
+def test_what_a_called_deployment_raised_is_named(stage: Stage):
+    assert 500 == stage.call("parent?raises=1", "raising").status_code
+    assert "called parent/Child.answer (it raised ValueError)" in "\n".join(
+        stage.explain("raising")
+    )
 
 
 def test_programs_read_json(stage: Stage):

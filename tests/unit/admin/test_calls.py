@@ -181,6 +181,30 @@ def test_a_called_deployment_says_what_the_call_waited_for_there():
     assert found["cause"]["text"].endswith(" in Prices#1")
 
 
+def test_a_called_deployment_that_raised_says_what():
+    record = Record(kept_for="failed", http_status=500, attempts=[attempt(0, 100, 100)])
+    failed = {**child(10, 80), "error": "OutOfCount"}
+    found = explained(record, delays={"Cart#1": {"calls": [failed]}})
+    assert "called shop/Prices.of (it raised OutOfCount)" == found["cause"]["text"]
+
+
+@pytest.mark.parametrize(("took_ms", "is_blamed"), [(90, True), (40, False)])
+def test_an_odd_replica_is_named_only_where_much_of_the_time_went(took_ms: int, is_blamed: bool):
+    """A call that another one outlasted is nothing that the client waited for."""
+    record = Record(attempts=[attempt(0, 100, 100)])
+    delays = {"Cart#1": {"calls": [child(0, took_ms), child(5, 80, "shop/Stock.of")]}}
+    found = explained(
+        record,
+        delays=delays,
+        replicas={"shop/Prices": ["Prices#1"]},
+        odd={"Prices#1": "9 × as slow as its siblings"},
+    )
+    more = ", which may have met an odd replica: Prices#1 is 9 × as slow as its siblings"
+    assert [f"called shop/Prices.of{more if is_blamed else ''}"] == [
+        part["text"] for part in found["parts"] if "Prices" in part["text"]
+    ]
+
+
 def test_calls_from_within_a_batch_are_part_of_its_run():
     record = Record(attempts=[attempt(0, 100, 100)])
     delays = {"Cart#1": {"batches": [batch(0, 10, 80, calls=[child(20, 50)])]}}
