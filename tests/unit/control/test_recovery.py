@@ -316,7 +316,7 @@ async def test_a_replica_that_drained_is_told_what_is_left_of_its_grace(mesh: Me
     async with asyncio.timeout(30):
         while (command := await again.next()) is None or command.WhichOneof("kind") != "drain":
             pass
-    assert 4.0 < command.drain.grace_s <= 5.0
+    assert 1.0 < command.drain.grace_s <= 5.0
 
 
 async def test_steps_that_change_nothing_write_nothing(mesh: Mesh) -> None:

@@ -57,7 +57,7 @@ def test_a_home_that_others_may_write_to_is_wrong(tmp_path: Path) -> None:
     [
         (0o600, TOKEN, State.OK),
         (0o644, TOKEN, State.WRONG),
-        (0o640, TOKEN, State.WRONG),
+        (0o660, TOKEN, State.WRONG),
         (0o600, "no token", State.WRONG),
         (0o600, None, State.WRONG),
     ],
