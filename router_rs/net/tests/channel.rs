@@ -253,7 +253,7 @@ async fn a_cancelled_call_resets_its_stream_and_says_nothing() {
 async fn the_deadline_ends_a_call_at_its_server_too() {
     let mut server = Replica::start("s").await;
     let fixture = to_address(&server.address);
-    let call = fixture.start(NewCall { timeout: Some(Duration::from_millis(50)), ..ping() });
+    let call = fixture.start(NewCall { timeout: Some(Duration::from_millis(500)), ..ping() });
     let mut incoming = server.next().await;
     assert_eq!(None, fixture.sink.done().await);
     assert_eq!(Code::DeadlineExceeded, code(&call));

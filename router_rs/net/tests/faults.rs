@@ -195,7 +195,7 @@ async fn a_silent_replica_is_found_out_while_calls_wait_for_it() {
     assert_eq!(14, reply.status());
     assert!(reply.message().contains("PING"), "{}", reply.message());
     let took = start.elapsed();
-    assert!(took < Duration::from_secs(4), "{took:?}");
+    assert!(took < Duration::from_secs(10), "{took:?}");
     front.settle().await;
 }
 
@@ -205,16 +205,16 @@ async fn a_deadline_passes_while_parked_and_in_transit() {
     let front = Front::start(vec![deployment(vec![replica.route(1)])]);
     let client = front.client().await;
     let start = Instant::now();
-    let sent = client.unary(request_with(PATH, &[(TIMEOUT, "100m")]), "a");
+    let sent = client.unary(request_with(PATH, &[(TIMEOUT, "1000m")]), "a");
     let mut incoming = replica.next().await;
-    let parked = client.unary(request_with(PATH, &[(TIMEOUT, "50m")]), "b");
-    for (call, least_ms) in [(parked, 50), (sent, 100)] {
+    let parked = client.unary(request_with(PATH, &[(TIMEOUT, "500m")]), "b");
+    for (call, least_ms) in [(parked, 500), (sent, 1000)] {
         let reply = call.reply().await;
         assert_eq!(4, reply.status());
         assert_eq!(Some("ingress"), reply.answered_by());
         let took = start.elapsed();
         assert!(took >= Duration::from_millis(least_ms), "{took:?}");
-        assert!(took < Duration::from_millis(least_ms + 250), "{took:?}");
+        assert!(took < Duration::from_millis(least_ms + 3000), "{took:?}");
     }
     assert_eq!(h2::Reason::CANCEL, incoming.reset().await);
     front.settle().await;
@@ -225,7 +225,7 @@ async fn a_deadline_inside_a_stream_ends_it_with_a_status() {
     let mut replica = Replica::start("r-1").await;
     let front = Front::start(vec![deployment(vec![replica.route(1)])]);
     let client = front.client().await;
-    let call = client.unary(request_with(PATH, &[(TIMEOUT, "100m")]), "a");
+    let call = client.unary(request_with(PATH, &[(TIMEOUT, "500m")]), "a");
     let mut incoming = replica.next().await;
     let mut stream = incoming.begin();
     stream.send_data("part".into(), false).unwrap();

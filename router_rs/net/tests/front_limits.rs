@@ -12,7 +12,7 @@ use router_net::ingress::IngressLimits;
 use support::{Front, PATH, Replica, deployment, request, table, until, within};
 
 /// Short enough to wait for, long enough for a busy machine to do something in between.
-const SHORT: Duration = Duration::from_millis(200);
+const SHORT: Duration = Duration::from_millis(500);
 
 fn limits() -> IngressLimits {
     IngressLimits::default()

@@ -85,7 +85,7 @@ async fn a_deadline_that_passes_in_the_queue_says_so() {
     let other = client.unary(request(PATH), "x");
     until("one waits", || front.parked() == 1).await;
 
-    let reply = ask(&client, &[("grpc-timeout", "50m")]).reply().await;
+    let reply = ask(&client, &[("grpc-timeout", "300m")]).reply().await;
     assert_eq!(DEADLINE_EXCEEDED, reply.status());
     let text = "app/Echo: the deadline passed before a replica was free (1 replica, 1 other \
                 request waiting)";

@@ -105,7 +105,7 @@ async fn a_late_call_is_4_and_a_reset_one_cancels() {
     let client = front.client().await;
     // It dials, which the next one's deadline is not for.
     assert_eq!(0, ask(&client, UNARY, &[], &frame(0, b"x")).await.status());
-    let late = ask(&client, SILENT, &[("grpc-timeout", "50m")], &frame(0, b"x")).await;
+    let late = ask(&client, SILENT, &[("grpc-timeout", "300m")], &frame(0, b"x")).await;
     assert_eq!(4, late.status());
     until("the user is told", || fixture.user.cancelled.lock().len() == 1).await;
     // Its user lets go of it a little later.

@@ -318,7 +318,7 @@ async fn a_deadline_is_408_or_breaks_the_answer_off() {
     let mut fixture = Fixture::start(config());
     let mut client = fixture.connect_as_router().await;
     for has_begun in [false, true] {
-        let head = plain("GET", "/", &[("grpc-timeout", "50m")]);
+        let head = plain("GET", "/", &[("grpc-timeout", "300m")]);
         let (response, _) = client.send_request(head, true).unwrap();
         let (exchange, _) = fixture.next_call().await;
         if has_begun {

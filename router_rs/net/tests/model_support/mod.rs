@@ -175,7 +175,7 @@ impl Fixture {
         let new = NewCall {
             path: PATH.to_owned(),
             metadata,
-            timeout: Some(Duration::from_secs(10)),
+            timeout: Some(Duration::from_secs(30)),
             message: Some(Bytes::from_static(b"ping").into()),
             content_type: CONTENT_TYPE_GRPC,
             encoding: None,

@@ -19,7 +19,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 /// No test waits longer for anything.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 pub(crate) const UNARY: &str = "/test.T/Unary";
 pub(crate) const STREAM: &str = "/test.T/Stream";

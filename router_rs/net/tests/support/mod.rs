@@ -32,18 +32,21 @@ pub const TOKEN: &[u8] = b"test token";
 pub const NODE: &str = "node-1";
 pub const PATH: &str = "/pkg.Echo/Call";
 
-/// Every wait of a test is bounded by this.
+/// Of every wait of a test; the machine may be busy.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Waits for `work`, for a bounded time.
 pub async fn within<T>(what: &str, work: impl Future<Output = T>) -> T {
-    tokio::time::timeout(Duration::from_secs(10), work)
+    tokio::time::timeout(PATIENCE, work)
         .await
-        .unwrap_or_else(|_| panic!("{what} took more than 10 s"))
+        .unwrap_or_else(|_| panic!("{what} took more than {PATIENCE:?}"))
 }
 
 /// Polls `condition` until it holds.
 pub async fn until(what: &str, mut condition: impl FnMut() -> bool) {
-    let end = Instant::now() + Duration::from_secs(10);
+    let end = Instant::now() + PATIENCE;
     while !condition() {
-        assert!(Instant::now() < end, "{what} did not come true within 10 s");
+        assert!(Instant::now() < end, "{what} did not come true within {PATIENCE:?}");
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
 }
