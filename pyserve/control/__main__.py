@@ -47,7 +47,7 @@ from pyserve.control.state.run import Run
 from pyserve.control.store import SqliteStore
 from pyserve.errors import MeshError, MeshHeld, PyserveError, UsageError
 from pyserve.gateway import IngressFront, IngressSecurity, IngressServer
-from pyserve.launch import LastingLauncher, Site, make_launcher
+from pyserve.launch import LastingLauncher, Site, make_launcher, notices_of
 from pyserve.observe.logs.sink import LogSink, set_up_logging
 from pyserve.observe.metrics import ProcessMetrics, ScrapePoint, on_loop
 from pyserve.replica.garbage import settle
@@ -152,7 +152,7 @@ class _Mesh:
             ingress=self._ingresses.total,
             visible=self._ingresses.visible,
             say=lambda line: sink.tell(f"pyserve: {line}"),
-            notices=self._notices,
+            notices=lambda: [*self._notices(), *notices_of(self._launcher)],
             interval_s=settings.control_interval_s,
             store=SqliteStore(home.home / _STATE) if self._is_lasting else None,
         )

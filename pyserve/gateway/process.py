@@ -67,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # For exporters of traces and the like. Last, so that nothing here shadows a library (see -P).
     sys.path.append("")
     try:
-        return serve(options.address, options.report_fd)
+        return serve(options.address, options.report_fd, options.liveness_fd)
     except (PyserveError, OSError) as error:
         if options.report_fd is None:
             sys.stderr.write(f"pyserve: error: {error}\n")
@@ -76,13 +76,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
 
 
-def serve(addresses: Sequence[str], report_fd: int | None = None) -> int:
+def serve(
+    addresses: Sequence[str], report_fd: int | None = None, liveness_fd: int | None = None
+) -> int:
     """Run an ingress in this process until it is told to end.
 
     Args:
         addresses: ``host:port`` each; port 0 picks one. None: as settings say, else port 8000.
         report_fd: pipe for lines of JSON: where it listens, then that the mesh ends. ``None``:
             lines for people, on standard output.
+        liveness_fd: pipe that nobody writes to; the ingress drains when its other end closes.
+            ``None``: it does so by a signal, or with the mesh.
 
     Returns:
         0 after a drain, 1 if it was cut short.
@@ -106,7 +110,8 @@ def serve(addresses: Sequence[str], report_fd: int | None = None) -> int:
     sink = set_up_logging("ingress", settings.logs)
     try:
         with _run_folder(settings.home) as run_dir:
-            return asyncio.run(_Process(addresses, settings, run_dir, report_fd).run())
+            process = _Process(addresses, settings, run_dir, report_fd, liveness_fd)
+            return asyncio.run(process.run())
     finally:
         sink.close()
 
@@ -120,11 +125,13 @@ class _Process:
         settings: MeshSettings,
         run_dir: Path,
         report_fd: int | None,
+        liveness_fd: int | None = None,
     ) -> None:
         self._addresses = addresses
         self._settings = settings
         self._run_dir = run_dir
         self._report_fd = report_fd
+        self._liveness_fd = liveness_fd
         self._tls = mesh_tls(settings.node.tls)
         self._token = b""
         self._ingress: IngressServer | None = None
@@ -141,6 +148,8 @@ class _Process:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._on_signal)
+        if self._liveness_fd is not None:
+            loop.add_reader(self._liveness_fd, self._on_orphaned)
         follower = None if self._tls is None else asyncio.create_task(self._tls.follow())
         serving = asyncio.create_task(self._serve())
         ended = asyncio.create_task(self._ended.wait())
@@ -253,6 +262,11 @@ class _Process:
             self._status = 1
             self._ended.set()
 
+    def _on_orphaned(self) -> None:
+        assert self._liveness_fd is not None, "it is watched"
+        asyncio.get_running_loop().remove_reader(self._liveness_fd)
+        self._on_signal()
+
     def _on_mesh_end(self, grace_s: float) -> asyncio.Task[None]:
         self._say({"ends": "mesh"}, "the mesh ends, and this ingress with it")
         return self._drain(grace_s)
@@ -355,4 +369,5 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         help="host:port to listen at, may be repeated; port 0 picks one",
     )
     parser.add_argument("--report-fd", type=int, help="pipe for lines of JSON")
+    parser.add_argument("--liveness-fd", type=int, help="pipe whose end is the starter's own")
     return parser.parse_args(arguments)

@@ -13,7 +13,7 @@ from pyserve.control.replicas.launching import (
     ReplicaOrder,
     Waiting,
 )
-from pyserve.launch.engines import Site, make_launcher
+from pyserve.launch.engines import Site, make_launcher, notices_of
 from pyserve.launch.environments import Environments
 from pyserve.launch.lasting import LastingLocalLauncher
 from pyserve.launch.local import LocalLauncher
@@ -39,4 +39,5 @@ __all__ = [
     "Waiting",
     "describe_end",
     "make_launcher",
+    "notices_of",
 ]

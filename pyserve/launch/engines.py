@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
@@ -96,6 +96,12 @@ def make_launcher(config: LauncherConfig, site: Site) -> Launcher:
     return launcher
 
 
+def notices_of(launcher: Launcher) -> Sequence[str]:
+    """Return what people should know of an engine; its launcher may have ``notices``."""
+    found: Callable[[], Sequence[str]] = getattr(launcher, "notices", tuple)
+    return found()
+
+
 def _process(site: Site) -> Launcher:
     kind = LastingLocalLauncher if site.is_lasting else LocalLauncher
     return kind(
@@ -128,14 +134,8 @@ def _kubernetes(site: Site) -> Launcher:
 
 
 def _ray(site: Site) -> Launcher:
-    try:
-        from pyserve.launch.on_ray.launcher import RayLauncher
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] != "ray":
-            raise
-        raise MeshError(
-            "the launcher 'ray' needs Ray; install it with `pip install 'pyserve-mesh[ray]'`"
-        ) from error
+    from pyserve.launch.on_ray.launcher import RayLauncher
+
     return RayLauncher(site)
 
 

@@ -1,4 +1,4 @@
-"""The actor that a replica lives in; this module runs on the nodes of the cluster.
+"""The actors that replicas and ingresses live in; this module runs on the nodes of the cluster.
 
 The replica is a process of its own beside the actor's: it keeps its signals, its event loop and its
 main thread, and what Ray reserves for the actor (devices, environment, node) it inherits. It ends
@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import os
-import socket
+import shutil
 import sys
+import tempfile
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ import ray
 
 from pyserve.config import inherited_environment
 from pyserve.config.control import PASSING
+from pyserve.launch.on_ray.messages import Beginning
 from pyserve.launch.process import Process
 
 # The label by which Ray knows zones (docs.ray.io, "Use labels to control scheduling").
@@ -29,27 +32,6 @@ _ZONE = "ray.io/availability-zone"
 _LINES_MAX = 1000
 # Lines that come together are told together. Arbitrary.
 _GATHER_S = 0.05
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Beginning:
-    """What a replica is started with.
-
-    Attributes:
-        arguments: of ``python -m pyserve.replica``.
-        token: of the mesh.
-        environment: changes to the actor's own.
-        working_directory: where it runs; where that is no folder on the node, where the actor does.
-        needs_directory: it cannot run elsewhere.
-        names: of nodes that others of the mesh call otherwise than Ray, by Ray's ids.
-    """
-
-    arguments: Sequence[str]
-    token: bytes
-    environment: Mapping[str, str]
-    working_directory: str = ""
-    needs_directory: bool = False
-    names: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,11 +91,6 @@ class ReplicaActor:
     def _begin(self, beginning: Beginning) -> Process:
         folder = beginning.working_directory
         is_here = bool(folder) and Path(folder).is_dir()
-        if beginning.needs_directory and not is_here:
-            raise NotADirectoryError(
-                f"its working_dir {folder} is no folder on node {socket.gethostname()}; put it "
-                f"there, or on a file system that all nodes share"
-            )
         token_reader, token_writer = os.pipe()
         # The other end is this process's alone, and closes with it.
         liveness_reader, self._liveness = os.pipe()
@@ -147,6 +124,43 @@ class ReplicaActor:
     def _ended(self, summary: str) -> None:
         self._end = summary
         self._has_news.set()
+
+
+class IngressActor(ReplicaActor):
+    """An ingress of a node, which drains when the actor ends or the mesh does."""
+
+    def _begin(self, beginning: Beginning) -> Process:
+        # Private, as the token is; for the sockets of the ingress too.
+        home = tempfile.mkdtemp(prefix="pyserve-ingress-")
+        token = Path(home) / "token"
+        token.touch(0o600)
+        token.write_text(beginning.token.hex())
+        liveness_reader, self._liveness = os.pipe()
+        environment = {
+            **_placed(beginning.names),
+            **beginning.environment,
+            "PYSERVE_HOME": home,
+            "PYSERVE_TOKEN_FILE": str(token),
+        }
+        try:
+            return Process(
+                [
+                    *(sys.executable, "-P", "-m", "pyserve.gateway"),
+                    *beginning.arguments,
+                    *("--liveness-fd", str(liveness_reader)),
+                ],
+                environment=inherited_environment(environment),
+                working_directory=None,
+                descriptors=(liveness_reader,),
+                on_line=self._said,
+                on_exit=partial(self._ingress_ended, home),
+            )
+        finally:
+            os.close(liveness_reader)
+
+    def _ingress_ended(self, home: str, summary: str) -> None:
+        shutil.rmtree(home, ignore_errors=True)
+        self._ended(summary)
 
 
 def _placed(names: Mapping[str, str]) -> dict[str, str]:

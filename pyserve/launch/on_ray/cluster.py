@@ -1,35 +1,36 @@
-"""All that is asked of Ray by the controller. Each function may wait for the cluster."""
+"""All that is asked of Ray by the agent. Each function may wait for the cluster."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import inspect
 import logging
 import socket
-from dataclasses import dataclass
+import tempfile
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+import grpc.aio
 import ray
 from ray.exceptions import ActorDiedError, RayError
 from ray.util.placement_group import placement_group, remove_placement_group
-from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+from ray.util.scheduling_strategies import (
+    NodeAffinitySchedulingStrategy,
+    PlacementGroupSchedulingStrategy,
+)
 
 from pyserve.errors import MeshError
-from pyserve.launch.on_ray.actor import ReplicaActor
 from pyserve.launch.on_ray.wishes import Node, Wishes
 
 _LOGGER = logging.getLogger(__name__)
-# The first one whose actors take label_selector and fallback_strategy.
-_VERSION_MIN = (2, 49)
 _LISTENING_WITHIN_S = 5.0
+# A head that is there again by then has only broken the way to it.
+_BACK_WITHIN_S = 1.0
+# A head whose machine is gone says nothing.
+_KEEPALIVE = (("grpc.keepalive_time_ms", 10_000), ("grpc.keepalive_timeout_ms", 5_000))
+_NEVER_MS = 2**31 - 1
 _NAMES = ("class_name:", "actor_id:", "namespace:", "name:", "pid:", "ip:")
-
-
-@dataclass(frozen=True, slots=True)
-class Held:
-    """What one replica has of the cluster: its actor, and the placement group that it lies in."""
-
-    actor: Any
-    group: Any = None
 
 
 def connect(address: str, namespace: str) -> None:
@@ -42,12 +43,6 @@ def connect(address: str, namespace: str) -> None:
     Raises:
         MeshError: None runs there, or it will not have us.
     """
-    if tuple(map(int, ray.__version__.split(".")[:2])) < _VERSION_MIN:
-        needed = ".".join(map(str, _VERSION_MIN))
-        raise MeshError(
-            f"Ray {ray.__version__} is too old for the launcher 'ray'; install Ray {needed} or "
-            f"later here and on the cluster"
-        )
     # Of what it cannot do in a thread; what it cannot do at all it raises.
     logging.getLogger("ray").setLevel(logging.ERROR)
     try:
@@ -105,58 +100,110 @@ def nodes() -> list[Node]:
     ]
 
 
-def actors() -> dict[str, Held]:
+def actors() -> dict[str, Any]:
     """Return the actors of our namespace, by their names."""
     found = {}
     for name in ray.util.list_named_actors():
         with contextlib.suppress(ValueError):  # It has ended meanwhile.
-            found[name] = Held(ray.get_actor(name), _group_of(name))
+            found[name] = ray.get_actor(name)
     return found
 
 
-def _group_of(name: str) -> Any:
-    try:
-        return ray.util.get_placement_group(name)
-    except ValueError:
-        return None
+def groups(prefix: str) -> dict[str, Any]:
+    """Return the placement groups whose names begin so, by their names."""
+    found = {}
+    for each in ray.util.placement_group_table().values():
+        if each["name"].startswith(prefix) and each["state"] != "REMOVED":
+            with contextlib.suppress(ValueError):  # It was removed meanwhile.
+                found[each["name"]] = ray.util.get_placement_group(each["name"])
+    return found
 
 
-def create(name: str, wishes: Wishes, *, is_detached: bool) -> Held:
-    """Make the actor of a replica, and what it lies in; the cluster places it when it can.
+def make_group(name: str, wishes: Wishes, *, is_detached: bool) -> Any:
+    """Make the placement group of a replica or of its gang; the cluster places it when it can.
 
     Raises:
         OSError: Ray will not have it.
     """
-    lifetime = "detached" if is_detached else None
+    with _refusals():
+        return placement_group(
+            [dict(each) for each in wishes.bundles],
+            strategy=wishes.strategy,
+            name=name,
+            lifetime="detached" if is_detached else None,
+            bundle_label_selector=[dict(each) for each in wishes.bundle_labels] or None,
+        )
+
+
+def make_actor(
+    kind: type, name: str, wishes: Wishes, group: Any, *, is_detached: bool, node: str = ""
+) -> Any:
+    """Make an actor; the cluster places it when it can.
+
+    Args:
+        kind: its class.
+        name: in our namespace.
+        wishes: what it asks for.
+        group: that it lies in, or ``None``.
+        is_detached: it outlives this process.
+        node: where it has to lie; "": anywhere.
+
+    Raises:
+        OSError: Ray will not have it.
+    """
     options: dict[str, object] = dict(wishes.actor)
-    group = None
+    if node:
+        options["scheduling_strategy"] = NodeAffinitySchedulingStrategy(node, soft=False)
+    if group is not None:
+        options["scheduling_strategy"] = PlacementGroupSchedulingStrategy(
+            group,
+            placement_group_bundle_index=wishes.bundle,
+            placement_group_capture_child_tasks=True,
+        )
+    lifetime = "detached" if is_detached else None
+    with _refusals():
+        if wishes.working_dir:
+            given = options.get("runtime_env")
+            environment = dict(given) if isinstance(given, Mapping) else {}
+            options["runtime_env"] = {**environment, "working_dir": upload(wishes.working_dir)}
+        remote: Any = ray.remote(kind)
+        return remote.options(name=name, lifetime=lifetime, max_restarts=0, **options).remote()
+
+
+def upload(folder: str) -> str:
+    """Return where the nodes of the cluster get a folder, or a zip archive, of this machine.
+
+    It is uploaded once for what is in it. Ray does so by itself for whole jobs only.
+    """
+    from ray._private.runtime_env.working_dir import upload_working_dir_if_needed
+
+    # Ray leaves out what git does, and does not ask in older releases.
+    known = inspect.signature(upload_working_dir_if_needed).parameters
+    also: dict[str, Any] = {"include_gitignore": True} if "include_gitignore" in known else {}
+    with tempfile.TemporaryDirectory() as scratch:
+        found = upload_working_dir_if_needed(
+            {"working_dir": folder}, scratch_dir=scratch, logger=_LOGGER, **also
+        )
+    return str(found["working_dir"])
+
+
+@contextlib.contextmanager
+def _refusals() -> Iterator[None]:
     try:
-        if wishes.bundles:
-            group = placement_group(
-                [dict(each) for each in wishes.bundles],
-                strategy=wishes.strategy,
-                name=name,
-                lifetime=lifetime,
-                bundle_label_selector=[dict(each) for each in wishes.bundle_labels] or None,
-            )
-            options["scheduling_strategy"] = PlacementGroupSchedulingStrategy(
-                group, placement_group_bundle_index=0, placement_group_capture_child_tasks=True
-            )
-        kind: Any = ray.remote(ReplicaActor)
-        actor = kind.options(name=name, lifetime=lifetime, max_restarts=0, **options).remote()
+        yield
     except (ValueError, TypeError, RuntimeError, RayError) as error:
-        if group is not None:
-            remove_placement_group(group)
         raise OSError(f"Ray refuses it: {' '.join(str(error).split())}") from error
-    return Held(actor, group)
 
 
-def release(held: Held) -> None:
-    """Give back what a replica had; what runs of it ends at once."""
+def end(actor: Any) -> None:
+    """End an actor at once."""
     with contextlib.suppress(RayError, ValueError):
-        ray.kill(held.actor)
-    if held.group is not None:
-        remove_placement_group(held.group)
+        ray.kill(actor)
+
+
+def remove(group: Any) -> None:
+    """Give back what a placement group holds; what runs in it ends."""
+    remove_placement_group(group)
 
 
 def why_lost(error: RayError) -> str:
@@ -167,3 +214,16 @@ def why_lost(error: RayError) -> str:
     # Between the first line and the reason are names of the actor that nobody knows here.
     told = [line for line in said[1:] if not line.startswith(_NAMES)]
     return f"was lost: {' '.join(told or said)}"
+
+
+async def until_lost() -> None:
+    """Return when the way to the head breaks and it cannot be reached again."""
+    options = (("grpc.client_idle_timeout_ms", _NEVER_MS), *_KEEPALIVE)
+    async with grpc.aio.insecure_channel(gcs_address(), options=options) as channel:
+        # For ever where it wants TLS of its clients: there the end of this process will tell.
+        await channel.channel_ready()
+        with contextlib.suppress(TimeoutError):
+            while True:
+                await channel.wait_for_state_change(grpc.ChannelConnectivity.READY)
+                async with asyncio.timeout(_BACK_WITHIN_S):
+                    await channel.channel_ready()

@@ -1,31 +1,41 @@
 """Each replica in an actor of a Ray cluster, which places it, and tells when it is lost.
 
-Nothing of Ray's waits in the controller's loop: what asks the cluster runs in threads, and what the
-cluster tells comes as futures. An actor that has died, also with its node, fails the question that
-is always open to it.
+Another process is connected with the cluster (``agent``). When that one ends, because the head or
+this node of the cluster has, another one is started until the cluster is there again; what is left
+of the replicas then is followed again, and the others have ended.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import hashlib
 import logging
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
-from ray.exceptions import ActorUnavailableError, RayError, RayTaskError
-
-from pyserve.config import inherited_environment
-from pyserve.config.capabilities import BUNDLES, ENVIRONMENTS, LABELS, RESOURCES, Capabilities
+from pyserve.config import check_address, inherited_environment
+from pyserve.config.capabilities import OF_LAUNCHERS, PODS, Capabilities
 from pyserve.control.reconcile.rationing import Room
 from pyserve.control.replicas.launching import Ended, Events, ReplicaOrder, Waiting
 from pyserve.errors import MeshError
 from pyserve.launch.engines import Site
-from pyserve.launch.on_ray import cluster
-from pyserve.launch.on_ray.actor import Beginning, News
-from pyserve.launch.on_ray.cluster import Held
-from pyserve.launch.on_ray.wishes import Node, Wishes, wishes_of
+from pyserve.launch.on_ray.ingresses import NodeIngresses, is_ingress
+from pyserve.launch.on_ray.link import Link
+from pyserve.launch.on_ray.messages import (
+    Beginning,
+    EndStrays,
+    Follow,
+    Followed,
+    HasEnded,
+    Lost,
+    Message,
+    Nodes,
+    Said,
+    Stop,
+    Waits,
+)
+from pyserve.launch.on_ray.wishes import Node, wishes_of
 from pyserve.types import ReplicaId
 
 _LOGGER = logging.getLogger(__name__)
@@ -38,61 +48,76 @@ _OF_THIS_MACHINE = {
         *("NODE_ID", "RUN_DIR", "TOKEN_FILE", "ZONE"),
     )
 }
-# A start of which nothing is heard by then waits for a place. Arbitrary.
-_PLACED_WITHIN_S = 1.0
-# What is to end at once and has not by then is ended by the cluster.
-_KILLED_WITHIN_S = 2.0
-_AGAIN_S = 0.5
+# Nobody says when a cluster is there again, so it is tried. Each try is a process of its own.
+_TRY_AGAIN_S = 1.0
 _CLOSED_WITHIN_S = 10.0
+_INGRESS_GRACE_S = 5.0
 _STARTS_MAX = 64
+_OPTIONS = dict.fromkeys(("address", "ingress_address"))
+_LOST = "was lost with the Ray cluster that it was started in"
 
 
 @dataclass(slots=True)
 class _Running:
     order: ReplicaOrder
-    held: Held
-    wishes: Wishes
-    following: asyncio.Task[None] | None = None
     is_killed: bool = False
-    # Questions that nobody waits for have to be kept until they are answered.
-    asked: list[object] = field(default_factory=list)
 
 
 class RayLauncher:
     """See ``LastingLauncher``; its replicas outlive it where those of the mesh shall.
 
     Args:
-        site: the mesh; the option ``address`` says where the cluster is, by default on this
-            machine.
+        site: the mesh. The option ``address`` says where the cluster is, by default on this
+            machine; ``ingress_address`` where an ingress listens on each of its other nodes, by
+            default on none.
     """
 
     name = "ray"
-    capabilities = Capabilities(acts_on=RESOURCES | LABELS | BUNDLES | ENVIRONMENTS)
+    capabilities = Capabilities(acts_on=OF_LAUNCHERS - PODS)
 
     def __init__(self, site: Site) -> None:
-        unknown = sorted(site.options.keys() - {"address"})
-        if unknown:
-            raise MeshError(f"the launcher 'ray' has no option {', '.join(unknown)}, but 'address'")
+        if unknown := sorted(site.options.keys() - _OPTIONS):
+            known, wrong = " and ".join(_OPTIONS), ", ".join(unknown)
+            raise MeshError(f"the launcher 'ray' has no option {wrong}, but {known}")
         self._site = site
         self._address = str(site.options.get("address", "auto"))
-        self._namespace = f"pyserve-{hashlib.sha256(site.token).hexdigest()[:_NAMESPACE_LENGTH]}"
+        # Of the names of actors; whoever has the token of the mesh finds them.
+        self.namespace = f"pyserve-{hashlib.sha256(site.token).hexdigest()[:_NAMESPACE_LENGTH]}"
         self._events = Events()
         self._running: dict[ReplicaId, _Running] = {}
-        self._found: dict[str, Held] = {}
-        self._own_node = ""
+        self._asked: dict[ReplicaId, asyncio.Future[str]] = {}
+        self._found: set[str] = set()
+        self._link: Link | None = None
+        self._is_there = asyncio.Event()
+        self._absence = ""
+        self._is_closing = False
+        self._one_ended = asyncio.Event()
+        self._keeping: asyncio.Task[None] | None = None
+        self._adopting: set[asyncio.Task[None]] = set()
+        self._ending_strays: asyncio.Task[None] | None = None
         self._variables: Mapping[str, str] = {}
-        self._is_open = False
+        self._ingress_address = str(site.options.get("ingress_address", ""))
+        if self._ingress_address:
+            check_address("ingress_address of the launcher 'ray'", self._ingress_address)
+        self._ingresses = NodeIngresses(
+            self._begin_ingress, self._send, is_detached=site.is_lasting
+        )
 
     async def open(self) -> None:
         """Connect with the cluster; see ``Launcher.open``."""
-        await asyncio.to_thread(self._connect)
+        link = await self._connect()
+        if self._site.is_lasting:
+            self._found = {each for each in link.connected.actors if not is_ingress(each)}
+        self._keeping = asyncio.get_running_loop().create_task(self._keep(link))
+        self._keeping.add_done_callback(_tell_failure)
 
-    def _connect(self) -> None:
-        cluster.connect(self._address, self._namespace)
-        self._is_open = True
-        nodes = cluster.nodes()
-        self._own_node = cluster.own_node()
-        if not self._site.controller_tcp() and (others := _elsewhere(nodes, self._own_node)):
+    async def _connect(self) -> Link:
+        wants_nodes = bool(self._ingress_address)
+        link = await Link.open(self._address, self.namespace, tells_nodes=wants_nodes)
+        own = link.connected.own_node
+        others = _elsewhere(link.connected.nodes, own)
+        if others and not self._site.controller_tcp():
+            await link.close()
             raise MeshError(
                 f"the Ray cluster has nodes on other machines ({', '.join(others)}), which cannot "
                 f"reach this controller; set PYSERVE_CONTROLLER to the HOST:PORT where it shall "
@@ -104,21 +129,120 @@ class RayLauncher:
                 for name, value in inherited_environment({}).items()
                 if name.startswith("PYSERVE_") and name not in _OF_THIS_MACHINE
             },
-            "RAY_ADDRESS": cluster.gcs_address(),
+            "RAY_ADDRESS": link.connected.address,
         }
-        if self._site.is_lasting:
-            self._found = cluster.actors()
+        self._link = link
+        self._absence = ""
+        self._ingresses.on_connected(own, link.connected.actors)
+        self._is_there.set()
+        return link
+
+    async def _keep(self, link: Link) -> None:
+        """Take what agents say, and replace each that ends."""
+        while True:
+            why = "Ray has ended the process that was connected with it, as it does with its node"
+            while (message := await link.receive()) is not None:
+                if isinstance(message, Lost):
+                    why = message.why
+                    break
+                self._hear(message)
+            if self._is_closing:
+                return
+            self._lose(why)
+            await link.close()
+            link = await self._connected_again()
+            _LOGGER.warning("the Ray cluster at %r is there again", self._address)
+            self._follow_again(link)
+
+    async def _connected_again(self) -> Link:
+        while True:
+            try:
+                return await self._connect()
+            except (MeshError, OSError) as error:
+                self._absence = f"{self._absence.partition('; ')[0]}; {error}"
+                await asyncio.sleep(_TRY_AGAIN_S)
+
+    def _lose(self, why: str) -> None:
+        self._is_there.clear()
+        self._one_ended.set()
+        self._ingresses.forget()
+        self._absence = f"the Ray cluster at {self._address!r} is lost: {why}"
+        _LOGGER.error("%s; replicas start again when it is there again", self._absence)
+        for future in self._asked.values():
+            if not future.done():
+                future.set_result(self._absence)
+        for replica_id, running in list(self._running.items()):
+            if running.is_killed:
+                self._end(replica_id, "was killed")
+
+    def _follow_again(self, link: Link) -> None:
+        for replica_id, running in list(self._running.items()):
+            if replica_id in link.connected.actors:
+                self._adopt(running.order)
+            else:
+                self._end(replica_id, _LOST)
+        self.end_strays()
+
+    def notices(self) -> Sequence[str]:
+        """Return what people should know of the cluster, a line each."""
+        return [self._absence] if self._absence else []
 
     async def start(self, order: ReplicaOrder) -> int:
         """Make the actor of a replica; see ``Launcher.start``."""
-        wishes = wishes_of(order)
-        if shortage := wishes.shortage(await asyncio.to_thread(cluster.nodes)):
-            raise OSError(shortage)
-        held = await asyncio.to_thread(
-            cluster.create, order.replica_id, wishes, is_detached=self._site.is_lasting
-        )
-        self._follow(_Running(order, held, wishes))
+        replica_id = order.replica_id
+        asked = asyncio.get_running_loop().create_future()
+        self._asked[replica_id] = asked
+        try:
+            await self._until_there(replica_id, asked)
+            if not asked.done():
+                self._running[replica_id] = _Running(order)
+                self._send(
+                    Follow(
+                        replica_id=replica_id,
+                        wishes=wishes_of(order),
+                        beginning=await self._beginning(order),
+                        is_detached=self._site.is_lasting,
+                    )
+                )
+            if error := await asked:
+                self._forget(replica_id)
+                raise OSError(error)
+        finally:
+            del self._asked[replica_id]
         return 0
+
+    async def _until_there(self, replica_id: ReplicaId, asked: asyncio.Future[str]) -> None:
+        """Wait for the cluster, or until nobody wants the replica any more."""
+        if self._is_there.is_set():
+            return
+        lost = f"the Ray cluster at {self._address!r}, which is lost"
+        self._events.put(Waiting(replica_id, lost))
+        there = asyncio.ensure_future(self._is_there.wait())
+        waits: list[asyncio.Future[Any]] = [there, asked]
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        there.cancel()
+        self._events.put(Waiting(replica_id, ""))
+
+    async def _beginning(self, order: ReplicaOrder) -> Beginning:
+        assert self._link is not None, "it is there"
+        is_uploaded = order.options is not None and order.options.working_dir is not None
+        controller = self._site.controller_tcp() or await self._site.controller()
+        return Beginning(
+            arguments=order.arguments(controller),
+            token=self._site.token,
+            environment=self._variables,
+            working_directory="" if is_uploaded else order.working_directory,
+            names={self._link.connected.own_node: self._site.node},
+        )
+
+    async def _begin_ingress(self) -> Beginning:
+        assert self._link is not None, "it is there"
+        controller = self._site.controller_tcp() or await self._site.controller()
+        return Beginning(
+            arguments=("--address", self._ingress_address),
+            token=self._site.token,
+            environment={**self._variables, "PYSERVE_CONTROLLER": controller},
+        )
 
     def memo(self, replica_id: ReplicaId) -> str:
         """Return the name of the actor; see ``LastingLauncher.memo``."""
@@ -126,38 +250,66 @@ class RayLauncher:
 
     def adopt(self, order: ReplicaOrder, memo: str) -> int | None:  # noqa: ARG002
         """Follow an actor that ``open`` has found; see ``LastingLauncher.adopt``."""
-        held = self._found.pop(order.replica_id, None)
-        if held is None:
+        if order.replica_id not in self._found:
             return None
-        self._follow(_Running(order, held, wishes_of(order)))
+        self._found.discard(order.replica_id)
+        self._running[order.replica_id] = _Running(order)
+        self._adopt(order)
         return 0
+
+    def _adopt(self, order: ReplicaOrder) -> None:
+        task = asyncio.get_running_loop().create_task(self._follow_found(order))
+        self._adopting.add(task)
+        task.add_done_callback(self._adopting.discard)
+
+    async def _follow_found(self, order: ReplicaOrder) -> None:
+        # What it is told is the same as before, and has no effect on one that has begun.
+        beginning = await self._beginning(order)
+        self._send(
+            Follow(
+                replica_id=order.replica_id,
+                wishes=wishes_of(order),
+                beginning=beginning,
+                is_new=False,
+                is_detached=self._site.is_lasting,
+            )
+        )
 
     def end_strays(self) -> None:
         """End the actors that nobody has adopted; see ``LastingLauncher.end_strays``."""
-        for held in self._found.values():
-            asyncio.get_running_loop().run_in_executor(None, cluster.release, held)
         self._found.clear()
+        self._ending_strays = asyncio.get_running_loop().create_task(self._end_strays())
+
+    async def _end_strays(self) -> None:
+        # Those that are about to be followed are none.
+        await asyncio.gather(*self._adopting, return_exceptions=True)
+        self._send(EndStrays(bool(self._ingress_address)))
 
     def let_go(self) -> None:
         """Follow no actor any more; see ``LastingLauncher.let_go``."""
-        for running in self._running.values():
-            if running.following is not None:
-                running.following.cancel()
+        self._is_closing = True
         self._running.clear()
+        self._ingresses.forget()
+        if self._link is not None:
+            self._link.let_go()
 
     def stop(self, replica_id: ReplicaId, grace_s: float) -> None:
         """Have a replica end; see ``Launcher.stop``."""
-        running = self._running.get(replica_id)
+        asked, running = self._asked.get(replica_id), self._running.get(replica_id)
         if running is None:
+            if asked is not None and grace_s <= 0 and not asked.done():
+                asked.set_result("was stopped before it began")
             return
-        running.asked.append(running.held.actor.stop.remote(grace_s))
-        if grace_s <= 0:
-            running.is_killed = True
-            # One that waits for a place is never asked, and one that hangs does not answer.
-            asyncio.get_running_loop().call_later(_KILLED_WITHIN_S, self._release, running)
+        running.is_killed |= grace_s <= 0
+        if self._is_there.is_set():
+            self._send(Stop(replica_id, grace_s))
+        elif running.is_killed and asked is None:
+            self._end(replica_id, _LOST)
 
     def room(self) -> Room:
         """Return that the cluster has room for many; see ``Launcher.room``."""
+        if self._absence:
+            return Room(starts_max=0, why=self._absence, is_short=True)
         return Room(starts_max=_STARTS_MAX, why=f"{_STARTS_MAX} start at a time")
 
     def watch(self) -> Events:
@@ -166,76 +318,79 @@ class RayLauncher:
 
     async def close(self) -> None:
         """End every actor of ours, and let go of the cluster; see ``Launcher.close``."""
-        following = [each.following for each in self._running.values() if each.following]
         for replica_id in list(self._running):
             self.stop(replica_id, 0)
-        if following:
-            await asyncio.wait(following, timeout=_CLOSED_WITHIN_S)
-        if self._is_open:
-            self._is_open = False
-            await asyncio.to_thread(cluster.disconnect)
+        for name in self._ingresses.end():
+            self._send(Stop(name, _INGRESS_GRACE_S))
+        try:
+            async with asyncio.timeout(_CLOSED_WITHIN_S):
+                while left := {*self._running, *self._ingresses.names}:
+                    if not self._is_there.is_set():
+                        break
+                    self._one_ended.clear()
+                    await self._one_ended.wait()
+        except TimeoutError:
+            _LOGGER.error("these are not known to have ended: %s", ", ".join(left))
+        self._is_closing = True
+        if self._keeping is not None:
+            if not self._is_there.is_set():
+                self._keeping.cancel()
+            elif self._link is not None:
+                self._link.let_go()
+            await asyncio.gather(self._keeping, return_exceptions=True)
+            self._keeping = None
+        if self._link is not None:
+            await self._link.close()
+            self._link = None
         self._events.close()
 
-    def _release(self, running: _Running) -> None:
-        if self._running.get(running.order.replica_id) is running:
-            asyncio.get_running_loop().run_in_executor(None, cluster.release, running.held)
+    def _send(self, message: Message) -> None:
+        if self._link is not None:
+            self._link.send(message)
 
-    def _follow(self, running: _Running) -> None:
-        self._running[running.order.replica_id] = running
-        running.following = asyncio.get_running_loop().create_task(self._until_end(running))
+    def _hear(self, message: Message) -> None:
+        match message:
+            case Followed(replica_id, error):
+                self._on_followed(ReplicaId(replica_id), error)
+            case Said(replica_id, lines):
+                self._on_said(ReplicaId(replica_id), lines)
+            case Waits(replica_id, why):
+                self._events.put(Waiting(ReplicaId(replica_id), why))
+            case HasEnded(replica_id, summary):
+                self._ingresses.on_ended(replica_id, summary)
+                self._end(ReplicaId(replica_id), summary)
+            case Nodes(ids):
+                self._ingresses.on_nodes(ids)
 
-    async def _until_end(self, running: _Running) -> None:
-        replica_id = running.order.replica_id
-        try:
-            summary = await self._live(running)
-        except RayTaskError as error:
-            summary = f"cannot be started: {error.cause}"
-        except RayError as error:
-            summary = "was killed" if running.is_killed else cluster.why_lost(error)
-        except Exception as error:
-            _LOGGER.exception("replica %s is followed no more", replica_id)
-            summary = f"cannot be followed: {error}"
-        await asyncio.to_thread(cluster.release, running.held)
-        self._running.pop(replica_id, None)
-        self._events.put(Ended(replica_id, summary))
-
-    async def _live(self, running: _Running) -> str:
-        """Start the replica if it has not been, take what it says, and return how it has ended."""
-        begun = asyncio.ensure_future(self._begin(running))
-        done, _ = await asyncio.wait([begun], timeout=_PLACED_WITHIN_S)
-        if not done:
-            self._events.put(Waiting(running.order.replica_id, running.wishes.told()))
-        await begun
-        if not done:
-            self._events.put(Waiting(running.order.replica_id, ""))
-        while True:
-            try:
-                news: News = await running.held.actor.news.remote()
-            except ActorUnavailableError:
-                # The way to it is broken, which may be for a moment; its death is another error.
-                await asyncio.sleep(_AGAIN_S)
-                continue
-            for line in news.lines:
+    def _on_said(self, replica_id: ReplicaId, lines: Sequence[str]) -> None:
+        if (running := self._running.get(replica_id)) is not None:
+            for line in lines:
                 self._site.said(running.order, line)
-            if news.end is not None:
-                return news.end
 
-    async def _begin(self, running: _Running) -> None:
-        order = running.order
-        controller = self._site.controller_tcp() or await self._site.controller()
-        beginning = Beginning(
-            arguments=order.arguments(controller),
-            token=self._site.token,
-            environment=self._variables,
-            working_directory=order.working_directory,
-            needs_directory=order.options is not None and order.options.working_dir is not None,
-            names={self._own_node: self._site.node},
-        )
-        with contextlib.suppress(ActorUnavailableError):
-            await running.held.actor.start.remote(beginning)
+    def _on_followed(self, replica_id: ReplicaId, error: str) -> None:
+        asked = self._asked.get(replica_id)
+        if asked is not None:
+            if not asked.done():
+                asked.set_result(error)
+        elif error:
+            self._ingresses.on_ended(replica_id, error)
+            self._end(replica_id, error)
+
+    def _end(self, replica_id: ReplicaId, summary: str) -> None:
+        if self._forget(replica_id):
+            self._events.put(Ended(replica_id, summary))
+
+    def _forget(self, replica_id: ReplicaId) -> bool:
+        self._one_ended.set()
+        return self._running.pop(replica_id, None) is not None
 
 
-def _elsewhere(nodes: list[Node], own: str) -> list[str]:
+def _tell_failure(keeping: asyncio.Task[None]) -> None:
+    if not keeping.cancelled() and (error := keeping.exception()) is not None:
+        _LOGGER.critical("the launcher 'ray' follows nothing any more", exc_info=error)
+
+
+def _elsewhere(nodes: Sequence[Node], own: str) -> list[str]:
     """Return the addresses of nodes that are not on this machine."""
     here = {each.address for each in nodes if each.id == own}
     return sorted({each.address for each in nodes} - here)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pyserve.config import DeploymentOptions
-from pyserve.control.replicas.launching import ReplicaOrder
+from pyserve.control.replicas.launching import Gang, ReplicaOrder
 
 # As Ray Serve's replicas, so that as many come to lie on a node.
 _CPUS_DEFAULT = 1.0
@@ -15,6 +15,9 @@ _CPU, _GPU, _MEMORY = "CPU", "GPU", "memory"
 _ACCELERATOR = "accelerator_type:"
 # Ray asks for a trace of the resource that says which device a node has.
 _TRACE = 0.001
+# Each node has one of whatever has such a name, so that shares of it bound how many of something
+# lie there; of Ray's own Serve too (``ray._raylet.IMPLICIT_RESOURCE_PREFIX``).
+_OF_EACH_NODE = "node:__internal_implicit_resource_"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,15 +41,23 @@ class Wishes:
 
     Attributes:
         actor: options of its actor.
-        bundles: of its placement group; none: it has no such group.
+        bundles: of its placement group, with those of its whole gang; none: it has no such group.
         strategy: how the bundles lie together.
         bundle_labels: labels of the nodes for the bundles, in their order.
+        bundle: the one in which its actor lies.
+        gang: whose placement group that is; "": its own.
+        working_dir: of this machine, to be uploaded; "": none.
+        per_node: how many of its like may lie on a node; 0: any number.
     """
 
     actor: Mapping[str, object]
     bundles: Sequence[Mapping[str, float]] = ()
     strategy: str = "PACK"
     bundle_labels: Sequence[Mapping[str, str]] = ()
+    bundle: int = 0
+    gang: str = ""
+    working_dir: str = ""
+    per_node: int = 0
     _amounts: Mapping[str, float] = field(default_factory=dict)
 
     def shortage(self, nodes: Sequence[Node]) -> str:
@@ -61,8 +72,10 @@ class Wishes:
     def told(self) -> str:
         """Return in words what is asked for."""
         if self.bundles:
-            return f"room for the bundles {', '.join(map(_told, self.bundles))}"
-        return f"a node with {_told(self._amounts)} left"
+            whose = "of its gang, " if self.gang else ""
+            return f"room for the bundles {whose}{', '.join(map(_told, self.bundles))}"
+        few = f" and fewer than {self.per_node} of its deployment" if self.per_node else ""
+        return f"a node with {_told(self._amounts)} left{few}"
 
 
 def wishes_of(order: ReplicaOrder) -> Wishes:
@@ -80,28 +93,55 @@ def wishes_of(order: ReplicaOrder) -> Wishes:
     if wanted.accelerator_type is not None:
         actor["accelerator_type"] = wanted.accelerator_type
         amounts[f"{_ACCELERATOR}{wanted.accelerator_type}"] = _TRACE
-    if wanted.resources:
-        actor["resources"] = dict(wanted.resources)
+    if custom := {**wanted.resources, **_share_of_node(order, options)}:
+        actor["resources"] = custom
     if wanted.label_selector is not None:
         actor["label_selector"] = dict(wanted.label_selector)
     if wanted.fallback_strategy is not None:
         actor["fallback_strategy"] = [dict(each) for each in wanted.fallback_strategy]
     if environment := _environment(order):
         actor["runtime_env"] = environment
-    return Wishes(
+    made = Wishes(
         actor=actor,
         bundles=bundles,
         strategy=options.placement_group_strategy,
         bundle_labels=[dict(each) for each in options.placement_group_bundle_label_selector or ()],
+        working_dir=options.working_dir or "",
+        per_node=options.max_replicas_per_node or 0,
         _amounts={name: amount for name, amount in amounts.items() if amount},
+    )
+    return made if order.gang is None else _of_gang(made, order.gang)
+
+
+def _of_gang(one: Wishes, gang: Gang) -> Wishes:
+    """Return what a member asks for: the bundles of all of them are one placement group."""
+    actor = dict(one.actor)
+    bundles, labels = one.bundles or [one._amounts], one.bundle_labels  # noqa: SLF001  # its own
+    # Within a group Ray looks at the labels of bundles.
+    selector = actor.pop("label_selector", None)
+    if not one.bundles and isinstance(selector, Mapping):
+        labels = [selector]
+    return replace(
+        one,
+        actor=actor,
+        bundles=[*bundles] * gang.size,
+        bundle_labels=[*labels] * gang.size,
+        strategy=gang.strategy,
+        bundle=gang.rank * len(bundles),
+        gang=gang.id,
     )
 
 
-def _environment(order: ReplicaOrder) -> dict[str, object]:
-    """Return Ray's ``runtime_env``, which has the same names.
+def _share_of_node(order: ReplicaOrder, options: DeploymentOptions) -> dict[str, float]:
+    """Return what bounds the replicas of a version on each node."""
+    if options.max_replicas_per_node is None:
+        return {}
+    name = f"{order.key.application}:{order.key.deployment}:{order.version}"
+    return {f"{_OF_EACH_NODE}{name}": 1 / options.max_replicas_per_node}
 
-    Folders are not among them: Ray uploads those of whole jobs only.
-    """
+
+def _environment(order: ReplicaOrder) -> dict[str, object]:
+    """Return Ray's ``runtime_env``, which has the same names, but for folders of this machine."""
     found: dict[str, object] = {}
     if order.environment:
         found["env_vars"] = dict(order.environment)

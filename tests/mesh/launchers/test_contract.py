@@ -27,14 +27,14 @@ GUIDE = ROOT / "docs" / "guide" / "launchers.md"
 # The one of the guide is a user's.
 OWN = Engine("niced:Niced", refuses={"gang_scheduling_config": {"gang_size": 1}})
 EXTERNAL = Engine("external", starts=False, knows_ends=False, refuses={"num_replicas": 1})
-ON_RAY = Engine("ray", is_lasting=True, refuses={"max_replicas_per_node": 1})
+ON_RAY = Engine("ray", is_lasting=True, refuses={"pod_template": {}})
 ON_KUBERNETES = Engine("kubernetes", is_lasting=True, host="127.0.0.1", refuses={"pip": ["lens"]})
 ENGINES = [
     *(Engine("process"), Engine("process", is_lasting=True), EXTERNAL, OWN),
     *(ON_KUBERNETES, ON_RAY),
 ]
 STARTING = [each for each in ENGINES if each.starts]
-WITH_GANGS = [each for each in ENGINES if each.name == "process"]
+WITH_GANGS = [each for each in ENGINES if each.name in ("process", "ray")]
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
@@ -20,7 +21,12 @@ def cluster() -> Iterator[Any]:
         {"num_cpus": 2, "labels": {ZONE: "a"}},
         {"num_cpus": 2, "resources": {"lens": 2}, "labels": {ZONE: "b"}},
     ) as found:
+        import ray
+
+        # For the questions of tests: the launcher asks from a process of its own.
+        ray.init(address=found.address, log_to_driver=False, logging_level=logging.ERROR)
         yield found
+        ray.shutdown()
 
 
 @pytest.fixture

@@ -38,6 +38,22 @@ def test_without_ray_it_says_what_to_install(
     assert "Traceback" not in done.stderr
 
 
+def test_a_ray_that_does_not_fit_is_named_with_what_does(
+    mesh_environment: dict[str, str], tmp_path: Path
+) -> None:
+    (tmp_path / "ray.py").write_text("__version__ = '2.9.3'\n")
+
+    done = pyserve(
+        *("run", TARGET, "--address", "127.0.0.1:0", "--launcher", "ray"),
+        environment={**mesh_environment, "PYTHONPATH": str(tmp_path)},
+    )
+
+    assert 1 == done.returncode
+    assert "Ray 2.9.3 is too old for the launcher 'ray'; install Ray 2.49 or later" in done.stderr
+    assert "Traceback" not in done.stderr
+    wait_until(lambda: not processes_of(mesh_environment[SESSION_VARIABLE]), 30)
+
+
 @pytest.mark.parametrize("way", ["run", "start"])
 def test_a_cluster_that_is_not_there_is_named(
     way: str, nobody: str, mesh_environment: dict[str, str]

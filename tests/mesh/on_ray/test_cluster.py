@@ -6,10 +6,12 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from pyserve.control.state.mesh import Replica
-from tests.mesh.launchers.world import TIMEOUT_S, World
+from pyserve.launch.on_ray.launcher import RayLauncher
+from tests.mesh.launchers.world import TIMEOUT_S, World, kill
 from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
@@ -22,6 +24,39 @@ def nodes() -> dict[str, dict[str, Any]]:
     import ray
 
     return {each["NodeID"]: each for each in ray.nodes() if each["Alive"]}
+
+
+def actor(world: World, name: str) -> Any:
+    """Return the actor of a replica."""
+    import ray
+
+    return ray.get_actor(name, namespace=namespace(world))
+
+
+def actors(world: World) -> list[str]:
+    """Return the names of the actors of a mesh."""
+    import ray
+
+    found = ray.util.list_named_actors(all_namespaces=True)
+    return [each["name"] for each in found if each["namespace"] == namespace(world)]
+
+
+def namespace(world: World) -> str:
+    """Return that of a mesh in Ray."""
+    assert isinstance(world.launcher, RayLauncher)
+    return world.launcher.namespace
+
+
+def groups(world: World) -> dict[str, dict[str, Any]]:
+    """Return the placement groups of a mesh that are there or are wanted, by their names."""
+    from ray.util import placement_group_table
+
+    mine = f"{namespace(world)}/"
+    return {
+        each["name"].removeprefix(mine): each
+        for each in placement_group_table().values()
+        if each["name"].startswith(mine) and each["state"] != "REMOVED"
+    }
 
 
 async def served(world: World, count: int = 1) -> list[Replica]:
@@ -114,7 +149,7 @@ async def test_an_actor_that_dies_is_an_event_and_is_replaced(world: World) -> N
 
     (replica,) = await world.serve("plain")
 
-    ray.kill(ray.get_actor(replica.id))
+    ray.kill(actor(world, replica.id))
 
     await eventually(lambda: replica.id not in world.controller.state.replicas, TIMEOUT_S)
     assert "was lost: " in world.ended()
@@ -122,8 +157,6 @@ async def test_an_actor_that_dies_is_an_event_and_is_replaced(world: World) -> N
 
 
 async def test_bundles_are_one_group_that_goes_with_its_replica(world: World) -> None:
-    from ray.util import placement_group_table
-
     bundles = [{"CPU": 1}, {"CPU": 1}]
     world.deploy(
         "plain",
@@ -132,39 +165,90 @@ async def test_bundles_are_one_group_that_goes_with_its_replica(world: World) ->
         placement_group_strategy="STRICT_SPREAD",
     )
     (replica,) = await served(world)
-    (group,) = [each for each in placement_group_table().values() if each["name"] == replica.id]
+    assert {replica.id} == groups(world).keys()
+    group = groups(world)[replica.id]
     assert ("CREATED", "STRICT_SPREAD") == (group["state"], group["strategy"])
     assert 2 == len(set(group["bundles_to_node_id"].values()))
 
     async with asyncio.timeout(TIMEOUT_S):
         await world.controller.delete("shop")
 
-    def state() -> str:
-        found: str = placement_group_table()[group["placement_group_id"]]["state"]
-        return found
-
-    await eventually(lambda: "REMOVED" == state(), TIMEOUT_S)
+    await eventually(lambda: not groups(world), TIMEOUT_S)
 
 
 async def test_the_environment_is_that_of_ray(world: World, tmp_path: Path) -> None:
+    """Of the folder a copy is uploaded, as it is at each start."""
     folder = tmp_path / "code"
     folder.mkdir()
     (folder / "note.txt").write_text("from the working_dir")
     world.deploy("telling", 1, env_vars={"COLOUR": "blue"}, working_dir=str(folder))
 
-    await served(world)
+    (replica,) = await served(world)
 
     await eventually(lambda: "blue, from the working_dir" in "\n".join(world.lines), TIMEOUT_S)
+    assert str(folder) != psutil.Process(replica.pid).cwd()
+    (folder / "note.txt").write_text("from another one")
+    kill(replica)
+    await eventually(lambda: "blue, from another one" in "\n".join(world.lines), TIMEOUT_S)
+
+
+async def test_a_folder_that_is_not_there_is_named(world: World, tmp_path: Path) -> None:
+    gone = str(tmp_path / "gone")
+    world.deploy("plain", 1, working_dir=gone, max_constructor_retry_count=1)
+
+    await eventually(lambda: gone in message(world), TIMEOUT_S)
+    assert "must be an existing directory" in message(world)
 
 
 async def test_nothing_is_left_after_the_end(world: World) -> None:
-    import ray
-
-    await world.serve("plain", 2)
-    names = set(ray.util.list_named_actors())
-    assert 2 == len(names)
+    replicas = await world.serve("plain", 2)
+    assert {each.id for each in replicas} == set(actors(world))
 
     async with asyncio.timeout(TIMEOUT_S):
         await world.controller.delete("shop")
 
-    await eventually(lambda: [] == ray.util.list_named_actors(), TIMEOUT_S)
+    await eventually(lambda: not actors(world), TIMEOUT_S)
+
+
+@pytest.mark.parity("G-14")
+async def test_a_gang_is_placed_together_or_not_at_all(world: World) -> None:
+    """There are six processors, and each gang wants four."""
+    gangs = {"gang_size": 2}
+    world.deploy("plain", 4, ray_actor_options={"num_cpus": 2}, gang_scheduling_config=gangs)
+
+    first, second = await served(world, 2)
+    assert first.gang == second.gang
+    said = "2 replicas wait for room for the bundles of its gang, CPU 2, CPU 2"
+    await eventually(lambda: said in message(world), TIMEOUT_S)
+    # Two are free, which nobody of the second gang has taken.
+    created = {name: each["state"] for name, each in groups(world).items()}
+    assert "CREATED" == created.pop(first.gang)
+    assert ["PENDING"] == list(created.values())
+
+    world.deploy("plain", 2, ray_actor_options={"num_cpus": 2}, gang_scheduling_config=gangs)
+    await eventually(lambda: 1 == len(groups(world)), TIMEOUT_S)
+    assert "" == message(world)
+
+
+@pytest.mark.parity("G-14")
+async def test_a_gang_is_spread_where_that_is_asked_for(world: World) -> None:
+    gangs = {"gang_size": 3, "gang_placement_strategy": "SPREAD"}
+    world.deploy("plain", 3, gang_scheduling_config=gangs)
+
+    assert 3 == len({each.place.node for each in await served(world, 3)})
+
+
+@pytest.mark.parity("G-13")
+async def test_no_more_replicas_lie_on_a_node_than_may(world: World) -> None:
+    """Three nodes; the fourth replica waits, and an update counts for itself."""
+    world.deploy("plain", 4, max_replicas_per_node=1, resources={"num_cpus": 0.5})
+
+    replicas = await served(world, 3)
+    assert 3 == len({each.place.node for each in replicas})
+    said = "waits for a node with CPU 0.5 left and fewer than 1 of its deployment"
+    await eventually(lambda: said in message(world), TIMEOUT_S)
+
+    world.deploy("plain", 3, max_replicas_per_node=1, resources={"num_cpus": 0.25})
+    before = {each.id for each in replicas}
+    await eventually(lambda: before.isdisjoint(each.id for each in world.serving()), TIMEOUT_S)
+    await eventually(lambda: 3 == len(world.serving()), TIMEOUT_S)

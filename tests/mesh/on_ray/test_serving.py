@@ -1,21 +1,64 @@
-"""An application in the cluster, called as a client calls it."""
+"""Applications in the cluster, called as clients call them."""
 
 from __future__ import annotations
 
+import asyncio
+import json
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
+import grpc
 import httpx
 import psutil
 import pytest
 
-from tests.support.mesh import running_mesh
+import pyserve
+from benchmarks.chaos.load import OpenLoop
+from services.digits import digits_pb2, digits_pb2_grpc
+from tests.mesh.commands import pyserve as command
+from tests.support.mesh import RunningMesh, running_mesh
+from tests.support.session import attached
+from tests.support.waiting import eventually, wait_until
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+APPS = "tests.mesh.on_ray.apps"
+SEVEN = Path("services/digits/seven.bin")
+FILE = """
+applications:
+  - name: digits
+    route_prefix: /digits
+    import_path: services.digits.service:app
+    deployments:
+      - name: Digits
+        num_replicas: 2
+        ray_actor_options: {num_cpus: 0.1}
+  - name: prices
+    route_prefix: /prices
+    import_path: tests.mesh.on_ray.apps:prices
+    deployments:
+      - name: Prices
+        num_replicas: 2
+        ray_actor_options: {num_cpus: 0.1, runtime_env: {env_vars: {CURRENCY: guilders}}}
+"""
+_RATE_PER_S = 200.0
+# One node is lost this long after the first call, and calls go on for as long after it is known.
+_BEFORE_S, _AFTER_S = 2.0, 3.0
+_LOST_S = 60.0
+
+
+@contextmanager
+def on_ray(target: str, cluster: Any, *arguments: str) -> Iterator[RunningMesh]:
+    options = ("--launcher", "ray", "--ray-address", cluster.address, *arguments)
+    with running_mesh(target, *options) as mesh:
+        yield mesh
 
 
 def test_calls_are_answered_from_actors_and_nothing_is_left(cluster: Any) -> None:
-    options = ("--launcher", "ray", "--ray-address", cluster.address)
-    with running_mesh("tests.mesh.launchers.apps:plain", *options) as mesh:
+    with on_ray("tests.mesh.launchers.apps:plain", cluster) as mesh:
         answer = httpx.get(f"http://{mesh.address}/", timeout=30)
 
         assert 200 == answer.status_code, answer.text
@@ -26,3 +69,140 @@ def test_calls_are_answered_from_actors_and_nothing_is_left(cluster: Any) -> Non
 
     replica.wait(30)
     parent.wait(30)
+
+
+def answers(mesh: RunningMesh) -> dict[str, Any]:
+    """Return what one file's applications answer."""
+    with grpc.insecure_channel(mesh.address) as channel:
+        stub = digits_pb2_grpc.DigitsStub(channel)
+        found = [
+            stub.Classify(digits_pb2.ClassifyRequest(pixels=SEVEN.read_bytes()), timeout=30)
+            for _ in range(8)
+        ]
+    price = httpx.post(f"http://{mesh.address}/prices", json={"of": "tea"}, timeout=30)
+    return {
+        "labels": {each.label for each in found},
+        "probabilities": {tuple(each.probabilities) for each in found},
+        "price": price.json(),
+    }
+
+
+def test_a_file_gives_the_same_answers_under_both_launchers(cluster: Any, tmp_path: Path) -> None:
+    file = tmp_path / "mesh.yaml"
+    file.write_text(FILE)
+
+    with running_mesh(str(file)) as mesh:
+        here = answers(mesh)
+    with on_ray(str(file), cluster) as mesh:
+        there = answers(mesh)
+
+    assert {"labels": {7}, "price": {"tea": "3 guilders"}} == {
+        name: here[name] for name in ("labels", "price")
+    }
+    assert here == there
+
+
+async def test_no_call_is_lost_that_had_not_reached_the_node_that_is_lost(
+    cluster: Any, tmp_path: Path
+) -> None:
+    """200 calls a second; each is noted where it begins, with the node."""
+    nodes = [
+        await asyncio.to_thread(cluster.add_node, num_cpus=1, resources={"prism": 1})
+        for _ in range(3)
+    ]
+    cluster.wait_for_nodes()
+    failed: dict[str, str] = {}
+    journal = tmp_path / "journal"
+    lost = nodes[0].node_id
+    with on_ray(f"{APPS}:noting", cluster, f"journal={journal}") as mesh:
+        async with httpx.AsyncClient(base_url=f"http://{mesh.address}", timeout=30) as client:
+            number = iter(range(10**9))
+
+            async def call() -> str:
+                name = str(next(number))
+                answer = await client.post("/", content=name)
+                if answer.status_code != 200 or answer.text != name:
+                    failed[name] = answer.text
+                return str(answer.status_code)
+
+            stop = asyncio.Event()
+            load = OpenLoop([call], _RATE_PER_S)
+            running = asyncio.create_task(load.run(stop))
+            await eventually(lambda: {each.node_id for each in nodes} <= began(journal).keys(), 30)
+            await asyncio.sleep(_BEFORE_S)
+            removal = asyncio.to_thread(cluster.remove_node, nodes[0], allow_graceful=False)
+            await removal
+            await eventually(
+                lambda: serving_nodes(mesh) == {each.node_id for each in nodes[1:]}, 60
+            )
+            await asyncio.sleep(_AFTER_S)
+            stop.set()
+            await running
+    for each in nodes[1:]:
+        await asyncio.to_thread(cluster.remove_node, each)
+
+    assert load.ended["200"] > (_BEFORE_S + _AFTER_S) * _RATE_PER_S / 2, load.ended
+    assert failed.keys() <= began(journal)[lost], failed
+    assert len(failed) < 20, "no more than were in flight there"
+
+
+def began(journal: Path) -> dict[str, set[str]]:
+    """Return the calls that have begun, by nodes."""
+    found: dict[str, set[str]] = {}
+    for line in journal.read_text().splitlines() if journal.exists() else ():
+        node, _, name = line.partition(" ")
+        found.setdefault(node, set()).add(name)
+    return found
+
+
+def serving_nodes(mesh: RunningMesh) -> set[str]:
+    """Return the nodes of the replicas that serve."""
+    done = command("status", "--json", environment={**os.environ, "PYSERVE_HOME": str(mesh.home)})
+    (application,) = json.loads(done.stdout)["applications"].values()
+    return {
+        replica["node"]
+        for deployment in application["deployments"].values()
+        for replica in deployment["replicas"]
+        if replica["state"] == "RUNNING"
+    }
+
+
+@pytest.mark.parity("S-40")
+async def test_references_of_ray_are_values_in_the_callee(cluster: Any) -> None:
+    import ray
+
+    @ray.remote(num_cpus=0.1)
+    def late(value: int) -> int:
+        time.sleep(0.2)
+        return value
+
+    @ray.remote(num_cpus=0.1)
+    def failing() -> None:
+        raise KeyError("of the task")
+
+    with on_ray(f"{APPS}:adding", cluster) as mesh, attached(mesh.home):
+        handle = pyserve.get_app_handle("default")
+
+        assert 6 == await handle.remote(late.remote(1), [late.remote(2)], {"c": late.remote(3)})
+        with pytest.raises(KeyError, match="of the task"):
+            await handle.remote(failing.remote(), [], {})
+
+
+@pytest.mark.parity("G-40")
+def test_an_ingress_listens_on_each_node_and_is_named_in_status(cluster: Any) -> None:
+    options = ("--launcher-option", "ingress_address=127.0.0.1:0")
+    with on_ray("tests.mesh.launchers.apps:plain", cluster, *options) as mesh:
+        environment = {**os.environ, "PYSERVE_HOME": str(mesh.home)}
+
+        def found() -> dict[str, Any]:
+            status = json.loads(command("status", "--json", environment=environment).stdout)
+            return {
+                each["node"]: each["addresses"]
+                for each in status["ingresses"]
+                if each["state"] == "HEALTHY"
+            }
+
+        wait_until(lambda: 3 == len(found()), 60)
+        for addresses in found().values():
+            answer = httpx.get(f"http://{addresses[0]}/", timeout=30)
+            assert 200 == answer.status_code, answer.text

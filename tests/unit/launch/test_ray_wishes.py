@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pyserve.config import DeploymentOptions
-from pyserve.launch import ReplicaOrder
+from pyserve.launch import Gang, ReplicaOrder
 from pyserve.launch.on_ray.wishes import Node, Wishes, wishes_of
 from pyserve.types import ApplicationName, DeploymentKey, DeploymentName, ReplicaId
 
@@ -17,7 +17,7 @@ SMALL = Node("a", "10.0.0.1", {"CPU": 2.0, "memory": 4e9})
 LENS = Node("b", "10.0.0.2", {"CPU": 4.0, "lens": 1.0, "accelerator_type:T4": 1.0, "GPU": 1.0})
 
 
-def wishes(**options: Any) -> Wishes:
+def wishes(gang: Gang | None = None, **options: Any) -> Wishes:
     made = DeploymentOptions.of(options)
     return wishes_of(
         ReplicaOrder(
@@ -29,6 +29,8 @@ def wishes(**options: Any) -> Wishes:
             resources=made.resources,
             requirements=tuple(made.pip),
             options=made,
+            gang=gang,
+            version="v1",
         )
     )
 
@@ -72,6 +74,54 @@ def test_the_environment_has_the_names_that_ray_gives_it(tmp_path: Path) -> None
     asked = wishes(env_vars={"A": "1"}, working_dir=str(tmp_path), pip=["lens"])
 
     assert {"env_vars": {"A": "1"}, "pip": ["lens"]} == asked.actor["runtime_env"]
+    assert str(tmp_path) == asked.working_dir
+
+
+@pytest.mark.parity("G-13")
+def test_a_limit_for_each_node_is_a_share_of_what_each_node_has_one_of() -> None:
+    asked = wishes(max_replicas_per_node=4, resources={"resources": {"lens": 1}})
+
+    resources = asked.actor["resources"]
+    assert isinstance(resources, dict)
+    name = "node:__internal_implicit_resource_shop:Echo:v1"
+    assert {"lens": 1, name: 0.25} == resources
+    assert "" == asked.shortage([LENS])
+    assert "a node with CPU 1 and lens 1 left and fewer than 4 of its deployment" == asked.told()
+
+
+def gang(rank: int, strategy: str = "PACK") -> Gang:
+    return Gang(id="Echo#first", rank=rank, size=2, strategy=strategy)
+
+
+@pytest.mark.parity("G-14")
+def test_a_gang_is_one_group_in_which_each_member_has_its_bundle() -> None:
+    asked = wishes(
+        gang(1, "SPREAD"),
+        num_replicas=2,
+        gang_scheduling_config={"gang_size": 2},
+        ray_actor_options={"num_cpus": 2, "label_selector": {"zone": "a"}},
+    )
+
+    assert [{"CPU": 2}, {"CPU": 2}] == asked.bundles
+    assert ("SPREAD", 1, "Echo#first") == (asked.strategy, asked.bundle, asked.gang)
+    assert [{"zone": "a"}, {"zone": "a"}] == asked.bundle_labels
+    assert {"num_cpus": 2, "num_gpus": 0.0} == asked.actor
+    assert "room for the bundles of its gang, CPU 2, CPU 2" == asked.told()
+    assert "" == asked.shortage([SMALL])
+
+
+@pytest.mark.parity("G-14")
+def test_members_with_bundles_have_them_one_behind_the_other() -> None:
+    asked = wishes(
+        gang(1),
+        num_replicas=2,
+        gang_scheduling_config={"gang_size": 2},
+        placement_group_bundles=[{"CPU": 1}, {"GPU": 1}],
+        placement_group_bundle_label_selector=[{"zone": "a"}, {"zone": "b"}],
+    )
+
+    assert [{"CPU": 1}, {"GPU": 1}] * 2 == asked.bundles
+    assert ([{"zone": "a"}, {"zone": "b"}] * 2, 2) == (asked.bundle_labels, asked.bundle)
 
 
 @pytest.mark.parity("G-12")

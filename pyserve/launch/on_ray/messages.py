@@ -1,0 +1,191 @@
+"""What the launcher and the process that is connected with the cluster tell each other.
+
+Pickles in frames, over a pair of sockets that nobody else has.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from pyserve.launch.on_ray.wishes import Node, Wishes
+
+_LENGTH = struct.Struct("<I")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beginning:
+    """What a replica is started with.
+
+    Attributes:
+        arguments: of ``python -m pyserve.replica``.
+        token: of the mesh.
+        environment: changes to the actor's own.
+        working_directory: where it runs; where that is no folder on the node, where the actor does.
+        names: of nodes that others of the mesh call otherwise than Ray, by Ray's ids.
+    """
+
+    arguments: Sequence[str]
+    token: bytes
+    environment: Mapping[str, str]
+    working_directory: str = ""
+    names: Mapping[str, str] = field(default_factory=dict)
+
+
+# --- to the agent ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Follow:
+    """Have a replica in an actor, and tell what becomes of it.
+
+    Attributes:
+        replica_id: the name of the actor.
+        is_new: make the actor; otherwise it is there.
+        is_detached: it outlives the agent.
+        ingress_of: it is no replica but an ingress, of the node with this id of Ray; "": it is one.
+    """
+
+    replica_id: str
+    wishes: Wishes
+    beginning: Beginning
+    is_new: bool = True
+    is_detached: bool = False
+    ingress_of: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Have a replica end; see ``Launcher.stop``."""
+
+    replica_id: str
+    grace_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class EndStrays:
+    """End every actor of the mesh that nobody has asked to follow.
+
+    Attributes:
+        but_ingresses: those are about to be followed.
+    """
+
+    but_ingresses: bool = False
+
+
+# --- from the agent -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Connected:
+    """The cluster is there.
+
+    Attributes:
+        own_node: Ray's id of the node that the agent is on.
+        address: where others connect with the cluster.
+        actors: the names of those of the mesh.
+    """
+
+    nodes: Sequence[Node]
+    own_node: str
+    address: str
+    actors: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """There is no cluster, or it will not have us.
+
+    Attributes:
+        why: for people, with what to do.
+    """
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Followed:
+    """The actor of a replica has been asked for.
+
+    Attributes:
+        error: why Ray will not have it; "": it will.
+    """
+
+    replica_id: str
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """A replica has written these lines."""
+
+    replica_id: str
+    lines: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """As ``Waiting``."""
+
+    replica_id: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class HasEnded:
+    """As ``Ended``."""
+
+    replica_id: str
+    summary: str
+
+
+@dataclass(frozen=True, slots=True)
+class Nodes:
+    """Ray's ids of the nodes that live, after each change."""
+
+    ids: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """The cluster is gone, and the agent ends.
+
+    Attributes:
+        why: as it follows "the Ray cluster at …".
+    """
+
+    why: str
+
+
+Message = (
+    Follow
+    | Stop
+    | EndStrays
+    | Connected
+    | Refused
+    | Followed
+    | Said
+    | Waits
+    | HasEnded
+    | Nodes
+    | Lost
+)
+
+
+def send(writer: asyncio.StreamWriter, message: Message) -> None:
+    """Send a message; it waits in memory while the other one does not read."""
+    body = pickle.dumps(message)
+    writer.write(_LENGTH.pack(len(body)) + body)
+
+
+async def receive(reader: asyncio.StreamReader) -> Message | None:
+    """Return the next message; ``None``: the other one has ended."""
+    try:
+        (length,) = _LENGTH.unpack(await reader.readexactly(_LENGTH.size))
+        message: Message = pickle.loads(await reader.readexactly(length))  # noqa: S301  # our own
+    except (asyncio.IncompleteReadError, ConnectionError):
+        return None
+    return message
