@@ -35,6 +35,7 @@ RUST_SOURCES := Cargo.toml Cargo.lock $(shell find router_rs -name '*.rs' -o -na
 PACKAGES_STAMP := $(VENV)/.packages
 DOCS_STAMP := $(VENV)/.docs-packages
 RAY_STAMP := $(VENV)/.ray-packages
+RAY_SERVE_STAMP := $(VENV)/.ray-serve-packages
 EXTENSION_STAMP := $(VENV)/.extension
 
 # --- Work with it --------------------------------------------------------------------------------
@@ -208,6 +209,10 @@ bench-pipeline: build ## A film in three stages: chunk by chunk against stage by
 bench-handles: build ## Calls between handles against grpc.aio, in pairs (five minutes)
 	$(PY) -m benchmarks.handles $(ARGS)
 
+.PHONY: bench-ray
+bench-ray: build $(RAY_SERVE_STAMP) ## On one Ray cluster against Ray Serve, in pairs (four minutes)
+	$(PY) -m benchmarks.on_ray $(ARGS)
+
 .PHONY: bench-multiplexing
 bench-multiplexing: build ## A hundred models in slots for a quarter of them (a minute)
 	$(PY) -m benchmarks.multiplexing $(ARGS)
@@ -378,6 +383,11 @@ $(DOCS_STAMP): docs/requirements.txt $(PACKAGES_STAMP)
 $(RAY_STAMP): tests/mesh/on_ray/requirements.txt $(PACKAGES_STAMP)
 	@echo "Installing the packages of tests/mesh/on_ray/requirements.txt into $(VENV) ..."
 	@$(PIP_INSTALL) -r tests/mesh/on_ray/requirements.txt
+	@touch $@
+
+$(RAY_SERVE_STAMP): $(RAY_STAMP)
+	@echo "Installing what Ray Serve needs besides into $(VENV) ..."
+	@$(PIP_INSTALL) -r tests/mesh/on_ray/requirements.txt 'ray[serve]'
 	@touch $@
 
 $(PY):
