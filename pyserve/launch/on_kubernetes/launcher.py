@@ -190,6 +190,9 @@ class KubernetesLauncher:
         except OSError:
             self._forget(order.replica_id)
             raise
+        if running.grace_s is not None:
+            # Its end was asked for before the pod was there.
+            self._spawn(self._delete(running.name, max(math.ceil(running.grace_s), 1)))
         return 0
 
     async def _create(self, pod: Object) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Protocol
 
 from pyserve.launch.on_kubernetes.api import Api, ApiError, ApiUnreachableError, Object
@@ -47,7 +47,6 @@ class PodWatch:
         path: of the namespace's pods.
         selector: of their labels.
         listener: takes what becomes of them.
-        on_state: called with why the cluster is not heard, "" when it is again.
     """
 
     def __init__(
@@ -56,13 +55,11 @@ class PodWatch:
         path: str,
         selector: str,
         listener: Listener,
-        on_state: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._api = api
         self._path = path
         self._selector = selector
         self._listener = listener
-        self._on_state = on_state
         self._version = ""
         self._wait_s = _AGAIN_MIN_S
         self._seldom = Seldom()
@@ -112,7 +109,6 @@ class PodWatch:
             "timeoutSeconds": str(_WATCH_S),
         }
         async with self._api.lines(self._path, query, _SILENCE_S) as lines:
-            self._on_state("")
             async for line in lines:
                 self._take(json.loads(line))
                 self._wait_s = _AGAIN_MIN_S
@@ -128,7 +124,6 @@ class PodWatch:
             self._listener.changed(kind, found)
 
     async def _rest(self, why: str) -> None:
-        self._on_state(why)
         if self._seldom.allows():
             _LOGGER.warning("%s; what becomes of pods is heard again when it is", why)
         await asyncio.sleep(self._wait_s)

@@ -167,6 +167,24 @@ async def test_grace_is_that_of_the_pod_and_a_kill_leaves_a_second(under: Under)
     assert {(one, 13), (other, 1)} == set(under.cluster.deleted)
 
 
+async def test_an_end_that_is_asked_for_while_the_pod_is_made_is_not_forgotten(
+    under: Under,
+) -> None:
+    held = asyncio.Event()
+
+    def refuse(_: Any) -> None:
+        under.launcher.stop(ECHO, 0)
+        held.set()
+
+    under.cluster.refuse = refuse
+    name = await under.start()
+
+    assert held.is_set()
+    event = await under.next()
+    assert isinstance(event, Ended)
+    assert (name, 1) in under.cluster.deleted
+
+
 async def test_a_pod_whose_node_is_silent_is_taken_out_of_the_cluster(
     under: Under, monkeypatch: pytest.MonkeyPatch
 ) -> None:

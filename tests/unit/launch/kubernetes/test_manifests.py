@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -213,24 +211,6 @@ def test_the_chart_says_so_with_its_own_values_too() -> None:
     assert without_namespace(settings) == normal(list(yaml.safe_load_all(text)))
 
 
-@pytest.mark.external
-def test_helm_itself_says_what_the_command_prints(tmp_path: Path) -> None:
-    helm = shutil.which("helm")
-    if helm is None:
-        pytest.skip("there is no helm on PATH")
-    values = tmp_path / "values.yaml"
-    values.write_text(json.dumps(CHART_VALUES))
-    command = [
-        *(helm, "template", "mesh", str(FOLDER / "chart")),
-        *("--namespace", "serving", "--values", str(values)),
-    ]
-
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=50)
-
-    assert 0 == done.returncode, done.stderr
-    assert without_namespace(AS_VALUES) == normal(list(yaml.safe_load_all(done.stdout)))
-
-
 BASE = ManifestSettings(image=kubernetes_files.IMAGE)
 
 
@@ -249,24 +229,6 @@ def test_the_base_says_what_the_command_prints_but_for_what_an_overlay_brings() 
     ]
 
     assert in_base() == normal(objects)
-
-
-@pytest.mark.external
-def test_kustomize_itself_says_what_the_command_prints() -> None:
-    kubectl = shutil.which("kubectl")
-    if kubectl is None:
-        pytest.skip("there is no kubectl on PATH")
-
-    done = subprocess.run(
-        [kubectl, "kustomize", str(FOLDER / "base")],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=50,
-    )
-
-    assert 0 == done.returncode, done.stderr
-    assert in_base() == normal(list(yaml.safe_load_all(done.stdout)))
 
 
 # --- The command ----------------------------------------------------------------------------------
