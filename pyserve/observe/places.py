@@ -39,7 +39,10 @@ def format_from_user_code(error: BaseException) -> str:
     found = traceback.TracebackException.from_exception(error)
     for each in _with_causes(found):
         of_users = [frame for frame in each.stack if is_user_code(frame.filename)]
-        each.stack = traceback.StackSummary.from_list(of_users or each.stack)
+        # A file that cannot be parsed has no frame: a SyntaxError shows its line by itself. It is
+        # known by its place, since Python 3.13 has deprecated `exc_type`.
+        kept = of_users if of_users or hasattr(each, "filename") else each.stack
+        each.stack = traceback.StackSummary.from_list(kept)
     return "".join(found.format())
 
 

@@ -75,6 +75,21 @@ def test_a_traceback_begins_with_user_code(folder: Path, monkeypatch: pytest.Mon
     assert expected == format_from_user_code(error).splitlines()[1]
 
 
+def test_of_a_file_that_cannot_be_parsed_nothing_but_its_line_is_shown(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "unlikely_names.py").write_text("x = 1\ny = (\n")
+    monkeypatch.syspath_prepend(folder)
+    with pytest.raises(SyntaxError) as raised:
+        import_attribute("unlikely_names:app")
+
+    assert raised.value.__traceback__ is not None
+    error = raised.value.with_traceback(raised.value.__traceback__.tb_next)  # Without this test.
+    lines = format_from_user_code(error).splitlines()
+    assert f'  File "{folder / "unlikely_names.py"}", line 2' == lines[-4]
+    assert 1 == sum(line.startswith("  File ") for line in lines)
+
+
 def test_a_traceback_has_no_frames_of_this_package(folder: Path) -> None:
     """Nor has that of an exception that it came from."""
     module = _module(
