@@ -76,11 +76,15 @@ class Client:
             message: The request, in the JSON of protobuf.
 
         Raises:
-            httpx.HTTPStatusError: The call failed; ``response.json()`` says how.
+            httpx.HTTPStatusError: The call failed; ``response.json()`` says how, as does a note.
             UsageError: httpx is not installed.
         """
         answer = self.http.post(f"/{method}", json=message or {})
-        answer.raise_for_status()
+        try:
+            answer.raise_for_status()
+        except _needed("httpx").HTTPStatusError as error:
+            error.add_note(answer.text.rstrip())  # What runs tests shows notes, and no bodies.
+            raise
         found: dict[str, Any] = json.loads(answer.content)
         return found
 
@@ -127,6 +131,7 @@ def client(app: Application, *, name: str = "default", timeout_s: float = 60.0) 
     Raises:
         DeploymentFailed: User code could not be loaded, or raised.
         TimeoutError: It was not ready in time.
+        WrongMoment: An application of that name runs in this process already.
     """
     with local(app, name=name, timeout_s=timeout_s) as handle, ExitStack() as stack:
         runtime = find_local()

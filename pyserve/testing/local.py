@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from pyserve.driver.api import delete, run
 from pyserve.driver.local import end_local, find_local
+from pyserve.errors import WrongMoment
+from pyserve.types import ApplicationName
 
 if TYPE_CHECKING:
     from pyserve.api.deployment import Application
@@ -32,7 +34,15 @@ def local(
     Raises:
         DeploymentFailed: User code could not be loaded, or raised.
         TimeoutError: It was not ready in time.
+        WrongMoment: An application of that name runs in this process already.
     """
+    runtime = find_local()
+    if runtime is not None and ApplicationName(name) in runtime.mesh.applications:
+        # It would be replaced under the eyes of the block that runs it, such as a fixture's.
+        raise WrongMoment(
+            f"an application {name!r} runs in this process already, of a fixture perhaps; end it "
+            f"first, or give one of them another name: name=..."
+        )
     handle = run(app, name=name, timeout_s=timeout_s, local_testing_mode=True)
     try:
         yield handle

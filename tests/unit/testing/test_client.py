@@ -41,8 +41,10 @@ def test_services_are_called_by_grpc_and_by_json(client: testing.Client) -> None
     )
     assert b"ha" == reply.payload
     assert {"payload": "aGE="} == client.json("services.echo.Echo/Echo", {"payload": "aGE="})
-    with pytest.raises(httpx.HTTPStatusError):
-        client.json("services.echo.Echo/Perform")
+    with pytest.raises(httpx.HTTPStatusError) as raised:
+        client.json("services.echo.Echo/Perfrom")
+    (note,) = raised.value.__notes__
+    assert "did you mean /services.echo.Echo/Perform?" in note
 
 
 def test_the_client_of_starlette_works_inside(client: testing.Client) -> None:

@@ -8,6 +8,7 @@ import pytest
 import pyserve
 from pyserve import testing
 from pyserve.driver.local import find_local
+from pyserve.errors import WrongMoment
 from pyserve.exceptions import NotInReplica
 from tests.support.waiting import wait_until
 
@@ -40,6 +41,19 @@ async def test_blocks_may_be_nested_and_end_in_loops():
         testing.local(Doubler.bind(), name="two") as two,
     ):
         assert 8 == await two.remote(one.remote(2))
+
+
+def test_a_block_is_not_replaced_by_one_of_the_same_name():
+    """As a fixture's would be by that of a test."""
+    with testing.local(Doubler.bind()) as outer:
+        with (
+            pytest.raises(WrongMoment, match="an application 'default' runs in this process"),
+            testing.local(Doubler.bind()),
+        ):
+            raise AssertionError("the block is not entered")
+        assert 4 == outer.remote(2).result(timeout_s=5)
+    with testing.local(Doubler.bind()) as handle:
+        assert 4 == handle.remote(2).result(timeout_s=5)
 
 
 def test_a_block_that_raises_ends_its_application():
