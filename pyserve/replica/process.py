@@ -25,6 +25,7 @@ from pyserve.errors import MeshError, OptionError
 from pyserve.observe.logs.sink import log_to_standard_error
 from pyserve.observe.metrics import ProcessMetrics
 from pyserve.observe.traces.process import PROCESS_TRACING
+from pyserve.replica.breakpoints import explain_breakpoints
 from pyserve.replica.forking import separate_forks
 from pyserve.replica.loading import StopRequested
 from pyserve.replica.worker import Worker, WorkerSettings
@@ -101,6 +102,7 @@ def prepare_process() -> None:
     """Make this process fit for a replica; before user code is imported."""
     log_to_standard_error()
     separate_forks()
+    explain_breakpoints()
     keep_freed_memory()
     # Before a listener or user code asks how many there may be.
     raise_descriptor_limit()

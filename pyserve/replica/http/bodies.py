@@ -59,6 +59,8 @@ def _reader_of_models(annotation: object) -> Callable[[bytes], Any]:
 
 def _parse_again(body: bytes) -> Any:
     """Read what orjson refuses or rounds and Python's parser takes: long integers, UTF-16."""
+    if not body.strip():
+        raise InvalidJson("it is empty", "", 0)
     try:
         return json.loads(body, parse_constant=_refuse_constant)
     except json.JSONDecodeError as error:

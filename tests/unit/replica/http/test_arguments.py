@@ -166,6 +166,13 @@ async def test_what_is_no_json_is_refused(annotation: Any, body: bytes) -> None:
     assert "The body is no JSON" in answer.json()["detail"]
 
 
+@pytest.mark.parametrize("body", [b"", b" \n"])
+async def test_an_empty_body_is_called_empty(body: bytes) -> None:
+    async with serving(_handler(dict)) as client:
+        answer = await client(body)
+    assert {"detail": "The body is no JSON: it is empty"} == answer.json()
+
+
 async def test_a_request_refuses_words_that_are_no_json() -> None:
     async def handler(request: Request) -> object:
         return await request.json()
