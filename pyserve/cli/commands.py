@@ -5,6 +5,7 @@ Exit statuses: 0 fine, 1 the mesh or the user's code said no, 2 wrong usage, 130
 
 from __future__ import annotations
 
+import difflib
 import gc
 import importlib
 import sys
@@ -45,6 +46,8 @@ _COMMANDS = {
     "top": ("pyserve.cli.top:top", "Show what the mesh does now."),
     "uncordon": ("pyserve.cli.cordon:uncordon", "Take a cordoned replica, or node, back."),
 }
+# By their names in other tools.
+_MEANT = {"list": "status", "ps": "status", "serve": "run", "stop": "shutdown", "test": "call"}
 
 
 class _Commands(click.Group):
@@ -60,9 +63,23 @@ class _Commands(click.Group):
         command: click.Command = getattr(importlib.import_module(module_name), attribute)
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] not in _COMMANDS and not args[0].startswith("-"):
+            raise click.UsageError(f"No such command {args[0]!r}.{_hint(args[0])}", ctx)
+        return super().resolve_command(ctx, args)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         with formatter.section("Commands"):
             formatter.write_dl([(name, text) for name, (_, text) in _COMMANDS.items()])
+
+
+def _hint(name: str) -> str:
+    """Return what was probably meant by a command that there is not."""
+    meant = _MEANT.get(name)
+    close = [meant] if meant else difflib.get_close_matches(name, _COMMANDS, n=1)
+    return f" (Did you mean {close[0]!r}?)" if close else ""
 
 
 def _print_version(context: click.Context, _parameter: click.Parameter, value: bool) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import bdb
 import contextlib
 import signal
 from collections.abc import Sequence
@@ -43,7 +44,11 @@ def run_in_process(
         UsageError: An address cannot be used.
     """
     log_to_standard_error()
-    asyncio.run(_run(packed, addresses, None if tls is None else credentials_of(tls)))
+    credentials = None if tls is None else credentials_of(tls)
+    # After a breakpoint, Ctrl-C is the debugger's, which opens where this process waits: whoever
+    # quits it there wants the end.
+    with contextlib.suppress(bdb.BdbQuit):
+        asyncio.run(_run(packed, addresses, credentials))
 
 
 async def _run(

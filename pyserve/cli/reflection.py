@@ -49,7 +49,7 @@ class Reflection:
         """
         if service not in self._services:
             raise CommandFailed(
-                f"the server has no service {service!r}{_hint(service, self._services)}"
+                f"the server has no service {service!r}{_hint(service, self._callable())}"
             )
         pool = self._load(service)
         descriptor = pool.FindServiceByName(service)
@@ -83,6 +83,17 @@ class Reflection:
                 continue
             return sorted(each.name for each in answer.list_services_response.service)
         raise AssertionError("the last version returns or raises")
+
+    def _callable(self) -> list[str]:
+        """Return the services that can be called: with a .proto, unless none has one."""
+        found = [
+            each
+            for each in self._services
+            if self._ask(
+                reflection_pb2.ServerReflectionRequest(file_containing_symbol=each)
+            ).HasField("file_descriptor_response")
+        ]
+        return found or self._services
 
     def _load(self, service: str) -> descriptor_pool.DescriptorPool:
         pool = descriptor_pool.DescriptorPool()
@@ -140,7 +151,9 @@ class Reflection:
 def _hint(name: str, known: list[str]) -> str:
     import difflib
 
-    close = difflib.get_close_matches(name, known, n=1)
+    # A name without its package is what people write first.
+    same = [each for each in known if each.endswith(f".{name}")]
+    close = same or difflib.get_close_matches(name, known, n=1)
     if close:
         return f"; did you mean {close[0]}?"
     return f"; it has {', '.join(known)}" if known else "; it has none"

@@ -110,7 +110,9 @@ def test_a_target_that_cannot_be_loaded_starts_no_mesh(
         (("call", "a.B/C", "--timeout", "inf"), "not in the range"),
         (("call", "a.B/C", "--address", "nowhere"), "--address='nowhere' is not allowed"),
         (("shutdown", "--grace", "nan"), "'nan' is no number of seconds"),
-        (("stauts",), "No such command"),
+        (("stauts",), "No such command 'stauts'. (Did you mean 'status'?)"),
+        (("stop",), "No such command 'stop'. (Did you mean 'shutdown'?)"),
+        (("xyzzy",), "No such command 'xyzzy'.\n"),
     ],
 )
 def test_wrong_usage_exits_with_2_and_says_what_to_write(

@@ -23,10 +23,13 @@ _TIMEOUT_S = 40.0
 
 
 @contextmanager
-def debugged(environment: dict[str, str], folder: Path, target: str) -> Iterator[str]:
+def debugged(
+    environment: dict[str, str], folder: Path, target: str, at_the_end: str = ""
+) -> Iterator[str]:
     """Run ``target`` with a debugger at the terminal that is told to go on; yield its address.
 
-    In the end it has to have stopped with the text "ha".
+    In the end it has to have stopped with the text "ha". Then it gets SIGTERM, or a Ctrl-C and
+    what the debugger is told ``at_the_end``.
     """
     log = folder / "run.log"
     command = [
@@ -49,7 +52,10 @@ def debugged(environment: dict[str, str], folder: Path, target: str) -> Iterator
         process.stdin.flush()
         yield address
         assert "'stopped with ha'" in log.read_text()
-        process.send_signal(signal.SIGTERM)
+        process.send_signal(signal.SIGINT if at_the_end else signal.SIGTERM)
+        if at_the_end:
+            process.stdin.write(f"{at_the_end}\n".encode())
+            process.stdin.flush()
         assert 0 == process.wait(_TIMEOUT_S), log.read_text()
     finally:
         process.kill()
@@ -92,6 +98,16 @@ def test_a_breakpoint_stops_there_and_the_debugger_reads_the_terminal(
             stub = echo_pb2_grpc.EchoStub(channel)
             reply = stub.Echo(echo_pb2.EchoRequest(payload=b"ha"), timeout=_TIMEOUT_S)
         assert b"HA by Upper, Paused" == reply.payload
+
+
+def test_whoever_quits_the_debugger_after_ctrl_c_ends_the_run(
+    mesh_environment: dict[str, str], tmp_path: Path
+) -> None:
+    """After a breakpoint Ctrl-C is the debugger's, which opens where the loop waits."""
+    with debugged(mesh_environment, tmp_path, "tests.mesh.apps.web:stopping", "quit") as address:
+        found = httpx.post(f"http://{address}/", json="ha", timeout=_TIMEOUT_S)
+        assert "ha by Stopping" == found.text
+    assert "Traceback" not in (tmp_path / "run.log").read_text()
 
 
 def test_web_applications_and_websockets_are_answered(mesh_environment: dict[str, str]) -> None:

@@ -38,7 +38,8 @@ class Service(echo_pb2_grpc.EchoServicer):
 def address() -> Iterator[str]:
     server = grpc.server(futures.ThreadPoolExecutor(4))
     echo_pb2_grpc.add_EchoServicer_to_server(Service(), server)
-    reflection.enable_server_reflection(["services.echo.Echo"], server)
+    # The second is one of those that handles call: without a .proto.
+    reflection.enable_server_reflection(["services.echo.Echo", "default.Echo"], server)
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
     yield f"127.0.0.1:{port}"
@@ -81,6 +82,8 @@ def test_request_streams_take_messages_from_standard_input(address: str) -> None
     ("arguments", "says"),
     [
         (["services.echo.Ecko/Echo"], "no service 'services.echo.Ecko'; did you mean services"),
+        (["Echo/Echo"], "no service 'Echo'; did you mean services.echo.Echo?"),
+        (["ddefault.Echo/Echo"], "no service 'ddefault.Echo'; it has services.echo.Echo"),
         (["services.echo.Echo/Ehco"], "has no method 'Ehco'; did you mean Echo?"),
         (["services.echo.Echo/Count"], "FAILED_PRECONDITION: nothing to count"),
     ],
