@@ -39,7 +39,7 @@ from pyserve.control.discovery import not_found
 from pyserve.control.state.run import Run
 from pyserve.driver.ingress_options import IngressOptions
 from pyserve.driver.progress import ProgressView, progress_view
-from pyserve.driver.ready import ready
+from pyserve.driver.ready import ready, ready_line
 from pyserve.driver.session import (
     Session,
     await_session,
@@ -130,6 +130,8 @@ def run(
         if blocking:
             for line in ready(session, session.serving, listening):
                 sys.stderr.write(f"{line}\n")
+        elif listening:
+            sys.stderr.write(f"{ready_line(packed.name, listening)}\n")
         is_running = session.is_running
     if blocking:
         _block(is_running)

@@ -43,6 +43,12 @@ def ready(
             yield from _of_application(each, served[each.name], reply, listening)
 
 
+def ready_line(application: str, listening: Sequence[str]) -> str:
+    """Return the line that says that an application serves, and where."""
+    where = " and ".join(listening) or "no address"
+    return f"pyserve: application {application!r} is ready at {where}"
+
+
 def _of_application(
     found: control_pb2.ApplicationStatus,
     deployments: Collection[str],
@@ -50,8 +56,7 @@ def _of_application(
     listening: Sequence[str],
 ) -> Iterator[str]:
     name = found.name
-    where = " and ".join(listening) or "no address"
-    yield f"pyserve: application {name!r} is ready at {where}"
+    yield ready_line(name, listening)
     # Only a replica knows what a deployment answers.
     present = [each for each in found.deployments if each.wanted]
     has_ingress = any(each.name == found.ingress_deployment for each in present)

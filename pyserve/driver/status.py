@@ -224,7 +224,8 @@ class RoutedDeployment:
 class IngressStatus:
     """One ingress, or all that are connected together.
 
-    It has the calls that are in it, all zero when it is idle, and what it has counted.
+    It has the calls that are in it, all zero when it is idle, and what it has counted. Its text
+    leaves the mappings out, which nobody could read in a notebook.
 
     Attributes:
         in_flight: Calls that have not ended.
@@ -249,14 +250,14 @@ class IngressStatus:
 
     in_flight: int
     parked: int
-    in_flight_of_replica: Mapping[str, int]
+    in_flight_of_replica: Mapping[str, int] = field(repr=False)
     speaks_tls: bool = False
-    counts: Mapping[str, int] = field(default_factory=dict)
+    counts: Mapping[str, int] = field(default_factory=dict, repr=False)
     node: str = ""
     is_draining: bool = False
-    deployments: Mapping[str, RoutedDeployment] = field(default_factory=dict)
+    deployments: Mapping[str, RoutedDeployment] = field(default_factory=dict, repr=False)
     uptime_s: float = 0.0
-    limits: Mapping[str, float] = field(default_factory=dict)
+    limits: Mapping[str, float] = field(default_factory=dict, repr=False)
     state: ProxyStatus | None = None
     message: str = ""
     since_time_s: float = 0.0

@@ -112,6 +112,7 @@ def test_a_script_deploys_classes_of_its_own_and_is_not_run_again(drive) -> None
     """).finish()
     assert 1 == output.count("the script runs")
     assert "Mine: 2 of 2 replicas ready" in output
+    assert "pyserve: application 'default' is ready at 127.0.0.1:" in output
 
 
 def test_a_handles_channel_serves_generated_stubs_without_the_ingress(drive) -> None:
