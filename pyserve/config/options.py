@@ -11,7 +11,8 @@ import json
 import re
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from copy import copy
+from dataclasses import asdict, dataclass, field, fields
 from functools import partial
 from typing import ClassVar, Literal
 
@@ -295,7 +296,10 @@ class DeploymentOptions:
 
     def to_json(self) -> str:
         """Return every option but ``interceptors`` as JSON with sorted keys."""
-        values = asdict(replace(self, interceptors=(), deployment_actors=()))
+        bare = copy(self)  # Not `replace`, which would check everything again.
+        for name in ("interceptors", "deployment_actors"):
+            object.__setattr__(bare, name, ())
+        values = asdict(bare)
         del values["interceptors"], values["deployment_actors"]
         if self.deployment_actors:
             # Newer than the release before, like those of ``_NEWER``.
