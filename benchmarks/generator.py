@@ -42,6 +42,7 @@ def drive(
     seconds: float,
     warmup_s: float,
     on_moment: Callable[[str], None],
+    prefix: Sequence[str] = (),
 ) -> Mapping[str, object]:
     """Run the generator and return its report.
 
@@ -51,12 +52,13 @@ def drive(
         seconds: Length of the measurement.
         warmup_s: Length of the load before it.
         on_moment: Called with ``measuring`` and ``measured`` when the measurement begins and ends.
+        prefix: A command that runs the program, such as elsewhere.
 
     Raises:
         GeneratorError: It ended without a report, or took a minute longer than planned.
     """
     times = ("--duration-s", str(seconds), "--warmup-s", str(warmup_s))
-    command = [str(program), *arguments, *times, "--announce"]
+    command = [*prefix, str(program), *arguments, *times, "--announce"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     overrun = threading.Timer(seconds + warmup_s + _OVERRUN_S, process.kill)

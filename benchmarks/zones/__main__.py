@@ -15,16 +15,17 @@ from __future__ import annotations
 
 import argparse
 import json
-import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from benchmarks.comparison import Spread
-from benchmarks.generator import find_generator
+from benchmarks.generator import drive, find_generator
 from benchmarks.machine import ROOT, stamp
 from benchmarks.zones.application import PLACES, WORK_S
 from benchmarks.zones.journals import calls, share_that_stays
@@ -83,45 +84,41 @@ def turn(mesh: Mesh, seconds: float) -> Turn:
 
 def _drive(mesh: Mesh, seconds: float, lost: str = "") -> dict[str, Mapping[str, object]]:
     """Let clients of all hosts call at once, and kill the replicas of one as that begins."""
-    clients = {each.name: _client(each, seconds) for each in mesh.hosts}
-    try:
-        if lost:
-            for client in clients.values():
-                _await_measuring(client)
-            for replica in mesh.replicas[lost]:
-                replica.send_signal(signal.SIGKILL)
-                replica.wait()
-        return {name: _report(client, seconds) for name, client in clients.items()}
-    finally:
-        for client in clients.values():
-            client.kill()
-            client.wait()
+    all_measure = threading.Barrier(len(mesh.hosts), lambda: _kill(mesh.replicas.get(lost, ())))
+
+    def on_moment(moment: str) -> None:
+        if moment == "measuring":
+            all_measure.wait(_MARGIN_S)
+
+    def call(host: Host) -> Mapping[str, object]:
+        return drive(
+            find_generator(),
+            _load(host),
+            seconds=seconds,
+            warmup_s=_WARMUP_S,
+            on_moment=on_moment,
+            prefix=host.command([]),
+        )
+
+    names = [each.name for each in mesh.hosts]
+    with ThreadPoolExecutor(len(names)) as pool:
+        return dict(zip(names, pool.map(call, mesh.hosts), strict=True))
 
 
-def _client(host: Host, seconds: float) -> subprocess.Popen[str]:
+def _kill(replicas: Sequence[subprocess.Popen[bytes]]) -> None:
+    for replica in replicas:
+        replica.kill()
+        replica.wait()
+
+
+def _load(host: Host) -> Sequence[str]:
     request = echo_pb2.EchoRequest(payload=host.zone.encode()).SerializeToString()
     rate = _LOAD * REPLICAS[host.name] * PLACES / WORK_S
-    command = [
-        *(str(find_generator()), "--target", f"127.0.0.1:{INGRESS_PORT}", "--announce"),
-        *("--path", "/services.echo.Echo/Echo", "--request-hex", request.hex(), "--expect-echo"),
+    return (
+        *("--target", f"127.0.0.1:{INGRESS_PORT}", "--path", "/services.echo.Echo/Echo"),
+        *("--request-hex", request.hex(), "--expect-echo"),
         *("--rate", str(rate), "--connections", "2", "--timeout-s", "5"),
-        *("--duration-s", str(seconds), "--warmup-s", str(_WARMUP_S)),
-    ]
-    return subprocess.Popen(host.command(command), stdout=subprocess.PIPE, text=True)
-
-
-def _await_measuring(client: subprocess.Popen[str]) -> None:
-    assert client.stdout is not None
-    for line in client.stdout:
-        if json.loads(line).get("event") == "measuring":
-            return
-    raise RuntimeError("a client ended before it measured")
-
-
-def _report(client: subprocess.Popen[str], seconds: float) -> Mapping[str, object]:
-    output, _ = client.communicate(timeout=seconds + _WARMUP_S + _MARGIN_S)
-    found: Mapping[str, object] = json.loads(output.splitlines()[-1])
-    return found
+    )
 
 
 def _p99_ms(report: Mapping[str, object]) -> float:
