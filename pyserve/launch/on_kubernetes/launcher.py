@@ -35,14 +35,19 @@ from pyserve.launch.on_kubernetes.site import (
     check_namespace,
     check_rights,
     mesh_label,
-    mesh_variables,
     own_pod,
 )
 from pyserve.launch.on_kubernetes.tracking import DELETED, Tracking
 from pyserve.launch.on_kubernetes.watching import PodWatch
+from pyserve.launch.variables import mesh_variables
 from pyserve.types import ReplicaId
 
 _LOGGER = logging.getLogger(__name__)
+# Of the controller's pod; those of replicas have files and an admin port of their own.
+_OF_THIS_POD = (
+    *("DASHBOARD_ADDRESS", "LOG_DIR"),
+    *("MESH_TLS_CERT_FILE", "MESH_TLS_KEY_FILE", "MESH_TLS_CA_FILE"),
+)
 _NOT_FOUND = 404
 _EXISTS = "AlreadyExists"
 # Too many requests, a quota that changes just now, an API server that is about to end.
@@ -144,7 +149,7 @@ class KubernetesLauncher:
             image=image,
             token_secret=options.token_secret or f"{options.name}-{mesh}-token",
             tls_secret=options.tls_secret,
-            environment=mesh_variables(),
+            environment=mesh_variables("OTEL_", but=_OF_THIS_POD),
             template=options.pod_template,
             owner=None if own is None else own.owner,
         )

@@ -16,7 +16,6 @@ from typing import Any
 from pyserve.launch.on_kubernetes.pods import (
     APPLICATION_LABEL,
     DEPLOYMENT_LABEL,
-    HOST_LABEL,
     METRICS_PORT,
     TOKEN_KEY,
     ZONE_LABEL,
@@ -29,6 +28,7 @@ from pyserve.launch.on_kubernetes.pods import (
     secret_volumes,
     security_of_container,
     security_of_pod,
+    spread,
 )
 
 Object = dict[str, Any]
@@ -273,15 +273,7 @@ def _ingress(settings: ManifestSettings) -> Object:
     pod["spec"]["serviceAccountName"] = f"{settings.name}-ingress"
     is_counted = settings.ingress_kind == INGRESS_KINDS[0]
     if is_counted:
-        pod["spec"]["topologySpreadConstraints"] = [
-            {
-                "maxSkew": 1,
-                "topologyKey": key,
-                "whenUnsatisfiable": "ScheduleAnyway",
-                "labelSelector": {"matchLabels": _selector(settings, "ingress")},
-            }
-            for key in (ZONE_LABEL, HOST_LABEL)
-        ]
+        pod["spec"]["topologySpreadConstraints"] = spread(_selector(settings, "ingress"))
     return _object(
         settings,
         "apps/v1",

@@ -106,7 +106,7 @@ def pod_of(order: ReplicaOrder, plan: PodPlan, controller: str) -> dict[str, Any
             "enableServiceLinks": False,
             "automountServiceAccountToken": False,
             "securityContext": security_of_pod(),
-            "topologySpreadConstraints": _spread(labels),
+            "topologySpreadConstraints": spread(_of_version(labels)),
             "containers": [_container(order, plan, controller)],
             "volumes": secret_volumes(plan.token_secret, plan.tls_secret),
             **_affinity(options, labels),
@@ -297,16 +297,20 @@ def _amounts(wanted: Resources) -> dict[str, dict[str, str]]:
     }
 
 
-def _spread(labels: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Return that the replicas of a version lie apart, where that can be."""
+def _of_version(labels: Mapping[str, str]) -> dict[str, str]:
+    """Return those labels that the replicas of one version have in common."""
     names = (APPLICATION_LABEL, DEPLOYMENT_LABEL, VERSION_LABEL, MESH_LABEL)
-    selector = {"matchLabels": {name: labels[name] for name in names}}
+    return {name: labels[name] for name in names}
+
+
+def spread(labels: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Return that the pods with these labels lie apart, where that can be."""
     return [
         {
             "maxSkew": 1,
             "topologyKey": key,
             "whenUnsatisfiable": "ScheduleAnyway",
-            "labelSelector": selector,
+            "labelSelector": {"matchLabels": dict(labels)},
         }
         for key in (ZONE_LABEL, HOST_LABEL)
     ]
@@ -332,9 +336,8 @@ def _affinity(options: DeploymentOptions, labels: Mapping[str, str]) -> dict[str
             }
     if options.max_replicas_per_node == 1:
         # Of one version, so that the next one finds a place beside it.
-        names = (APPLICATION_LABEL, DEPLOYMENT_LABEL, VERSION_LABEL, MESH_LABEL)
         apart = {
-            "labelSelector": {"matchLabels": {name: labels[name] for name in names}},
+            "labelSelector": {"matchLabels": _of_version(labels)},
             "topologyKey": HOST_LABEL,
         }
         found["podAntiAffinity"] = {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}

@@ -21,15 +21,6 @@ RIGHTS = (
     ("watch", "pods", ""),
     ("get", "pods", "log"),
 )
-# What is about this pod or process, and not about all those of a mesh.
-_OF_THIS_POD = {
-    f"PYSERVE_{name}"
-    for name in (
-        *("ADVERTISE_HOST", "BIND_HOST", "CONTROLLER", "DASHBOARD_ADDRESS", "HOME", "LAUNCHER"),
-        *("LAUNCHER_OPTIONS", "LOG_DIR", "NODE_ID", "RUN_DIR", "TOKEN_FILE", "ZONE"),
-        *("MESH_TLS_CERT_FILE", "MESH_TLS_KEY_FILE", "MESH_TLS_CA_FILE"),
-    )
-}
 _NOT_FOUND, _FORBIDDEN = 404, 403
 
 
@@ -141,12 +132,3 @@ async def _may(api: Api, namespace: str, verb: str, resource: str, part: str) ->
 def mesh_label(identity: bytes) -> str:
     """Return what tells the pods of one mesh from those of others."""
     return hashlib.sha256(identity).hexdigest()[:_MESH_LENGTH]
-
-
-def mesh_variables() -> dict[str, str]:
-    """Return the variables of this process that hold for every replica of its mesh."""
-    return {
-        name: value
-        for name, value in inherited_environment({}).items()
-        if name.startswith(("PYSERVE_", "OTEL_")) and name not in _OF_THIS_POD
-    }

@@ -18,6 +18,7 @@ from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from pyserve.control.replicas.launching import Ended, Waiting
 from pyserve.errors import MeshError
 from pyserve.launch.on_ray.ingresses import is_ingress
 from pyserve.launch.on_ray.messages import (
@@ -25,14 +26,12 @@ from pyserve.launch.on_ray.messages import (
     EndStrays,
     Follow,
     Followed,
-    HasEnded,
     Lost,
     Message,
     Nodes,
     Refused,
     Said,
     Stop,
-    Waits,
     receive,
     send,
 )
@@ -191,7 +190,7 @@ class Agent:
         await asyncio.to_thread(self._cluster.end, actor)
         await self._leave_group(wanted)
         del self._running[replica_id]
-        self._tell(HasEnded(replica_id, summary))
+        self._tell(Ended(replica_id, summary))
 
     async def _made(self, wanted: Follow, found: Any) -> Any:
         """Return the actor of a replica, which is made unless it is there."""
@@ -287,10 +286,10 @@ class Agent:
         begun = asyncio.ensure_future(self._begin(running))
         done, _ = await asyncio.wait([begun], timeout=_PLACED_WITHIN_S)
         if not done:
-            self._tell(Waits(replica_id, running.wanted.wishes.told()))
+            self._tell(Waiting(replica_id, running.wanted.wishes.told()))
         await begun
         if not done:
-            self._tell(Waits(replica_id, ""))
+            self._tell(Waiting(replica_id, ""))
         while True:
             try:
                 news = await running.actor.news.remote()

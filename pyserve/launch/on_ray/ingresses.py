@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pyserve.launch.on_ray.messages import Beginning, Follow
 from pyserve.launch.on_ray.wishes import Wishes
 from pyserve.launch.restarts import Restarts
+from pyserve.types import ReplicaId
 
 _LOGGER = logging.getLogger(__name__)
 _PREFIX = "ingress:"
@@ -124,7 +125,7 @@ class NodeIngresses:
     async def _follow(self, name: str, ingress: _Ingress) -> None:
         self._send(
             Follow(
-                replica_id=name,
+                replica_id=ReplicaId(name),
                 # It takes what is left; Ray counts a processor for whoever names none.
                 wishes=Wishes(actor={"num_cpus": 0}),
                 beginning=await self._begin(),

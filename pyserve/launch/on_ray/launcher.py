@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pyserve.config import check_address, inherited_environment
+from pyserve.config import check_address
 from pyserve.config.capabilities import OF_LAUNCHERS, PODS, Capabilities
 from pyserve.control.reconcile.rationing import Room
 from pyserve.control.replicas.launching import Ended, Events, ReplicaOrder, Waiting
@@ -27,27 +27,18 @@ from pyserve.launch.on_ray.messages import (
     EndStrays,
     Follow,
     Followed,
-    HasEnded,
     Lost,
     Message,
     Nodes,
     Said,
     Stop,
-    Waits,
 )
 from pyserve.launch.on_ray.wishes import Node, wishes_of
+from pyserve.launch.variables import mesh_variables
 from pyserve.types import ReplicaId
 
 _LOGGER = logging.getLogger(__name__)
 _NAMESPACE_LENGTH = 12
-# What is about this machine or process, and not about all those of a mesh.
-_OF_THIS_MACHINE = {
-    f"PYSERVE_{name}"
-    for name in (
-        *("ADVERTISE_HOST", "BIND_HOST", "CONTROLLER", "HOME", "LAUNCHER", "LAUNCHER_OPTIONS"),
-        *("NODE_ID", "RUN_DIR", "TOKEN_FILE", "ZONE"),
-    )
-}
 # Nobody says when a cluster is there again, so it is tried. Each try is a process of its own.
 _TRY_AGAIN_S = 1.0
 _CLOSED_WITHIN_S = 10.0
@@ -123,14 +114,7 @@ class RayLauncher:
                 f"reach this controller; set PYSERVE_CONTROLLER to the HOST:PORT where it shall "
                 f"listen for them"
             )
-        self._variables = {
-            **{
-                name: value
-                for name, value in inherited_environment({}).items()
-                if name.startswith("PYSERVE_") and name not in _OF_THIS_MACHINE
-            },
-            "RAY_ADDRESS": link.connected.address,
-        }
+        self._variables = {**mesh_variables(), "RAY_ADDRESS": link.connected.address}
         self._link = link
         self._absence = ""
         self._ingresses.on_connected(own, link.connected.actors)
@@ -196,14 +180,7 @@ class RayLauncher:
             await self._until_there(replica_id, asked)
             if not asked.done():
                 self._running[replica_id] = _Running(order)
-                self._send(
-                    Follow(
-                        replica_id=replica_id,
-                        wishes=wishes_of(order),
-                        beginning=await self._beginning(order),
-                        is_detached=self._site.is_lasting,
-                    )
-                )
+                await self._follow(order, is_new=True)
             if error := await asked:
                 self._forget(replica_id)
                 raise OSError(error)
@@ -226,9 +203,8 @@ class RayLauncher:
     async def _beginning(self, order: ReplicaOrder) -> Beginning:
         assert self._link is not None, "it is there"
         is_uploaded = order.options is not None and order.options.working_dir is not None
-        controller = self._site.controller_tcp() or await self._site.controller()
         return Beginning(
-            arguments=order.arguments(controller),
+            arguments=order.arguments(await self._controller()),
             token=self._site.token,
             environment=self._variables,
             working_directory="" if is_uploaded else order.working_directory,
@@ -236,13 +212,14 @@ class RayLauncher:
         )
 
     async def _begin_ingress(self) -> Beginning:
-        assert self._link is not None, "it is there"
-        controller = self._site.controller_tcp() or await self._site.controller()
         return Beginning(
             arguments=("--address", self._ingress_address),
             token=self._site.token,
-            environment={**self._variables, "PYSERVE_CONTROLLER": controller},
+            environment={**self._variables, "PYSERVE_CONTROLLER": await self._controller()},
         )
+
+    async def _controller(self) -> str:
+        return self._site.controller_tcp() or await self._site.controller()
 
     def memo(self, replica_id: ReplicaId) -> str:
         """Return the name of the actor; see ``LastingLauncher.memo``."""
@@ -258,19 +235,18 @@ class RayLauncher:
         return 0
 
     def _adopt(self, order: ReplicaOrder) -> None:
-        task = asyncio.get_running_loop().create_task(self._follow_found(order))
+        # What it is told is the same as before, and has no effect on one that has begun.
+        task = asyncio.get_running_loop().create_task(self._follow(order, is_new=False))
         self._adopting.add(task)
         task.add_done_callback(self._adopting.discard)
 
-    async def _follow_found(self, order: ReplicaOrder) -> None:
-        # What it is told is the same as before, and has no effect on one that has begun.
-        beginning = await self._beginning(order)
+    async def _follow(self, order: ReplicaOrder, *, is_new: bool) -> None:
         self._send(
             Follow(
                 replica_id=order.replica_id,
                 wishes=wishes_of(order),
-                beginning=beginning,
-                is_new=False,
+                beginning=await self._beginning(order),
+                is_new=is_new,
                 is_detached=self._site.is_lasting,
             )
         )
@@ -354,11 +330,11 @@ class RayLauncher:
                 self._on_followed(ReplicaId(replica_id), error)
             case Said(replica_id, lines):
                 self._on_said(ReplicaId(replica_id), lines)
-            case Waits(replica_id, why):
-                self._events.put(Waiting(ReplicaId(replica_id), why))
-            case HasEnded(replica_id, summary):
+            case Waiting():
+                self._events.put(message)
+            case Ended(replica_id, summary):
                 self._ingresses.on_ended(replica_id, summary)
-                self._end(ReplicaId(replica_id), summary)
+                self._end(replica_id, summary)
             case Nodes(ids):
                 self._ingresses.on_nodes(ids)
 

@@ -1,6 +1,7 @@
 """What the launcher and the process that is connected with the cluster tell each other.
 
-Pickles in frames, over a pair of sockets that nobody else has.
+Besides these the agent tells events of launchers as they are, of ingresses too. Pickles in frames,
+over a pair of sockets that nobody else has.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from pyserve.control.replicas.launching import Ended, Waiting
 from pyserve.launch.on_ray.wishes import Node, Wishes
+from pyserve.types import ReplicaId
 
 _LENGTH = struct.Struct("<I")
 
@@ -49,7 +52,7 @@ class Follow:
         ingress_of: it is no replica but an ingress, of the node with this id of Ray; "": it is one.
     """
 
-    replica_id: str
+    replica_id: ReplicaId
     wishes: Wishes
     beginning: Beginning
     is_new: bool = True
@@ -127,22 +130,6 @@ class Said:
 
 
 @dataclass(frozen=True, slots=True)
-class Waits:
-    """As ``Waiting``."""
-
-    replica_id: str
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class HasEnded:
-    """As ``Ended``."""
-
-    replica_id: str
-    summary: str
-
-
-@dataclass(frozen=True, slots=True)
 class Nodes:
     """Ray's ids of the nodes that live, after each change."""
 
@@ -168,8 +155,8 @@ Message = (
     | Refused
     | Followed
     | Said
-    | Waits
-    | HasEnded
+    | Waiting
+    | Ended
     | Nodes
     | Lost
 )
