@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -130,14 +131,9 @@ def test_an_image_that_cannot_be_had_is_the_reason_of_the_deployment(
     told = {"reason": "ErrImagePull", "message": "not found"}
     state = {"containerStatuses": [{"name": "replica", "state": {"waiting": told}}]}
     fake.hold = lambda _: state
-    app = tmp_path / "app.yaml"
-    app.write_text(
-        f"applications:\n- import_path: {TARGET}\n  deployments:\n"
-        f"  - {{name: Plain, startup_timeout_s: 3, max_constructor_retry_count: 1}}\n"
-    )
 
-    done = pyserve(
-        *("run", str(app), "--address", "127.0.0.1:0", *launcher(file)), environment=environment
+    done = run_with(
+        "startup_timeout_s: 3, max_constructor_retry_count: 1", environment, file, tmp_path
     )
 
     assert 1 == done.returncode
@@ -150,19 +146,25 @@ def test_what_no_pod_can_have_is_refused_by_name(
     environment: dict[str, str], cluster: tuple[FakeCluster, Path], tmp_path: Path
 ) -> None:
     fake, file = cluster
-    app = tmp_path / "app.yaml"
-    app.write_text(
-        f"applications:\n- import_path: {TARGET}\n  deployments:\n"
-        f"  - {{name: Plain, ray_actor_options: {{accelerator_type: T4}}}}\n"
-    )
 
-    done = pyserve(
-        *("run", str(app), "--address", "127.0.0.1:0", *launcher(file)), environment=environment
-    )
+    done = run_with("ray_actor_options: {accelerator_type: T4}", environment, file, tmp_path)
 
     assert 1 == done.returncode
     assert "it cannot give resources.accelerator_type" in done.stderr
     assert [] == fake.created
+
+
+def run_with(
+    options: str, environment: dict[str, str], file: Path, folder: Path
+) -> subprocess.CompletedProcess[str]:
+    """Run an application whose file has options for its deployment."""
+    app = folder / "app.yaml"
+    app.write_text(
+        f"applications:\n- import_path: {TARGET}\n  deployments:\n  - {{name: Plain, {options}}}\n"
+    )
+    return pyserve(
+        *("run", str(app), "--address", "127.0.0.1:0", *launcher(file)), environment=environment
+    )
 
 
 def phases(environment: dict[str, str]) -> list[Any]:

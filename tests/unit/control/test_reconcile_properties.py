@@ -58,13 +58,7 @@ def test_mesh_comes_to_what_is_wanted_once_replicas_behave(wanted, events, start
         world.settle()
 
     version = world.deploy(Echo=wanted)["Echo"]
-    for _ in range(50):
-        world.settle()
-        world.make_ready()
-        world.settle()
-        world.end_stopped()
-        if world.advance() is None:
-            break
+    world.behave()
 
     assert [version] * wanted == [item.version for item in world.serving()]
     assert wanted == len(world.state.replicas)
@@ -211,11 +205,5 @@ def test_no_gang_is_ever_there_in_part(wanted, events, starts_max):
         assert len(set(places)) == len(places)
 
     version = world.deploy(Echo={"num_replicas": 2 * wanted, **options})["Echo"]
-    for _ in range(50):
-        world.settle()
-        world.make_ready()
-        world.settle()
-        world.end_stopped()
-        if world.advance() is None:
-            break
+    world.behave()
     assert [version] * 2 * wanted == [item.version for item in world.serving()]

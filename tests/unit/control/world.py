@@ -104,6 +104,16 @@ class World:
             self.settle()
         return due
 
+    def behave(self) -> None:
+        """Let every replica start and end as it should, until nothing is left to do."""
+        for _ in range(50):
+            self.settle()
+            self.make_ready()
+            self.settle()
+            self.end_stopped()
+            if self.advance() is None:
+                break
+
     def replicas(self, name: str = "Echo", phase: Phase | None = None) -> list[Replica]:
         return [
             item

@@ -19,12 +19,10 @@ from pyserve.launch.on_ray.messages import (
     EndStrays,
     Follow,
     Followed,
-    HasEnded,
     Lost,
     Message,
     Said,
     Stop,
-    Waits,
 )
 from pyserve.launch.on_ray.wishes import Node
 from pyserve.types import ApplicationName, DeploymentKey, DeploymentName, ReplicaId
@@ -191,7 +189,7 @@ async def test_news_become_events_and_lines(
     await started(launcher, cluster)
 
     cluster.link.says(
-        Waits(ONE, "a node"), Said(ONE, ["hello"]), HasEnded(ONE, "was killed by SIGKILL")
+        Waiting(ONE, "a node"), Said(ONE, ["hello"]), Ended(ONE, "was killed by SIGKILL")
     )
 
     assert Waiting(ONE, "a node") == await event(launcher)
@@ -240,7 +238,7 @@ async def test_what_is_left_of_replicas_is_followed_again_and_the_others_have_en
     ended = await event(launcher)
     assert isinstance(ended, Ended)
     assert (OTHER, True) == (ended.replica_id, "was lost with the Ray cluster" in ended.summary)
-    cluster.link.says(Followed(ONE), HasEnded(ONE, "ended with exit code 0"))
+    cluster.link.says(Followed(ONE), Ended(ONE, "ended with exit code 0"))
     assert Ended(ONE, "ended with exit code 0") == await event(launcher)
 
 

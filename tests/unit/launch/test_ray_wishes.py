@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from pyserve.config import DeploymentOptions
-from pyserve.launch import Gang, ReplicaOrder
+from pyserve.launch import Gang
 from pyserve.launch.on_ray.wishes import Node, Wishes, wishes_of
-from pyserve.types import ApplicationName, DeploymentKey, DeploymentName, ReplicaId
+from tests.unit.launch.orders import order
 
 pytestmark = pytest.mark.parity("G-11")
 SMALL = Node("a", "10.0.0.1", {"CPU": 2.0, "memory": 4e9})
@@ -18,21 +17,7 @@ LENS = Node("b", "10.0.0.2", {"CPU": 4.0, "lens": 1.0, "accelerator_type:T4": 1.
 
 
 def wishes(gang: Gang | None = None, **options: Any) -> Wishes:
-    made = DeploymentOptions.of(options)
-    return wishes_of(
-        ReplicaOrder(
-            replica_id=ReplicaId("Echo#abcde"),
-            key=DeploymentKey(ApplicationName("shop"), DeploymentName("Echo")),
-            sys_path=(),
-            working_directory="/driver",
-            environment=made.env_vars,
-            resources=made.resources,
-            requirements=tuple(made.pip),
-            options=made,
-            gang=gang,
-            version="v1",
-        )
-    )
+    return wishes_of(order(gang=gang, version="v1", **options))
 
 
 @pytest.mark.parametrize(

@@ -4,28 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from pyserve.config import DeploymentOptions
-from pyserve.launch import ReplicaOrder
-from pyserve.types import ApplicationName, DeploymentKey, DeploymentName, ReplicaId
+from tests.unit.launch.orders import ECHO
 
-ECHO = ReplicaId("Echo#abcde")
 IMAGE = "registry.example/echo:2"
-
-
-def order(name: str = ECHO, **options: Any) -> ReplicaOrder:
-    """Return what one replica is started for."""
-    made = DeploymentOptions.of(options)
-    return ReplicaOrder(
-        replica_id=ReplicaId(name),
-        key=DeploymentKey(ApplicationName("shop"), DeploymentName("Echo")),
-        sys_path=(),
-        working_directory="/driver",
-        environment=made.env_vars,
-        resources=made.resources,
-        requirements=tuple(made.pip),
-        options=made,
-        version="1a2b3c4d.3",
-    )
 
 
 def pod(

@@ -16,7 +16,8 @@ from pyserve.launch.on_kubernetes.launcher import KubernetesLauncher
 from pyserve.types import ReplicaId
 from tests.support.kubernetes_api import FakeCluster, serving_cluster
 from tests.support.waiting import eventually
-from tests.unit.launch.kubernetes.objects import ECHO, order, terminated, waiting
+from tests.unit.launch.kubernetes.objects import terminated, waiting
+from tests.unit.launch.orders import ECHO, order
 
 pytestmark = pytest.mark.parity("G-69")
 RUNNING = {"phase": "Running", "containerStatuses": [{"name": "replica", "state": {"running": {}}}]}

@@ -18,7 +18,7 @@ from pyserve.launch.on_kubernetes.site import RIGHTS
 from release import kubernetes_files
 from release.kubernetes_files import FOLDER, NOT_IN_BASE
 from tests.support.helm_templates import render
-from tests.unit.launch.kubernetes.objects import order
+from tests.unit.launch.orders import order
 
 pytestmark = pytest.mark.parity("G-69")
 TOKEN = "ab" * 32

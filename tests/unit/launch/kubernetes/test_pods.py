@@ -11,7 +11,7 @@ from pyserve.config.capabilities import asked
 from pyserve.errors import OptionError
 from pyserve.launch.on_kubernetes.pods import PodPlan, label_value, pod_name, pod_of, refusal
 from pyserve.types import ReplicaId
-from tests.unit.launch.kubernetes.objects import ECHO, order
+from tests.unit.launch.orders import ECHO, order
 
 OWNER = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "controller", "uid": "u1"}
 PLAN = PodPlan(

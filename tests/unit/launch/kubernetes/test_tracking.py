@@ -13,7 +13,8 @@ from pyserve.launch import Ended, Event, Waiting
 from pyserve.launch.on_kubernetes.reading import NodeView, PodView, read_pod
 from pyserve.launch.on_kubernetes.tracking import DELETED, Tracking
 from pyserve.types import ReplicaId
-from tests.unit.launch.kubernetes.objects import ECHO, condition, pod, terminated, waiting
+from tests.unit.launch.kubernetes.objects import condition, pod, terminated, waiting
+from tests.unit.launch.orders import ECHO
 
 pytestmark = pytest.mark.parity("G-69")
 NO_NODE = condition("PodScheduled", "False", "Unschedulable", "0/2 nodes are available")
