@@ -70,11 +70,11 @@ def _body(code: str, start: int) -> tuple[int, int] | None:
         elif letter == ";" and depth == 0:
             return None
         elif letter == "{" and depth == 0:
-            return position, _matching_brace(code, position)
+            return position, matching_brace(code, position)
     return None
 
 
-def _matching_brace(code: str, start: int) -> int:
+def matching_brace(code: str, start: int) -> int:
     depth = 0
     for position in range(start, len(code)):
         if code[position] == "{":
