@@ -665,8 +665,17 @@ class CallRecords:
     def take(self, limit: int) -> list[CallRecord]:
         """Take up to ``limit``, oldest first. Each is taken once."""
 
+    def take_spans(self, limit: int) -> list[bytes]:
+        """Take the spans of up to ``limit`` sampled calls, each once; see ``encode_spans``.
+
+        The calls wait for ``take`` all the same. Other threads run meanwhile.
+        """
+
     def stats(self) -> dict[str, int]:
-        """``recorded``, ``dropped`` (not taken in time, or too many at once), ``waiting``."""
+        """``recorded``, ``dropped`` (not taken in time, or too many at once), ``waiting``.
+
+        ``without_spans``: sampled calls whose spans were not taken in time.
+        """
 
 @final
 class CallRecord:

@@ -1,8 +1,8 @@
 """Takes the records of finished calls from the native side, for whoever wants them.
 
 The native side keeps a bounded number of them, and forgets the oldest; nothing announces a record,
-since that would cost every call. So while somebody listens who has to have each (spans, an access
-log) they are taken now and then; others have them taken when they look.
+since that would cost every call. So while somebody listens who has to have each (an access log)
+they are taken now and then; others have them taken when they look. Spans are taken apart.
 """
 
 from __future__ import annotations
@@ -127,8 +127,7 @@ class CallRecords(Records[_router.CallRecord]):
         if spans is not None:
             from pyserve.observe.traces.records import RecordedSpans
 
-            self._spans = RecordedSpans(spans)
-            self.listen(self._spans.export)
+            self._spans = RecordedSpans(spans, self.native)
 
     def keep_all(self, is_on: bool) -> None:
         """Keep each call that ends, not only those that are worth it."""

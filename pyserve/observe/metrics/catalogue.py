@@ -133,7 +133,7 @@ _RECORDS = (
     ),
     counter(
         "pyserve_call_records_dropped_total",
-        "Those that nobody took in time, as is usual while nobody looks and nothing is traced.",
+        "Unsampled ones that nobody took in time, as is usual while nobody looks.",
     ),
     counter(
         "pyserve_call_spans_dropped_total",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextvars
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from opentelemetry import trace
@@ -144,11 +144,9 @@ class Spans:
 
     # --- spans that were made elsewhere -----------------------------------------------------
 
-    def hand_over(self, encoded: Iterable[bytes]) -> None:
-        """Give finished spans to the exporters; see ``EncodedSpan``."""
-        resource = self.provider.resource
-        for span in encoded:
-            self._processor.on_end(EncodedSpan(span, resource))
+    def hand_over(self, encoded: bytes) -> None:
+        """Give a finished span to the exporters; see ``EncodedSpan``."""
+        self._processor.on_end(EncodedSpan(encoded, self.provider.resource))
 
     def close(self, timeout_s: float) -> None:
         """Export what waits, for ``timeout_s`` at most. Idempotent."""
@@ -188,7 +186,7 @@ class ServerSpan:
         if isinstance(span, ServedSpan):
             encoded = span.end_unseen(now_ns, code, details, http_status)
             if encoded is not None:
-                self._spans.hand_over((encoded,))
+                self._spans.hand_over(encoded)
                 return
         encoded = self._call.encode_span(
             1, 1, end_unix_ns=now_ns, code=code, http_status=http_status, details=details

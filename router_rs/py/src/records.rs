@@ -42,10 +42,24 @@ impl CallRecords {
         taken.into_iter().map(|record| CallRecord { record }).collect()
     }
 
+    fn take_spans<'py>(&self, py: Python<'py>, limit: usize) -> Vec<Bound<'py, PyBytes>> {
+        // Other threads of Python go on while they are encoded.
+        let encoded: Vec<Vec<u8>> = py.detach(|| {
+            let taken = self.records.take_unsent(limit);
+            taken.iter().flat_map(|record| otlp::spans_of(record)).collect()
+        });
+        encoded.iter().map(|span| PyBytes::new(py, span)).collect()
+    }
+
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let RecordStats { recorded, dropped, waiting } = self.records.stats();
+        let RecordStats { recorded, dropped, waiting, without_spans } = self.records.stats();
         let dict = PyDict::new(py);
-        for (name, count) in [("recorded", recorded), ("dropped", dropped), ("waiting", waiting)] {
+        for (name, count) in [
+            ("recorded", recorded),
+            ("dropped", dropped),
+            ("waiting", waiting),
+            ("without_spans", without_spans),
+        ] {
             dict.set_item(name, count)?;
         }
         Ok(dict)
@@ -65,7 +79,7 @@ fn check_ratio(ratio: Option<f64>) -> PyResult<Option<f64>> {
 #[pyclass(frozen, module = "pyserve._router")]
 #[derive(Debug)]
 pub(crate) struct CallRecord {
-    record: Box<dispatch::CallRecord>,
+    record: Arc<dispatch::CallRecord>,
 }
 
 type Attempt<'py> = (String, Bound<'py, PyBytes>, u64, i64, u64, &'static str, &'static str);
@@ -74,7 +88,7 @@ type Attempt<'py> = (String, Bound<'py, PyBytes>, u64, i64, u64, &'static str, &
 impl CallRecord {
     #[staticmethod]
     fn of(fields: Fields) -> PyResult<Self> {
-        Ok(Self { record: Box::new(fields.into_record()?) })
+        Ok(Self { record: Arc::new(fields.into_record()?) })
     }
 
     fn encode_spans<'py>(&self, py: Python<'py>) -> Vec<Bound<'py, PyBytes>> {

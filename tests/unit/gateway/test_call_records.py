@@ -51,7 +51,22 @@ async def test_sampled_call_goes_on_at_the_replica_in_the_span_of_its_attempt() 
     assert TARGET == f"{record.application}/{record.deployment}"
     assert abs(time.time_ns() - record.start_unix_ns) < _DAY_NS
     assert '"chosen":"r-1"' in record.explanation
-    assert {"recorded": 1, "dropped": 0, "waiting": 0} == records.stats()
+    none = {"dropped": 0, "waiting": 0, "without_spans": 0}
+    assert {"recorded": 1, **none} == records.stats()
+
+
+async def test_spans_are_taken_once_beside_the_record() -> None:
+    records = _router.CallRecords(slowest=0)
+    async with observed(records) as opened:
+        await opened.call(metadata=(("traceparent", _SAMPLED),))
+        await opened.call()
+        await eventually(lambda: opened.ingress.in_flight() == 0)
+        spans = records.take_spans(100)
+
+    assert [] == records.take_spans(100)
+    (record,) = records.take(100)
+    assert record.encode_spans() == spans
+    assert 2 == len(spans)
 
 
 async def test_replica_knows_a_call_that_asks_where_it_goes() -> None:

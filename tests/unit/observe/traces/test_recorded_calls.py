@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +16,7 @@ from pyserve.observe.metrics import Scrape
 from pyserve.observe.seldom import Seldom
 from pyserve.observe.traces import records
 from pyserve.observe.traces.records import RecordedSpans
+from tests.support.waiting import wait_until
 from tests.unit.observe.traces.conftest import Kept
 
 START = 1_700_000_000_000_000_000
@@ -62,10 +64,23 @@ def record_of(**changes: Any) -> _router.CallRecord:
     return _router.CallRecord.of(Record(**changes))
 
 
+class Calls:
+    """Sampled calls that wait, as the native side keeps them."""
+
+    def __init__(self, *records: _router.CallRecord, without_spans: int = 0) -> None:
+        self._records = deque(records)
+        self._without_spans = without_spans
+
+    def take_spans(self, limit: int) -> list[bytes]:
+        count = min(limit, len(self._records))
+        return [span for _ in range(count) for span in self._records.popleft().encode_spans()]
+
+    def stats(self) -> dict[str, int]:
+        return {"without_spans": self._without_spans}
+
+
 def spans_of(kept: Kept, **changes: Any) -> dict[int, ReadableSpan]:
-    recorded = RecordedSpans(kept.spans)
-    recorded.export([record_of(**changes)])
-    recorded.close()
+    RecordedSpans(kept.spans, Calls(record_of(**changes))).close()
     return {span.context.span_id: span for span in kept.spans_kept()}
 
 
@@ -158,39 +173,46 @@ def test_calls_that_are_kept_for_other_reasons_have_no_span(kept: Kept):
     assert {} == spans_of(kept, is_sampled=False)
 
 
-def test_more_calls_than_can_be_made_are_counted_and_the_others_made(
+def test_all_that_waits_is_made_however_much_it_is(kept: Kept):
+    calls = [record_of(attempts=[], parked_ns=0)] * 2_000
+    RecordedSpans(kept.spans, Calls(*calls)).close(30.0)
+
+    assert 2_000 == len(kept.spans_kept())
+
+
+def test_they_are_made_while_the_process_goes_on(kept: Kept):
+    recorded = RecordedSpans(kept.spans, Calls(record_of()))
+    wait_until(lambda: len(kept.spans_kept()) == 5, 20)
+    recorded.close()
+
+
+def test_calls_whose_spans_nobody_has_made_in_time_are_told(
     kept: Kept, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(records, "_LINES", Seldom())
-    recorded = RecordedSpans(kept.spans)
-    # In one go: the thread makes some of them meanwhile, but not so many.
-    recorded.export([record_of(attempts=[], parked_ns=0)] * 20_000)
-    recorded.close(30.0)
+    RecordedSpans(kept.spans, Calls(without_spans=7)).close()
 
-    assert 20_000 == recorded.dropped + len(kept.spans_kept())
-    assert f"{recorded.dropped} sampled calls have no spans" in caplog.text
+    assert "7 sampled calls have no spans" in caplog.text
 
 
-def test_a_processor_that_fails_costs_one_call_only(kept: Kept, monkeypatch: pytest.MonkeyPatch):
-    made: list[object] = []
+def test_a_processor_that_fails_costs_one_span_only(kept: Kept, monkeypatch: pytest.MonkeyPatch):
+    made: list[bytes] = []
 
-    def fails_at_first(spans: Any) -> None:
-        made.append(list(spans))
+    def fails_at_first(span: bytes) -> None:
+        made.append(span)
         if len(made) == 1:
             raise OSError("no space")
 
     monkeypatch.setattr(kept.spans, "hand_over", fails_at_first)
-    recorded = RecordedSpans(kept.spans)
-    recorded.export([record_of(), record_of()])
-    recorded.close()
+    RecordedSpans(kept.spans, Calls(record_of())).close()
 
-    assert 2 == len(made)
+    assert 5 == len(made)
 
 
-def test_records_and_spans_that_were_lost_are_counted(kept: Kept):
+def test_records_and_spans_that_were_lost_are_counted(kept: Kept, monkeypatch: pytest.MonkeyPatch):
     found = CallRecords(samples_root=True)
     assert found._spans is not None
-    found._spans.dropped = 3
+    monkeypatch.setattr(found._spans, "_calls", Calls(without_spans=3))
     scrape = Scrape({"replica": "other"})
     found.add_metrics(scrape, caller="shop/Cart", caller_id="Cart#1")
     found._spans.close()

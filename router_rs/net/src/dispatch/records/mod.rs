@@ -13,6 +13,7 @@ pub(super) use record::Over;
 pub use record::{AttemptRecord, CallRecord, TraceRecord};
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use router_core::{Nanos, Slowest};
@@ -20,8 +21,8 @@ use router_core::{Nanos, Slowest};
 use crate::BriefMutex;
 use sampler::Sampler;
 
-/// So many wait to be taken; then the oldest go. A few seconds of what one ingress keeps, and about
-/// 4 MiB.
+/// So many of each kind wait to be taken; then the oldest go. A few seconds of what one ingress
+/// keeps, and about 4 MiB.
 const WAITING_MAX: usize = 4096;
 
 /// So many calls a second are kept for their failure, and as many for being slow: in an overload one
@@ -65,9 +66,20 @@ pub struct CallRecords {
     failures: Ration,
     slow_ones: Ration,
     explanations: Ration,
-    waiting: BriefMutex<VecDeque<Box<CallRecord>>>,
+    waiting: BriefMutex<Waiting>,
     recorded: AtomicU64,
     dropped: AtomicU64,
+    without_spans: AtomicU64,
+}
+
+/// What nobody has taken yet, the oldest first in each.
+#[derive(Debug, Default)]
+struct Waiting {
+    sampled: VecDeque<Arc<CallRecord>>,
+    /// Apart, so that a mesh that traces much does not forget its failures sooner.
+    others: VecDeque<Arc<CallRecord>>,
+    /// The sampled ones once more, for whoever makes their spans and does not look at them.
+    unsent: VecDeque<Arc<CallRecord>>,
 }
 
 /// Which calls are slow; what each call looks at is beside the lock.
@@ -92,6 +104,8 @@ pub struct RecordStats {
     /// Those that nobody took in time, and those that were too many at once.
     pub dropped: u64,
     pub waiting: u64,
+    /// Sampled calls whose spans nobody has made in time.
+    pub without_spans: u64,
 }
 
 // === impl CallRecords ===
@@ -110,6 +124,7 @@ impl CallRecords {
             waiting: BriefMutex::default(),
             recorded: AtomicU64::new(0),
             dropped: AtomicU64::new(0),
+            without_spans: AtomicU64::new(0),
         }
     }
 
@@ -125,17 +140,25 @@ impl CallRecords {
     }
 
     /// Takes up to `limit`, the oldest first.
-    pub fn take(&self, limit: usize) -> Vec<Box<CallRecord>> {
+    pub fn take(&self, limit: usize) -> Vec<Arc<CallRecord>> {
         let mut waiting = self.waiting.lock();
-        let count = limit.min(waiting.len());
-        waiting.drain(..count).collect()
+        std::iter::from_fn(|| waiting.pop()).take(limit).collect()
+    }
+
+    /// Takes up to `limit` sampled ones for their spans, the oldest first; `take` has them too.
+    pub fn take_unsent(&self, limit: usize) -> Vec<Arc<CallRecord>> {
+        let mut waiting = self.waiting.lock();
+        let count = limit.min(waiting.unsent.len());
+        waiting.unsent.drain(..count).collect()
     }
 
     pub fn stats(&self) -> RecordStats {
+        let waiting = self.waiting.lock();
         RecordStats {
             recorded: self.recorded.load(Ordering::Relaxed),
             dropped: self.dropped.load(Ordering::Relaxed),
-            waiting: self.waiting.lock().len() as u64,
+            waiting: (waiting.sampled.len() + waiting.others.len()) as u64,
+            without_spans: self.without_spans.load(Ordering::Relaxed),
         }
     }
 
@@ -156,16 +179,46 @@ impl CallRecords {
     }
 
     fn keep(&self, record: CallRecord) {
-        let record = Box::new(record);
+        let record = Arc::new(record);
         self.recorded.fetch_add(1, Ordering::Relaxed);
         let mut waiting = self.waiting.lock();
-        let oldest = if waiting.len() < WAITING_MAX { None } else { waiting.pop_front() };
-        waiting.push_back(record);
-        drop(waiting);
-        if oldest.is_some() {
-            self.dropped.fetch_add(1, Ordering::Relaxed);
+        let Waiting { sampled, others, unsent } = &mut *waiting;
+        // Whoever looks at sampled ones wants the last of them; that all have spans is what counts.
+        let (forgotten, lost, count) = if record.is_sampled {
+            let forgotten = push(sampled, Arc::clone(&record));
+            (forgotten, push(unsent, record), &self.without_spans)
+        } else {
+            (None, push(others, record), &self.dropped)
+        };
+        drop(waiting); // Before what is freed.
+        drop(forgotten);
+        if lost.is_some() {
+            count.fetch_add(1, Ordering::Relaxed);
         }
     }
+}
+
+// === impl Waiting ===
+
+impl Waiting {
+    /// The one that ended first.
+    fn pop(&mut self) -> Option<Arc<CallRecord>> {
+        let is_sampled = match (self.sampled.front(), self.others.front()) {
+            (Some(sampled), Some(other)) => sampled.end_unix() <= other.end_unix(),
+            (sampled, _) => sampled.is_some(),
+        };
+        if is_sampled { self.sampled.pop_front() } else { self.others.pop_front() }
+    }
+}
+
+/// Adds a record, and returns the oldest where that makes too many.
+fn push(
+    waiting: &mut VecDeque<Arc<CallRecord>>,
+    record: Arc<CallRecord>,
+) -> Option<Arc<CallRecord>> {
+    let oldest = if waiting.len() < WAITING_MAX { None } else { waiting.pop_front() };
+    waiting.push_back(record);
+    oldest
 }
 
 // === impl Slow, Ration ===
@@ -229,10 +282,44 @@ mod tests {
         let all = (WAITING_MAX + 10) as u64;
         assert_eq!((all, 10, WAITING_MAX as u64), (stats.recorded, stats.dropped, stats.waiting));
         let taken: Vec<String> =
-            records.take(2).into_iter().map(|record| record.request_id).collect();
+            records.take(2).iter().map(|record| record.request_id.clone()).collect();
         assert_eq!(["10", "11"], taken[..]);
         assert_eq!(WAITING_MAX - 2, records.take(usize::MAX).len());
         assert!(records.take(1).is_empty());
+    }
+
+    #[test]
+    fn sampled_calls_are_taken_for_their_spans_and_to_be_looked_at() {
+        let records = CallRecords::new(Some(1.0), 0, true);
+        let ended_at = |id: &str, second: u64| CallRecord {
+            start_unix: Nanos::from_secs(second),
+            ..record_of(id)
+        };
+        let sampled = |id: &str, second| CallRecord { is_sampled: true, ..ended_at(id, second) };
+        records.keep(sampled("a", 1));
+        records.keep(ended_at("b", 2));
+        records.keep(sampled("c", 3));
+        records.keep(ended_at("d", 4));
+        let ids = |taken: Vec<Arc<CallRecord>>| -> String {
+            taken.iter().map(|record| record.request_id.as_str()).collect()
+        };
+        assert_eq!("a", ids(records.take_unsent(1)));
+        assert_eq!("abc", ids(records.take(3)));
+        assert_eq!("c", ids(records.take_unsent(9)));
+        assert_eq!(("d", ""), (&*ids(records.take(3)), &*ids(records.take_unsent(9))));
+    }
+
+    #[test]
+    fn many_sampled_calls_push_no_failure_out() {
+        let records = CallRecords::new(Some(1.0), 0, true);
+        records.keep(record_of("failed"));
+        for _ in 0..WAITING_MAX + 10 {
+            records.keep(CallRecord { is_sampled: true, ..record_of("sampled") });
+        }
+        let stats = records.stats();
+        assert_eq!((0, 10), (stats.dropped, stats.without_spans));
+        assert!(records.take(usize::MAX).iter().any(|record| record.request_id == "failed"));
+        assert_eq!(WAITING_MAX, records.take_unsent(usize::MAX).len());
     }
 
     #[test]

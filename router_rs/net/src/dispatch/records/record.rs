@@ -64,6 +64,12 @@ pub struct CallRecord {
     pub attempts: Vec<AttemptRecord>,
 }
 
+impl CallRecord {
+    pub(super) fn end_unix(&self) -> Nanos {
+        self.start_unix.saturating_add(self.duration)
+    }
+}
+
 /// Where a call stands in its trace.
 #[derive(Clone, Copy, Debug)]
 pub struct TraceRecord {
