@@ -8,6 +8,7 @@
 
 mod brief_mutex;
 pub mod client;
+mod content_length;
 pub mod dispatch;
 mod front;
 #[cfg(any(test, feature = "fuzzing"))]
@@ -26,3 +27,4 @@ pub mod transcode;
 mod windows;
 
 pub use brief_mutex::BriefMutex;
+use content_length::content_length;

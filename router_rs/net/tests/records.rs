@@ -36,7 +36,7 @@ impl Fixture {
     /// All that was kept, once no call is left.
     async fn records(&self) -> Vec<CallRecord> {
         self.front.settle().await;
-        self.records.take(usize::MAX).into_iter().map(|record| *record).collect()
+        self.records.take(usize::MAX).iter().map(|record| CallRecord::clone(record)).collect()
     }
 
     async fn record(&self) -> CallRecord {

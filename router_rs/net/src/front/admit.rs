@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use bytes::{Buf, Bytes};
 use h2::RecvStream;
 use h2::server::SendResponse;
-use http::header::{CONTENT_LENGTH, CONTENT_TYPE, EXPECT};
+use http::header::{CONTENT_TYPE, EXPECT};
 use http::{HeaderMap, Method, Request, Response, StatusCode, request};
 
 use super::access::Asker;
@@ -21,6 +21,7 @@ use super::plain_head::{Origin, client_timeout, is_detached, rewrite};
 use super::request_id;
 use super::upstream::{GrpcRoute, HttpRoute, Upstream};
 use super::{Front, builtin, websocket};
+use crate::content_length;
 use crate::dispatch::exchange::Head;
 use crate::dispatch::{
     Awaited, COLLECTED_BYTES_MAX, CallOptions, Deployment, Door, End, strip_mesh_headers,
@@ -406,7 +407,7 @@ fn prepare<T: Transport>(
 /// A body that says that it is too large need not come.
 fn check_length(connection: &ConnectionState, headers: &HeaderMap) -> Result<(), HttpFailure> {
     let Some(limit) = connection.front.limits().body_bytes_max else { return Ok(()) };
-    if announced_bytes(headers).is_some_and(|length| length > limit) {
+    if content_length(headers).is_some_and(|length| length > limit) {
         connection.front.counters.body_bytes_exceeded.count();
         return Err(body_too_large(limit, &connection.directory));
     }
@@ -423,14 +424,10 @@ struct Announced {
 
 impl Announced {
     fn of(headers: &HeaderMap) -> Self {
-        let bytes = announced_bytes(headers);
+        let bytes = content_length(headers);
         let is_small = bytes.is_some_and(|bytes| bytes <= COLLECTED_BYTES_MAX as u64);
         Self { is_small, is_offer: headers.contains_key(EXPECT) }
     }
-}
-
-fn announced_bytes(headers: &HeaderMap) -> Option<u64> {
-    headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
 
 /// What of a body has to be here before the request is offered to anybody.

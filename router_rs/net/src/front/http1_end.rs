@@ -25,6 +25,7 @@ use super::crumbs::Crumbs;
 use super::offenders::Offence;
 use super::plain::Transport;
 use crate::client::connection::Connection;
+use crate::content_length;
 use crate::dispatch::caller::{Caller, Gone, Piece};
 use crate::grpc::HttpFailure;
 
@@ -115,9 +116,7 @@ fn expected_bytes(head: &response::Parts, is_head: bool) -> Option<u64> {
     let is_bodiless = is_head
         || head.status.is_informational()
         || matches!(head.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
-    let length = head.headers.get(CONTENT_LENGTH);
-    let length = length.and_then(|value| value.to_str().ok()?.parse().ok());
-    if is_bodiless { Some(0) } else { length }
+    if is_bodiless { Some(0) } else { content_length(&head.headers) }
 }
 
 /// Whether hyper could not read a body, and not because it broke off.

@@ -8,7 +8,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use h2::RecvStream;
 use h2::server::SendResponse;
-use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, Method as HttpMethod, Request, Response, StatusCode, request};
 
 use super::call::CallTask;
@@ -26,6 +26,7 @@ use super::relay::{self, RelayedReply};
 use super::sink::Respond;
 use super::state::Refused;
 use super::trust;
+use crate::content_length;
 use crate::front::admit_other_http2;
 use crate::grpc::{
     CONTENT_TYPE_GRPC, Code, Encoding, Encodings, Framed, GRPC_ACCEPT_ENCODING, GRPC_ENCODING,
@@ -185,8 +186,8 @@ impl Body {
             Body::Whole(body) => return body.len() <= http.whole_body_bytes_max,
             Body::Stream(stream) => stream,
         };
-        let announced = || headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse::<usize>().ok();
-        stream.is_end_stream() || announced().is_some_and(|size| size <= http.whole_body_bytes_max)
+        let is_short = |bytes| bytes <= http.whole_body_bytes_max as u64;
+        stream.is_end_stream() || content_length(headers).is_some_and(is_short)
     }
 }
 

@@ -7,7 +7,7 @@ use base64::Engine;
 use base64::alphabet;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use bytes::Bytes;
-use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE};
+use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE};
 use http::{
     HeaderMap, HeaderName, HeaderValue, Method as HttpMethod, Response, StatusCode, request,
 };
@@ -26,6 +26,7 @@ use super::unary::{
     AnswerBody, AnswerForm, AsProto, Convert, ReadyRequest, SizedRequest, UnaryAnswer, WholeRequest,
 };
 use super::work::LONG_BYTES;
+use crate::content_length;
 use crate::dispatch::Door;
 use crate::grpc::{
     Code, Encoding, GRPC_ACCEPT_ENCODING, GRPC_ENCODING, GRPC_TIMEOUT, Status, format_timeout,
@@ -160,7 +161,7 @@ fn open_unary(
     check_version(&parts.headers)?;
     let encoding = encoding(parts.headers.get(CONTENT_ENCODING))?;
     let size_limit = limits.message_size;
-    let size = content_length(&parts.headers);
+    let size = content_length(&parts.headers).and_then(|size| usize::try_from(size).ok());
     if let Some(size) = size {
         size_limit.check("received", size)?;
     }
@@ -368,10 +369,6 @@ pub(super) fn accepts_gzip(list: Option<&HeaderValue>) -> bool {
                     .any(|weight| matches!(weight, "q=0" | "q=0.0" | "q=0.00" | "q=0.000"))
         })
     })
-}
-
-fn content_length(headers: &HeaderMap) -> Option<usize> {
-    headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
 
 /// Reads `connect-timeout-ms`.

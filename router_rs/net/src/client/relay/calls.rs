@@ -5,11 +5,11 @@ use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use h2::Reason;
-use http::header::CONTENT_LENGTH;
 use http::{HeaderMap, StatusCode, response};
 use slab::Slab;
 
 use crate::client::answer::CallError;
+use crate::content_length;
 use crate::mesh::relay::{CallId, Malformed, detach, read_answer, read_trailers};
 
 /// Answers beyond this are long: what they gain by a relay is nothing, and its one window holds them
@@ -221,12 +221,12 @@ fn long_parts(bytes: usize) -> usize {
     bytes.saturating_sub(1) / LONG_BYTES
 }
 
-/// How long a body is to be (RFC 9110, 8.6); HTTP/2 streams are held to it as well.
+/// How long a body is to be; HTTP/2 streams are held to it as well.
 fn announced(head: &response::Parts) -> Option<u64> {
     if matches!(head.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED) {
         return None;
     }
-    head.headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
+    content_length(&head.headers)
 }
 
 // === impl Call ===
@@ -278,6 +278,8 @@ impl Call {
 
 #[cfg(test)]
 mod tests {
+    use http::header::CONTENT_LENGTH;
+
     use super::*;
     use crate::mesh::relay::{Decoder, Frame, Wire, put_head};
 
