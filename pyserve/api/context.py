@@ -1,6 +1,6 @@
 """What a process is in its mesh: the replica's context, and the way to other deployments.
 
-This is the one place that holds state of the process; everything else gets it passed.
+This is the one place that holds what the process is attached to; everything else gets it passed.
 """
 
 from __future__ import annotations

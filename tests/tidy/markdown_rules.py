@@ -11,6 +11,7 @@ _FENCE = re.compile(r"\s*(```|~~~)")
 _HEADING = re.compile(r"# +\S")
 _SENTENCE_ENDS_INSIDE = re.compile(r"(?<!\be\.)(?<!\bi\.)(?<!\bet)[a-z0-9`)\]][.!?]\)? +[A-Z`\[]")
 _SOURCE_FILE = re.compile(r"`([\w/.-]+\.(?:rs|pyi?|proto|toml))`")
+_FOLDER = re.compile(r"`([\w-]+(?:/[\w-]+)+)`")
 _LIST_NUMBER = re.compile(r"\s*\d+\. ")
 _LINK = re.compile(r"\]\((?!https?:|mailto:|#)([^)\s#]+)")
 
@@ -61,13 +62,16 @@ def links_resolve(
 def named_files_exist(
     source: Source, prose: list[tuple[int, str]], paths: frozenset[str]
 ) -> Iterator[Finding]:
-    """A source file that ARCHITECTURE.md names, in full or by its end, is there."""
+    """A file or folder that ARCHITECTURE.md names, in full or by its end, is there."""
     if source.path != "ARCHITECTURE.md":
         return
     for number, line in prose:
         for name in _SOURCE_FILE.findall(line):
-            if not any(path == name or path.endswith(f"/{name}") for path in paths):
+            if not any(f"/{path}".endswith(f"/{name}") for path in paths):
                 yield Finding(source.path, number, f"there is no {name}")
+        for name in _FOLDER.findall(line):
+            if not any(f"/{name}/" in f"/{path}" for path in paths):
+                yield Finding(source.path, number, f"there is no folder {name}")
 
 
 def _prose(source: Source) -> Iterator[tuple[int, str]]:

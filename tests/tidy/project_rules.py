@@ -4,6 +4,7 @@ import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 
+from tests.tidy import rust
 from tests.tidy.tree import Finding, Source
 
 # What each crate may not depend on, in any section of its manifest: core <- net <- py.
@@ -27,6 +28,18 @@ _GENERATED_WITH = {
     "protobuf": r"# Protobuf Python Version: ([\d.]+)",
 }
 _CODE_SUFFIXES = (".py", ".rs", ".md", ".js", ".mjs", ".pyi")
+_ARCHITECTURE = "ARCHITECTURE.md"
+# `Router`, `Router::offer`, `Mesh.Join`: names of types begin with a capital and go on small.
+_NAMED_TYPE = re.compile(r"`([A-Z][A-Za-z]*[a-z][A-Za-z]*)(?:(?:::|\.)\w+)?`")
+_DEFINITION = re.compile(r"\b(?:class|struct|enum|trait|type|service|message) ([A-Z]\w+)")
+# What lives as long as the process: statics that change and locals of threads in Rust, the
+# `PROCESS_…` objects and rebound names of modules in Python.
+_RUST_GLOBAL = re.compile(
+    r"\bthread_local!|\bstatic [A-Z_]+: (?:\w+::)*(?:Mutex|RwLock|OnceLock|RefCell)\b"
+)
+_PYTHON_GLOBAL = re.compile(r"^PROCESS_\w+\b[^=\n]*= |^ +global \w", re.MULTILINE)
+# Compiled for tests, fuzzing and measuring only.
+_WITHOUT_GLOBALS = ("fuzzing.rs", "stopwatch.rs")
 
 
 def crate_edges(sources: Sequence[Source]) -> Iterator[Finding]:
@@ -84,4 +97,41 @@ def _numbers(version: str) -> tuple[int, ...]:
     return tuple(map(int, version.split(".")))
 
 
-PROJECT_RULES = (crate_edges, data_files_are_used, generated_code_fits_the_bounds)
+def named_types_exist(sources: Sequence[Source]) -> Iterator[Finding]:
+    """A type that ARCHITECTURE.md names is defined somewhere."""
+    code = (source for source in sources if source.path.endswith((".py", ".rs", ".proto")))
+    defined = {name for source in code for name in _DEFINITION.findall(source.text)}
+    for source in sources:
+        for number, line in enumerate(source.lines if source.path == _ARCHITECTURE else (), 1):
+            for name in _NAMED_TYPE.findall(line):
+                if name not in defined:
+                    yield Finding(source.path, number, f"there is no type {name}")
+
+
+def globals_are_named(sources: Sequence[Source]) -> Iterator[Finding]:
+    """State of the process is where ARCHITECTURE.md says, and nowhere else."""
+    text = next((source.text for source in sources if source.path == _ARCHITECTURE), "")
+    named = re.findall(r"`([\w/]+\.(?:rs|py))`", text)
+    for source in sources:
+        if has_globals(source) and not any(f"/{source.path}".endswith(f"/{n}") for n in named):
+            message = f"state of the process that {_ARCHITECTURE} does not name: pass it instead"
+            yield Finding(source.path, 1, message)
+
+
+def has_globals(source: Source) -> bool:
+    """Whether a module of the product keeps something that belongs to the process."""
+    if source.under("pyserve") and source.path.endswith(".py"):
+        return _PYTHON_GLOBAL.search(source.text) is not None
+    in_crate = source.under("router_rs/core/src", "router_rs/net/src", "router_rs/py/src")
+    if not in_crate or source.name in _WITHOUT_GLOBALS:
+        return False
+    return _RUST_GLOBAL.search(rust.code_only(source.text)) is not None
+
+
+PROJECT_RULES = (
+    crate_edges,
+    data_files_are_used,
+    generated_code_fits_the_bounds,
+    named_types_exist,
+    globals_are_named,
+)

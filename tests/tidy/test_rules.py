@@ -8,6 +8,8 @@ from tests.tidy.project_rules import (
     crate_edges,
     data_files_are_used,
     generated_code_fits_the_bounds,
+    globals_are_named,
+    named_types_exist,
 )
 from tests.tidy.python_rules import PURE_MODULES, python_rules
 from tests.tidy.rules import RULES
@@ -219,6 +221,8 @@ def test_unsafe_code_stands_in_the_binding_under_its_argument(
         ("docs/guide/a.md", "# One\nSee e.g. Section 1.2 of it.\n", []),
         ("ARCHITECTURE.md", "# One\n`core/gone.rs`\n", ["there is no core/gone.rs"]),
         ("ARCHITECTURE.md", "# One\n`core/gate.rs` and `gate.rs`\n", []),
+        ("ARCHITECTURE.md", "# One\n`router_rs/gone`\n", ["there is no folder router_rs/gone"]),
+        ("ARCHITECTURE.md", "# One\n`router_rs/core` and `docs/guide`\n", []),
         ("docs/a.md", "# One\nsee [two](b.md)\n", ["the link b.md leads nowhere"]),
         ("docs/a.md", "# One\n[x](../README.md#status) [y](guide) [z](https://x.org)\n", []),
     ],
@@ -279,3 +283,39 @@ def test_generated_code_can_be_imported_with_the_lowest_versions(bound: str, *, 
     found = list(generated_code_fits_the_bounds([manifest, generated]))
 
     assert allowed == (not found)
+
+
+@pytest.mark.parametrize(
+    ("line", "missing"),
+    [
+        ("`Gate` and `Gate::offer`", []),
+        ("`Gone::offer`", ["there is no type Gone"]),
+        ("`Mesh.Leave` and `Gone.Join`", ["there is no type Gone"]),
+        ("`GET /shop`, `HEADERS` and Gone", []),
+    ],
+)
+def test_architecture_names_types_that_exist(line: str, missing: list[str]):
+    code = [Source("a.rs", "pub struct Gate {}"), Source("a.proto", "service Mesh {}")]
+
+    found = named_types_exist([Source("ARCHITECTURE.md", f"# One\n{line}\n"), *code])
+
+    assert missing == [finding.message for finding in found]
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "found"),
+    [
+        ("router_rs/net/src/a.rs", "static ALL: Mutex<Vec<u8>> = Mutex::new(Vec::new());", True),
+        ("router_rs/net/src/a.rs", "thread_local! { static POOL: Cell<u8> = Cell::new(0); }", True),
+        ("router_rs/net/src/a.rs", "static NAMES: [u8; 2] = [0, 1]; // thread_local!", False),
+        ("router_rs/net/src/fuzzing.rs", "static MESH: OnceLock<u8> = OnceLock::new();", False),
+        ("pyserve/a.py", "PROCESS_DELAYS: Delays = Delays()\n", True),
+        ("pyserve/a.py", "def f():\n    global _codecs\n", True),
+        ("pyserve/a.py", "PROCESS_DELAYS.note()\n", False),
+        ("pyserve/named.py", "PROCESS_DELAYS = Delays()\n", False),
+    ],
+)
+def test_state_of_the_process_is_named(path: str, text: str, *, found: bool):
+    page = Source("ARCHITECTURE.md", "`pyserve/named.py`")
+
+    assert found == bool(list(globals_are_named([page, Source(path, text)])))
