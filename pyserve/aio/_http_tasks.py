@@ -16,6 +16,7 @@ from pyserve.aio._lateness import LATE_DETAILS, is_late
 from pyserve.aio._watched import note_failure
 from pyserve.bridge import end_if_forked
 from pyserve.observe.failures import failure_logger
+from pyserve.observe.places import text_of
 from pyserve.request import CURRENT
 
 if TYPE_CHECKING:
@@ -156,17 +157,10 @@ def _fail(http: HttpCall, error: BaseException) -> None:
         _LOGGER.error("unexpected %s in %s", type(error).__name__, _label(http), exc_info=error)
         details = _NEUTRAL_DETAILS
         if http.kit.settings.development:
-            details = f"{type(error).__name__}: {_text(error)}"
+            details = f"{type(error).__name__}: {text_of(error)}"
         http.fail(grpc.StatusCode.INTERNAL, details)
     if not isinstance(error, Exception) and not http.kit.settings.outlives_exits:
         raise error
-
-
-def _text(error: BaseException) -> str:
-    try:
-        return str(error)
-    except Exception as broken:
-        return f"<its __str__ raised {type(broken).__name__}>"
 
 
 def _label(http: HttpCall) -> str:

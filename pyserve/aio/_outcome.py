@@ -15,6 +15,7 @@ from pyserve.aio._metadata import status_number, to_wire
 from pyserve.aio._watched import note_failure
 from pyserve.bridge import end_if_forked
 from pyserve.observe.failures import failure_logger
+from pyserve.observe.places import text_of
 
 if TYPE_CHECKING:
     from pyserve.aio._context import ServicerContext
@@ -116,7 +117,7 @@ def _fail_unexpectedly(context: ServicerContext, error: BaseException) -> None:
     # With a status that the handler has set go the details that it has set.
     details = (number and context.details()) or _NEUTRAL_DETAILS
     if context.kit.settings.development:
-        details = f"Unexpected {type(error)}: {_text(error)}"
+        details = f"Unexpected {type(error)}: {text_of(error)}"
     _end(context, number or status_number(grpc.StatusCode.UNKNOWN), details)
 
 
@@ -134,13 +135,6 @@ def _end_with_its_own_status(context: ServicerContext, error: BaseException) -> 
         context.set_trailing_metadata(to_wire(status.trailing_metadata))
     _end(context, status_number(status.code), status.details)
     return True
-
-
-def _text(error: BaseException) -> str:
-    try:
-        return str(error)
-    except Exception as broken:
-        return f"<its __str__ raised {type(broken).__name__}>"
 
 
 def _end(context: ServicerContext, number: int, details: str) -> None:

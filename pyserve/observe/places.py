@@ -31,6 +31,14 @@ def describe(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}{place}"
 
 
+def text_of(error: BaseException) -> str:
+    """Return the text of an exception of user code, whatever its ``__str__`` does."""
+    try:
+        return str(error)
+    except Exception as broken:
+        return f"<its __str__ raised {type(broken).__name__}>"
+
+
 def format_from_user_code(error: BaseException) -> str:
     """Return the traceback without frames of this package, or all of it if there is nothing else.
 

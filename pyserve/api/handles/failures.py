@@ -16,6 +16,7 @@ from typing import Any, cast
 import msgpack
 
 from pyserve.errors import Abort, RemoteError
+from pyserve.observe.places import text_of
 
 FAILURE_KEY = "handle-error-bin"
 """The trailer that carries a failure; only framed calls, which are those of handles, get one.
@@ -206,14 +207,6 @@ def _import(name: str) -> type[Exception] | None:
 
 def _name(kind: type) -> str:
     return f"{kind.__module__}:{kind.__qualname__}"
-
-
-def text_of(error: BaseException) -> str:
-    """Return the text of an exception of user code, whatever its ``__str__`` does."""
-    try:
-        return str(error)
-    except Exception as broken:
-        return f"<its __str__ raised {type(broken).__name__}>"
 
 
 def _notes(error: BaseException) -> list[str]:

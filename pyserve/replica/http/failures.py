@@ -13,6 +13,7 @@ from pyserve.aio._watched import note_failure
 from pyserve.bridge import end_if_forked
 from pyserve.errors import Abort, BatchError, ModelNotFound
 from pyserve.observe.failures import failure_logger
+from pyserve.observe.places import text_of
 from pyserve.replica.http.errors import InvalidBody, InvalidJson
 from pyserve.replica.http.values import JSON, TEXT, to_json
 from pyserve.replica.refusals import refusal_of
@@ -97,7 +98,7 @@ def _answer_unexpected(http: HttpCall, error: Exception) -> None:
     _LOGGER.error("unexpected %s in %s", type(error).__name__, _path(http), exc_info=error)
     details = _NEUTRAL_DETAILS
     if http.kit.settings.development:
-        details = f"{type(error).__name__}: {_text_of(error)}"[:_DETAILS_MAX]
+        details = f"{type(error).__name__}: {text_of(error)}"[:_DETAILS_MAX]
     refusal = refusal_of(error)
     if http.started:
         http.fail(StatusCode.INTERNAL, details)
@@ -112,13 +113,6 @@ def _as_header(text: str) -> bytes:
     """Return a text as a header may have it: in one line, of ASCII."""
     line = "".join(each if each.isprintable() else " " for each in text)
     return line.strip().encode("ascii", "backslashreplace")[:_DETAILS_MAX]
-
-
-def _text_of(error: Exception) -> str:
-    try:
-        return str(error)
-    except Exception as broken:
-        return f"<its __str__ raised {type(broken).__name__}>"
 
 
 def _path(http: HttpCall) -> str:

@@ -13,9 +13,10 @@ from grpc import StatusCode
 
 from pyserve.aio import Status
 from pyserve.aio._lateness import LATE_DETAILS, is_late
-from pyserve.api.handles.failures import FAILURE_KEY, encode_failure, text_of
+from pyserve.api.handles.failures import FAILURE_KEY, encode_failure
 from pyserve.errors import Abort, ModelNotFound, PyserveError
 from pyserve.observe.failures import failure_logger
+from pyserve.observe.places import text_of
 from pyserve.replica.plain import calls
 from pyserve.replica.refusals import CallFailure
 
