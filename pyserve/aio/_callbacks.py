@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable
 
 from pyserve.observe.failures import failure_logger
 
-_LOGGER = failure_logger(__name__)
+# No call has failed: once a minute is enough.
+_LOGGER = failure_logger(__name__, lines=None)
 
 
 def run_callbacks(

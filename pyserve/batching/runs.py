@@ -12,6 +12,7 @@ from pyserve.batching.begun import begin
 from pyserve.batching.results import checked, fail_all, sendable
 from pyserve.errors import BatchError
 from pyserve.observe.delays import asks
+from pyserve.observe.failures import as_answer
 from pyserve.request import CURRENT, Request, Source
 
 # The user's function: what it takes and returns is checked by kind and length, not by type.
@@ -209,7 +210,11 @@ class Run:
                     continue
                 if not groups:
                     self._on_free(self)
-                _answer(calls, results, self._label)
+                if isinstance(results, Exception):
+                    for call in calls:
+                        call.fail(sendable(results, self._label))
+                else:
+                    _answer(calls, results, self._label)
         except asyncio.CancelledError:
             for call in self.batch.items:
                 call.cancel()
@@ -218,24 +223,27 @@ class Run:
             if not fail_all(self.batch.items, error, self._label):
                 raise
 
-    async def _results(self, calls: list[Call]) -> Sequence[Any] | None:
-        """Return one result or exception for each call, ``None`` where halves have to tell."""
+    async def _results(self, calls: list[Call]) -> Sequence[Any] | Exception | None:
+        """Return one result or exception for each call, or what fails all of them.
+
+        ``None``: halves have to tell.
+        """
         columns = [list(column) for column in zip(*[c.arguments for c in calls], strict=True)]
         try:
             returned = await self._function(*columns)
         except Exception as error:
             self.has_failed = True
-            return None if self._isolate and len(calls) > 1 else [error] * len(calls)
+            return None if self._isolate and len(calls) > 1 else error
         try:
             return checked(returned, len(calls), self._label)
         except BatchError as error:  # No item is to blame.
             self.has_failed = True
-            return [error] * len(calls)
+            return error
 
 
 def _answer(calls: list[Call], results: Sequence[Any], label: str) -> None:
     for call, result in zip(calls, results, strict=True):
         if isinstance(result, BaseException):
-            call.fail(sendable(result, label))
+            call.fail(sendable(as_answer(result), label))
         elif not call.caller.done():  # Its caller may have gone while the batch ran.
             call.caller.set_result(result)

@@ -18,6 +18,7 @@ from pyserve.batching.batcher import Batch
 from pyserve.batching.begun import begin
 from pyserve.batching.results import checked, fail_all
 from pyserve.batching.runs import BatchRequestSource
+from pyserve.observe.failures import as_answer
 from pyserve.request import Source
 
 # Results that a reader may be behind. Arbitrary; more only helps readers of uneven pace.
@@ -72,7 +73,7 @@ class StreamCall:
         if result in _ENDS if isinstance(result, type) else isinstance(result, _ENDS):
             self.end(StopAsyncIteration())
         elif isinstance(result, BaseException):
-            self.end(result)
+            self.end(as_answer(result))
         else:
             self._buffer.append(result)
             self._wake()

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 import sys
 import threading
 from collections.abc import Callable, Iterable, Sequence
@@ -18,10 +17,11 @@ from typing import Any
 from pyserve import _router
 from pyserve.api.policy import Candidate, Facts, RoutedRequest, policy_class
 from pyserve.gateway.facts import ReplicaFacts
+from pyserve.observe.failures import user_code_logger
 from pyserve.observe.seldom import Seldom
 from pyserve.wire.v1 import mesh_pb2
 
-_LOGGER = logging.getLogger(__name__)
+_LOGGER = user_code_logger(__name__)
 # The loop that makes routes waits so long for a policy.
 _MAKING_WAIT_S = 0.1
 

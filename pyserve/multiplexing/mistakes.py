@@ -13,7 +13,8 @@ from types import TracebackType
 from pyserve.errors import Abort, ModelNotFound
 from pyserve.observe.failures import failure_logger
 
-_LOGGER = failure_logger(__name__)
+# Seldom, and nothing in between: any client has as many as it likes.
+_LOGGER = failure_logger(__name__, lines=None)
 
 
 def answer_of(

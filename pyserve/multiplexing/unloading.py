@@ -20,7 +20,8 @@ from pyserve.observe.failures import failure_logger
 # A hook that hangs delays the load that needs its room by so long, and no longer (arbitrary).
 HOOK_S_MAX = 30.0
 
-_log = failure_logger(__name__)
+# A model has gone, and no request has failed: once a minute is enough.
+_log = failure_logger(__name__, lines=None)
 
 
 async def let_go(entry: Entry[Model], label: str) -> None:

@@ -1,9 +1,10 @@
-"""Loggers of what user code does wrong: the same is written once a minute, with a count.
+"""Loggers of what user code does wrong: a traceback once a minute, and a line for each other one.
 
 Clients decide how often a call fails, and often with which text. So the type of the exception and
 the lines of code that it came through say what is the same, and its message does not. Without an
-exception it is the line that logs, and its format. What begins, ends or changes by itself, and not
-by calls, has loggers of its own.
+exception it is the line that logs, and its format. What is the same has a line as long as there
+are not too many in this process. What begins, ends or changes by itself, and not by calls, has
+loggers of its own.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ import time
 from collections.abc import Callable, Hashable
 from types import TracebackType
 
-from pyserve.observe.seldom import Seldom
+from pyserve.observe.places import format_from_user_code, text_of
+from pyserve.observe.seldom import Allowance, Seldom
 
 # Innermost frames that tell two failures apart, and exceptions of one failure (causes, members of
 # a group): more than ordinary code has, so that a recursion is one place. Arbitrary.
@@ -22,19 +24,60 @@ _FRAMES_MAX = 50
 _ERRORS_MAX = 8
 
 
-def failure_logger(name: str, clock: Callable[[], float] = time.monotonic) -> logging.Logger:
-    """Return the logger of that name, which leaves out failures that it wrote just before."""
+# Lines without a traceback: who looks for the id of a call that has failed finds it, and clients
+# add some 2 KiB a second at most. Of the process, like its log: a client may come by all doors.
+_LINES = Allowance(at_once=20, per_s=5.0)
+# Of a message, and of the text of an exception, in such a line. Arbitrary.
+_TEXT_CHARACTERS_MAX = 160
+# An exception has it in its ``__dict__`` that user code has returned, and not raised.
+ANSWER_MARK = "_pyserve_answer"
+
+
+def failure_logger(
+    name: str,
+    clock: Callable[[], float] = time.monotonic,
+    lines: Allowance | None = _LINES,
+) -> logging.Logger:
+    """Return the logger of that name, which shortens failures that it wrote just before.
+
+    Args:
+        name: As of ``logging``.
+        clock: seconds, which never go back.
+        lines: Of those that are shortened; ``None``: they are left out.
+    """
     logger = logging.getLogger(name)
-    logger.addFilter(Repeated(clock))
+    logger.addFilter(Repeated(clock, lines))
     return logger
 
 
-class Repeated(logging.Filter):
-    """Drops records of a place that was written within the last minute, and counts them."""
+def user_code_logger(name: str) -> logging.Logger:
+    """Return the logger of that name, whose tracebacks begin with user code; it writes them all."""
+    logger = logging.getLogger(name)
+    logger.addFilter(_from_user_code)
+    return logger
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+
+def as_answer(error: BaseException) -> BaseException:
+    """Mark an exception that user code has returned: its answer, which is no news of the code."""
+    # Attributes of some exceptions cannot be set.
+    error.__dict__[ANSWER_MARK] = True
+    return error
+
+
+class Repeated(logging.Filter):
+    """Takes the traceback off records of a place that was written within the last minute.
+
+    Args:
+        clock: seconds, which never go back.
+        lines: What is left of them; ``None``: nothing is, and they are only counted.
+    """
+
+    def __init__(
+        self, clock: Callable[[], float] = time.monotonic, lines: Allowance | None = None
+    ) -> None:
         super().__init__()
         self._clock = clock
+        self._lines = lines
         self._seldom = Seldom(clock)
         # Calls fail on the loop and in threads. The garbage collector, or a signal, may have
         # something logged in the middle of it.
@@ -42,22 +85,71 @@ class Repeated(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Return whether the record is to be written."""
+        error = record.exc_info[1] if record.exc_info else None
         # Below it is what somebody has asked for.
         if record.levelno < logging.WARNING:
-            return True
-        error = record.exc_info[1] if record.exc_info else None
+            return _from_user_code(record)
+        if error is not None and ANSWER_MARK in vars(error):
+            record.levelno, record.levelname = logging.WARNING, "WARNING"
+            # Nor is it unexpected, whatever the door has said.
+            record.msg, record.args = record.getMessage().removeprefix("unexpected "), ()
+            return self._shorten(record, error, "returned for an item of a batch")
         place = _place_of_record(record) if error is None else place_of(error)
         with self._lock:
-            left_out = self._seldom.admit(place)
-        if left_out:
-            times = "once" if left_out == 1 else f"{left_out} times"
-            text = f"{record.getMessage()} (and {times} before, left out here)"
-            record.msg, record.args = text, ()
-        return left_out is not None
+            times = self._seldom.admit(place)
+        if times is None:
+            return self._shorten(record, error, "its traceback is in the minute before")
+        if times:
+            record.msg, record.args = f"{record.getMessage()} (and {self._since(times, error)})", ()
+        return _from_user_code(record)
 
     def forget(self) -> None:
         """Take what comes next for new; for tests."""
         self._seldom = Seldom(self._clock)
+        if self._lines is not None:
+            self._lines.renew()
+
+    def _since(self, count: int, error: BaseException | None) -> str:
+        times = "once" if count == 1 else f"{count} times"
+        if self._lines is None:
+            return f"{times} before, left out here"
+        return f"{times} before" if error is None else f"{times} since the last traceback"
+
+    def _shorten(self, record: logging.LogRecord, error: BaseException | None, why: str) -> bool:
+        """Make one line of a record, if there may be another one."""
+        left_out = None if self._lines is None else self._lines.admit()
+        if left_out is None:
+            return False
+        text = _in_a_line(record.getMessage())
+        if error is not None:
+            name = type(error).__name__
+            named = "" if name in text else f"{name}: "
+            text = f"{text}: {named}{_in_a_line(text_of(error))} ({why})"
+        if left_out:
+            text += f" (and {left_out} failures without a line)"
+        record.msg, record.args = text, ()
+        record.exc_info = record.exc_text = record.stack_info = None
+        return True
+
+
+def _in_a_line(text: str) -> str:
+    line = " ".join(text.split())
+    cut = len(line) > _TEXT_CHARACTERS_MAX
+    return f"{line[:_TEXT_CHARACTERS_MAX]} ..." if cut else line
+
+
+def _from_user_code(record: logging.LogRecord) -> bool:
+    """Give a record the traceback that its readers can act upon; it is written in any case."""
+    error = record.exc_info[1] if record.exc_info else None
+    if error is not None and not record.exc_text:
+        try:
+            # Formatters take what is there already.
+            record.exc_text = format_from_user_code(error).rstrip("\n")
+        except Exception as broken:
+            # It reads an exception of the user's, in which anything may raise.
+            name = type(error).__name__
+            record.exc_text = f"{name}; its traceback cannot be made, {type(broken).__name__}"
+    return True
 
 
 def place_of(error: BaseException) -> Hashable:

@@ -5,11 +5,15 @@ from __future__ import annotations
 import importlib
 import os
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 # By this package's own directory, not by its name: users have folders of that name too.
 _NOT_USER_CODE = (f"{Path(__file__).parent.parent}{os.sep}", importlib.__file__, "<frozen ")
+# What runs user code on the way from this package to it.
+_RUNNERS = tuple(
+    str(Path(os.__file__).with_name(each)) for each in ("asyncio", "concurrent", "threading.py")
+)
 
 
 def is_user_code(filename: str) -> bool:
@@ -42,11 +46,12 @@ def text_of(error: BaseException) -> str:
 def format_from_user_code(error: BaseException) -> str:
     """Return the traceback without frames of this package, or all of it if there is nothing else.
 
-    The same is true of each exception that it came from.
+    Nor has it what called this package: an event loop, or a thread. The same is true of each
+    exception that it came from.
     """
     found = traceback.TracebackException.from_exception(error)
     for each in _with_causes(found):
-        of_users = [frame for frame in each.stack if is_user_code(frame.filename)]
+        of_users = _of_users(each.stack)
         # A file that cannot be parsed has no frame: a SyntaxError shows its line by itself. It is
         # known by its place, since Python 3.13 has deprecated `exc_type`.
         kept = of_users if of_users or hasattr(each, "filename") else each.stack
@@ -54,10 +59,23 @@ def format_from_user_code(error: BaseException) -> str:
     return "".join(found.format())
 
 
+def _of_users(stack: Sequence[traceback.FrameSummary]) -> list[traceback.FrameSummary]:
+    """Return the frames of user code, and of what it calls, if there is any."""
+    kept = [frame for frame in stack if is_user_code(frame.filename)]
+    first = next((at for at, each in enumerate(kept) if not _is_runner(each.filename)), len(kept))
+    return kept[first:]
+
+
+def _is_runner(filename: str) -> bool:
+    return filename.startswith(_RUNNERS)
+
+
 def _with_causes(
-    found: traceback.TracebackException | None,
+    found: traceback.TracebackException,
 ) -> Iterator[traceback.TracebackException]:
-    if found is not None:
-        yield found
-        for each in (found.__cause__, found.__context__, *(found.exceptions or ())):
-            yield from _with_causes(each)
+    waiting = [found]
+    while waiting:
+        each = waiting.pop()
+        yield each
+        behind = (each.__cause__, each.__context__, *(each.exceptions or ()))
+        waiting.extend(filter(None, behind))

@@ -5,6 +5,7 @@ It decides only whether a line may be written, and counts those that may not.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
@@ -60,3 +61,42 @@ class Seldom:
 
 
 _OTHERS = object()
+
+
+class Allowance:
+    """Allows so many lines at once, and so many a second in the long run; on any thread.
+
+    Args:
+        at_once: Lines that may come together, at least 1.
+        per_s: Lines a second after that, more than 0.
+        clock: seconds, which never go back.
+    """
+
+    def __init__(
+        self, at_once: int, per_s: float, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._at_once = at_once
+        self._per_s = per_s
+        self._clock = clock
+        # The garbage collector, or a signal, may have something logged in the middle of it.
+        self._lock = threading.RLock()
+        self._left = float(at_once)  # 0 <= left <= at_once
+        self._at = clock()
+        self._left_out = 0
+
+    def admit(self) -> int | None:
+        """Return how many lines were left out since the last one; ``None``: leave this one out."""
+        with self._lock:
+            now = self._clock()
+            self._left = min(self._left + (now - self._at) * self._per_s, self._at_once)
+            self._at = now
+            if self._left < 1:
+                self._left_out += 1
+                return None
+            self._left -= 1
+            left_out, self._left_out = self._left_out, 0
+            return left_out
+
+    def renew(self) -> None:
+        """Forget what was written; for tests."""
+        self._left, self._at, self._left_out = float(self._at_once), self._clock(), 0

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
-import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
@@ -22,6 +21,7 @@ from pyserve.config import DeploymentOptions
 from pyserve.errors import ImportPathError, PyserveError, ServicerError
 from pyserve.multiplexing import close_all, preload_all
 from pyserve.multiplexing.unloading import disarm, finalize
+from pyserve.observe.failures import user_code_logger
 from pyserve.observe.places import describe, format_from_user_code
 from pyserve.replica.asgi import AsgiApplication, LifespanFailed
 from pyserve.replica.asgi.middlewares import read_middlewares, wrap
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from pyserve.replica.inference import InferenceDoors
     from pyserve.replica.plain.methods import PlainMethod
 
-_LOGGER = logging.getLogger(__name__)
+_LOGGER = user_code_logger(__name__)
 # How long a user's aclose() may take after the last call has ended.
 _CLOSE_TIMEOUT_S = 5.0
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import importlib
 import sys
-import traceback
 from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
 import msgpack
 
 from pyserve.errors import Abort, RemoteError
-from pyserve.observe.places import text_of
+from pyserve.observe.failures import ANSWER_MARK
+from pyserve.observe.places import format_from_user_code, text_of
 
 FAILURE_KEY = "handle-error-bin"
 """The trailer that carries a failure; only framed calls, which are those of handles, get one.
@@ -32,6 +32,7 @@ _TEXT_CHARACTERS_MAX = 1500
 _NOTES_MAX = 8
 _CUT_CHARACTERS = (1500, 700, 300, 100)  # of each text of an exception that is too large
 _TUPLE = 1  # The msgpack extension of a tuple, which exceptions compare their arguments by.
+_OF_THIS_PROCESS = ("__notes__", "remote_traceback", ANSWER_MARK)
 _SCALARS = (bool, int, float, str, bytes)
 
 
@@ -71,7 +72,7 @@ def encode_failure(error: BaseException) -> bytes:
         full.pop("args", None)
         full.pop("state", None)
         full["notes"] = []
-    return _with_traceback(full, "".join(traceback.format_exception(error)))
+    return _with_traceback(full, format_from_user_code(error))
 
 
 def is_abort(data: bytes) -> bool:
@@ -148,9 +149,7 @@ def _state(error: BaseException) -> dict[str, object]:
     kept: object = (reduced[2] if len(reduced) > 2 else None) or {}
     if not isinstance(kept, dict):  # For a `__setstate__` of the user's.
         return {}
-    state = {
-        key: value for key, value in kept.items() if key not in ("__notes__", "remote_traceback")
-    }
+    state = {key: value for key, value in kept.items() if key not in _OF_THIS_PROCESS}
     if not (_is_plain(reduced[1]) and _is_plain(state)):
         return {}
     return {"args": list(reduced[1]), "state": state}

@@ -77,7 +77,8 @@ class JsonFormatter(logging.Formatter):
             **self._facts,
         }
         if record.exc_info:
-            values["exc_text"] = self.formatException(record.exc_info)
+            # What makes records of failures has taken our own frames out.
+            values["exc_text"] = record.exc_text or self.formatException(record.exc_info)
         if record.stack_info:
             values["stack_info"] = self.formatStack(record.stack_info)
         for name in self._additional:

@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 from pyserve.observe.traces.process import IS_SAMPLED
-from pyserve.observe.traces.spans import Spans, current, end, entered, left, link
+from pyserve.observe.traces.spans import Spans, current, end, entered, left, link, record_failure
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span
@@ -58,7 +58,7 @@ class LoadTraces:
         span = self._loading.pop(model_id, None)
         if span is not None:
             if error is not None:
-                span.record_exception(error)
+                record_failure(span, error)
             end(span, {} if error is None else {"error.type": type(error).__qualname__})
 
     def give_up(self, model_id: str) -> None:

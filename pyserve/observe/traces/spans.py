@@ -14,6 +14,7 @@ from opentelemetry.sdk.trace import SpanLimits, SynchronousMultiSpanProcessor, T
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcessor
 from opentelemetry.trace import Link, Span, SpanContext, SpanKind, Status, StatusCode
 
+from pyserve.observe.places import format_from_user_code
 from pyserve.observe.traces.encoded import (
     SCHEMA_URL,
     EncodedSpan,
@@ -175,7 +176,7 @@ class ServerSpan:
     def fail(self, error: BaseException) -> None:
         """Note what user code has raised; the end follows."""
         if not self._is_ended:
-            self.span.record_exception(error)
+            record_failure(self.span, error)
 
     def end(self, code: int, details: str, http_status: int) -> None:
         """End with a status of gRPC; or, if that is OK, with one of HTTP unless it is 0."""
@@ -204,6 +205,13 @@ def end(span: Span, attributes: Attributes) -> None:
     if "error.type" in attributes:
         span.set_status(Status(StatusCode.ERROR))
     span.end()
+
+
+def record_failure(span: Span, error: BaseException) -> None:
+    """Make an event of what user code has raised, with the frames that its author can act upon."""
+    if span.is_recording():
+        trace_text = format_from_user_code(error)
+        span.record_exception(error, {"exception.stacktrace": trace_text})
 
 
 def current() -> Span:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-import traceback
 from typing import TYPE_CHECKING, Any
 
 from pyserve.errors import PyserveError
+from pyserve.observe.failures import user_code_logger
+from pyserve.observe.places import format_from_user_code
 
 if TYPE_CHECKING:
     from pyserve.replica.asgi.types import Application, Message
 
-_LOGGER = logging.getLogger(__name__)
+_LOGGER = user_code_logger(__name__)
 
 
 class LifespanFailed(PyserveError):
@@ -25,13 +25,6 @@ class LifespanFailed(PyserveError):
     def __init__(self, text: str) -> None:
         super().__init__(text)
         self.text = text
-
-
-def _told(error: BaseException) -> str:
-    trace = error.__traceback__
-    while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
-        trace = trace.tb_next
-    return "".join(traceback.format_exception(type(error), error, trace))
 
 
 class Lifespan:
@@ -101,7 +94,7 @@ class Lifespan:
             if self._started.is_set() and not self._stopping:
                 _LOGGER.exception("the application left its lifespan; requests are still answered")
             else:
-                self._failure = self._failure or _told(error)
+                self._failure = self._failure or format_from_user_code(error)
         except Exception as error:
             if self._failure is not None:
                 return  # It has said so before it raised.

@@ -37,6 +37,8 @@ class Doors:
         match door:
             case "batch":
                 return await self.batched(text)
+            case "item":
+                return await self.answered(text)
             case "model":
                 return await self.model(text)
             case "child":
@@ -50,6 +52,10 @@ class Doors:
     @pyserve.batch(max_batch_size=2, batch_wait_timeout_s=0)
     async def batched(self, texts: list[str]) -> list[str]:
         raise LookupError(f"batch {texts}")
+
+    @pyserve.batch(max_batch_size=2, batch_wait_timeout_s=0)
+    async def answered(self, texts: list[str]) -> list[str | Exception]:
+        return [LookupError(f"item {text}") for text in texts]
 
     @pyserve.multiplexed(max_num_models_per_replica=2)
     async def model(self, model_id: str) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import grpc
 import pytest
 
@@ -50,6 +52,14 @@ async def test_an_exception_passes_through_a_replica(chief: pyserve.DeploymentHa
         await chief.fail_below.remote("own")
     assert "in fail_below" in caught.value.remote_traceback
     assert "raise HomeMadeError(7)" in caught.value.remote_traceback
+
+
+async def test_tracebacks_have_no_frames_of_this_package(chief: pyserve.DeploymentHandle) -> None:
+    """What a handler awaits is ours; what its author looks for is not."""
+    with pytest.raises(HomeMadeError) as caught:
+        await chief.fail_below.remote("own")
+    assert "in fail_below" in caught.value.remote_traceback
+    assert str(Path(pyserve.__file__).parent) not in caught.value.remote_traceback
 
 
 async def test_abort_keeps_code_text_and_metadata(worker: pyserve.DeploymentHandle) -> None:

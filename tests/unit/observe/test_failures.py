@@ -1,15 +1,19 @@
-"""The same failure once a minute, with a count; what differs in its lines is told apart."""
+"""The same traceback once a minute, with a count; what differs in its lines is told apart."""
 
 import importlib
 import itertools
+import json
 import logging
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from pyserve.observe.failures import Repeated, failure_logger
-from pyserve.observe.seldom import SILENCE_S, SUBJECTS_MAX
+from pyserve.config import check_address
+from pyserve.observe.failures import Repeated, as_answer, failure_logger, user_code_logger
+from pyserve.observe.logs.formats import JsonFormatter, TextFormatter
+from pyserve.observe.seldom import SILENCE_S, SUBJECTS_MAX, Allowance
 
 _NAMES = itertools.count()
 
@@ -17,9 +21,13 @@ _NAMES = itertools.count()
 class Log:
     """A logger of failures, and the time that the test moves."""
 
-    def __init__(self) -> None:
+    def __init__(self, lines_at_once: int = 0) -> None:
         self.now = 0.0
-        self.logger = failure_logger(f"test.failures.{next(_NAMES)}", lambda: self.now)
+        lines = Allowance(lines_at_once, 1.0, self._clock) if lines_at_once else None
+        self.logger = failure_logger(f"test.failures.{next(_NAMES)}", self._clock, lines)
+
+    def _clock(self) -> float:
+        return self.now
 
     def fail(self, step: Callable[[], object], level: int = logging.ERROR) -> None:
         try:
@@ -50,6 +58,74 @@ def test_the_message_tells_no_two_failures_apart(log: Log, caplog) -> None:
     told = "unexpected KeyError (and 999 times before, left out here)"
     assert ["unexpected KeyError", told] == caplog.messages
     assert caplog.records[1].exc_info is not None
+
+
+def test_what_is_not_written_whole_has_a_line_of_its_own(caplog) -> None:
+    log = Log(lines_at_once=3)
+    for number in range(3):
+        log.fail(lambda: look_up(f"tea\n{number}"))  # noqa: B023  # called at once
+    further = "unexpected KeyError: 'tea\\n{}' (its traceback is in the minute before)"
+    assert ["unexpected KeyError", *map(further.format, (1, 2))] == caplog.messages
+    assert [True, False, False] == [record.exc_info is not None for record in caplog.records]
+
+
+def test_clients_cannot_fill_the_log_with_lines(caplog) -> None:
+    """Neither by their number nor by their texts."""
+    log = Log(lines_at_once=3)
+    for log.now in [0.0] * 1000 + [1.0]:
+        log.fail(lambda: look_up("long " * 10_000))
+        log.logger.error("no answer to %s", "/path" * 10_000)
+
+    assert 2 + 3 + 1 == len(caplog.messages)
+    assert all(len(each) < 512 for each in caplog.messages[2:])
+    assert caplog.messages[-1].endswith(" (and 1995 failures without a line)")
+
+
+def test_an_answer_that_is_an_exception_has_a_line_without_a_traceback(caplog) -> None:
+    log = Log(lines_at_once=5)
+
+    def answered() -> None:
+        raise as_answer(ValueError("an empty word"))
+
+    for _ in range(2):
+        log.fail(answered)
+    line = "ValueError: an empty word (returned for an item of a batch)"
+    assert [line, line] == caplog.messages
+    assert {logging.WARNING} == {record.levelno for record in caplog.records}
+    assert {None} == {record.exc_info for record in caplog.records}
+
+
+@pytest.mark.parametrize("formatter", [TextFormatter(), JsonFormatter({})], ids=["text", "json"])
+@pytest.mark.parametrize("made_by", [failure_logger, user_code_logger])
+def test_a_traceback_begins_in_user_code_and_has_no_frame_of_this_package(
+    formatter: logging.Formatter, made_by: Callable[[str], logging.Logger], caplog
+) -> None:
+    def handler() -> None:
+        check_address("--address", "nowhere")
+
+    with ThreadPoolExecutor() as pool:
+        error = pool.submit(handler).exception()
+    made_by(f"test.failures.{next(_NAMES)}").error("unexpected", exc_info=error)
+    written = formatter.format(caplog.records[0])
+    text = json.loads(written)["exc_text"] if written.startswith("{") else written
+    files = {line.split('"')[1] for line in text.splitlines() if line.lstrip().startswith("File ")}
+    assert {__file__} == files
+
+
+def test_an_exception_that_cannot_be_read_is_written_all_the_same(caplog) -> None:
+    class HostileError(Exception):
+        @property
+        def __notes__(self) -> object:
+            raise LookupError
+
+    log = Log()
+
+    def fail() -> None:
+        raise HostileError
+
+    log.fail(fail)
+    assert ["unexpected HostileError"] == caplog.messages
+    assert "HostileError; its traceback cannot be made, LookupError" == caplog.records[0].exc_text
 
 
 def test_lines_types_and_causes_tell_failures_apart(log: Log, caplog) -> None:
@@ -189,4 +265,4 @@ def test_what_calls_make_user_code_do_is_written_seldom(module: str) -> None:
 )
 def test_what_a_mesh_does_by_itself_is_written_each_time(module: str) -> None:
     importlib.import_module(module)
-    assert [] == logging.getLogger(module).filters
+    assert not any(isinstance(each, Repeated) for each in logging.getLogger(module).filters)

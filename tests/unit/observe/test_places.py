@@ -1,6 +1,7 @@
 """The place of an exception is in the code of a user, wherever that lies."""
 
 import importlib.util
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
 
@@ -107,3 +108,20 @@ def test_a_traceback_has_no_frames_of_this_package(folder: Path) -> None:
     files = {line.split('"')[1] for line in lines if line.startswith("  File ")}
     assert {__file__, str(folder / "prices.py")} == files
     assert 2 == lines.count("Traceback (most recent call last):")
+
+
+def test_a_traceback_without_user_code_is_shown_whole() -> None:
+    """As of a mistake of ours, in a thread."""
+    with ThreadPoolExecutor() as pool:
+        error = pool.submit(check_address, "--address", "nowhere").exception()
+    assert error is not None
+    shown = format_from_user_code(error)
+    assert "in check_address" in shown
+    assert "in run" in shown
+
+
+def test_a_chain_of_any_length_is_shown() -> None:
+    error = ValueError("first")
+    for number in range(2000):
+        error, error.__context__ = ValueError(number), error
+    assert "ValueError: first" in format_from_user_code(error)

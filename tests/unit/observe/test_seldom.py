@@ -1,6 +1,6 @@
 """One line a minute on each subject, however often something happens."""
 
-from pyserve.observe.seldom import SUBJECTS_MAX, Seldom
+from pyserve.observe.seldom import SUBJECTS_MAX, Allowance, Seldom
 
 
 class Subject:
@@ -44,3 +44,11 @@ def test_subjects_that_are_over_are_forgotten() -> None:
         limiter.allowed(float(number), subject=str(number))
 
     assert SUBJECTS_MAX >= len(limiter.seldom._silences)
+
+
+def test_an_allowance_is_spent_at_once_and_comes_back_by_and_by() -> None:
+    times = iter([0.0, 0.0, 0.0, 0.0, 0.0, 0.4, 0.5, 0.9, 1.0, 100.0, 100.0, 100.0, 100.0])
+    allowance = Allowance(at_once=3, per_s=2.0, clock=lambda: next(times))
+
+    found = [allowance.admit() for _ in range(12)]
+    assert [0, 0, 0, None, None, 2, None, 1, 0, 0, 0, None] == found

@@ -115,7 +115,11 @@ async def test_what_a_handler_raises_is_told_with_the_code(kept: Kept):
     assert trace.StatusCode.ERROR == span.status.status_code
     assert "UNKNOWN" == (span.attributes or {})["error.type"]
     (event,) = span.events
-    assert ("exception", "no tea") == (event.name, (event.attributes or {})["exception.message"])
+    said = dict(event.attributes or {})
+    assert ("exception", "no tea") == (event.name, said["exception.message"])
+    # Of user code alone.
+    assert "in fails" in str(said["exception.stacktrace"])
+    assert 1 == str(said["exception.stacktrace"]).count("  File ")
 
 
 async def test_a_status_that_the_handler_chooses_is_that_of_the_span(kept: Kept):

@@ -212,21 +212,22 @@ async def test_an_application_that_leaves_without_an_answer_is_answered_for() ->
     assert INTERNAL == commands[-1][1]
 
 
-async def test_requests_without_an_answer_are_one_line_of_the_log(
+async def test_requests_without_an_answer_are_few_lines_of_the_log(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def app(scope: Any, receive: Any, send: Any) -> object:
         return 1 if scope["path"] == "/one" else None
 
     async with serving(app) as served:
-        for number in range(20):
+        for number in range(40):
             for target in (b"/one", f"/{number}".encode()):
                 assert [FAILURE] == await served.released(served.request(target=target))
-    # Each kind of them has its own.
+    # The first of each kind, twenty others at once, and what has come back meanwhile.
     assert [
         "POST /one: the application returned 1, which has no meaning; return None",
         "POST /0: the application returned without an answer's end",
-    ] == caplog.messages
+    ] == caplog.messages[:2]
+    assert 22 <= len(caplog.messages) < 60
 
 
 async def test_one_request_that_exits_leaves_the_others_alone() -> None:

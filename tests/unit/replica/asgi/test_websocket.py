@@ -379,18 +379,19 @@ async def test_denials(sent: list[Any], expected: tuple[Any, ...]) -> None:
 
 
 @pytest.mark.parametrize(("result", "text"), [(None, "without an answer"), (1, "returned 1")])
-async def test_websockets_without_an_answer_are_one_line_of_the_log(
+async def test_websockets_without_an_answer_are_few_lines_of_the_log(
     result: object, text: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def app(scope: Any, receive: Any, send: Any) -> object:
         return result
 
     async with serving(app) as served:
-        for _ in range(20):
+        for _ in range(40):
             (command,) = await served.released(Client(served).call)
             assert ("respond", 500) == command[:2]
-    (message,) = caplog.messages
-    assert text in message
+    # One that is the first of its kind, twenty at once, and what came back meanwhile.
+    assert 21 <= len(caplog.messages) < 30
+    assert all(text in message for message in caplog.messages)
 
 
 @pytest.mark.parametrize(

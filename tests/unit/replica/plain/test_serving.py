@@ -186,7 +186,8 @@ async def test_an_exception_reaches_a_handle_as_itself_and_strangers_as_a_status
     assert "a secret" not in unknown.details
     assert FAILURE_KEY not in unknown.trailers
     # The traceback of both is the same, and is written once a minute.
-    assert 1 == caplog.text.count("unexpected LookupError in /default.Plain/fail")
+    assert 2 == caplog.text.count("unexpected LookupError in /default.Plain/fail")
+    assert 1 == caplog.text.count("Traceback")
 
 
 async def test_development_mode_tells_strangers_the_text() -> None:
