@@ -8,13 +8,12 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-import cloudpickle
-
 from pyserve.api.actors import application_of
 from pyserve.api.code import Code, ShippedCode, ship
 from pyserve.api.deployment import Application, Deployment
 from pyserve.api.handles.handle import DeploymentHandle
 from pyserve.api.ingress import ingress_of
+from pyserve.api.pickling import Pickler
 from pyserve.api.policy import check_policy
 from pyserve.batching import Batched, BatchOptions, check_chain
 from pyserve.config import DeploymentOptions, LoggingConfig
@@ -201,7 +200,8 @@ class _Graph:
     def _dumps(self, application: Application, value: object) -> bytes:
         buffer = io.BytesIO()
         try:
-            _GraphPickler(buffer, self).dump(value)
+            pickler = _GraphPickler(buffer, self)
+            pickler.dump(value)
         except UsageError:
             raise
         except Exception as error:
@@ -210,7 +210,7 @@ class _Graph:
                 f"{type(error).__name__}: {error}. Pass what describes the object (a path, a "
                 f"configuration) and make it in the constructor"
             ) from error
-        return buffer.getvalue()
+        return pickler.with_sources(buffer.getvalue())
 
 
 def _check_web_applications(graph: _Graph) -> None:
@@ -226,7 +226,7 @@ def _check_web_applications(graph: _Graph) -> None:
         )
 
 
-class _GraphPickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
+class _GraphPickler(Pickler):
     """Replaces applications by handles wherever they are nested, and visits them."""
 
     def __init__(self, buffer: io.BytesIO, graph: _Graph) -> None:

@@ -2,20 +2,26 @@
 
 A FastAPI application that ``__main__`` or a notebook defines goes to the replicas with its class.
 Two of its parts cannot be pickled as they are. And what annotations name must come along where
-they are texts (``from __future__ import annotations``), since replicas read them.
+they are texts (``from __future__ import annotations``), since replicas read them. So must the
+source of code that is in no file, such as a notebook's cells, since tracebacks show its lines.
 """
 
 from __future__ import annotations
 
 import ast
 import io
-from collections.abc import Iterator
+import linecache
+import os
+from collections.abc import Iterable, Iterator, Mapping
 from types import FunctionType
 from typing import Any
 
 import cloudpickle
 
 from pyserve.signatures import annotations_of
+
+# Of all that travels with one value: a few hundred long cells. Arbitrary.
+_SOURCES_CHARACTERS_MAX = 1 << 20
 
 
 def dumps(value: object) -> bytes:
@@ -25,12 +31,25 @@ def dumps(value: object) -> bytes:
         TypeError: Some part of it cannot be pickled; the text says which.
     """
     buffer = io.BytesIO()
-    Pickler(buffer).dump(value)
-    return buffer.getvalue()
+    pickler = Pickler(buffer)
+    pickler.dump(value)
+    return pickler.with_sources(buffer.getvalue())
 
 
 class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # it ships no types
     """cloudpickle's, and what it leaves behind."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._files: set[str] = set()
+
+    def with_sources(self, data: bytes) -> bytes:
+        """Return a pickle that was made with this one, and brings the sources of its code.
+
+        They come with a pickle around it, so that they are there before code runs.
+        """
+        found = _sources_of(self._files)
+        return cloudpickle.dumps(_WithSources(found, data)) if found else data
 
     def reducer_override(self, value: Any) -> Any:
         kind = type(value)
@@ -43,7 +62,39 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # it ships no types
         reduced = super().reducer_override(value)
         if kind is FunctionType and isinstance(reduced, tuple):
             _add_annotations(value, reduced)
+            self._files.add(value.__code__.co_filename)
         return reduced
+
+
+class _WithSources:
+    """Is what it carries when it has arrived."""
+
+    def __init__(self, sources: Mapping[str, str], data: bytes) -> None:
+        self._arguments = dict(sources), data
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _arrived, self._arguments
+
+
+def _arrived(sources: Mapping[str, str], data: bytes) -> object:
+    for name, text in sources.items():
+        # Without a time of change: there is no file that it may be asked of.
+        linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
+    return cloudpickle.loads(data)
+
+
+def _sources_of(files: Iterable[str]) -> dict[str, str]:
+    """Return the texts of those that are no files, as far as this process remembers them."""
+    found: dict[str, str] = {}
+    left = _SOURCES_CHARACTERS_MAX
+    for name in sorted(files):
+        # Code may name its file as it likes; ``Path`` refuses some.
+        is_file = os.path.isfile(name)  # noqa: PTH113
+        text = "" if is_file else "".join(linecache.getlines(name))
+        if text and len(text) <= left:
+            found[name] = text
+            left -= len(text)
+    return found
 
 
 def _add_annotations(function: FunctionType, reduced: tuple[Any, ...]) -> None:

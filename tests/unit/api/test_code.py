@@ -1,13 +1,17 @@
 """How classes travel: by import path where a module reaches them, else by value."""
 
+import linecache
+import subprocess
 import sys
 import types
 from pathlib import Path
+from typing import Any
 
 import cloudpickle
 import pytest
 
 import pyserve
+from pyserve.api import pickling
 from pyserve.api.code import ShippedCode, import_attribute, prepare_interpreter, receive, ship
 from pyserve.errors import ImportPathError
 
@@ -117,3 +121,66 @@ def test_what_annotations_name_travels_along_where_they_are_texts() -> None:
     received = cloudpickle.loads(ship(module.Holder).pickled)
     assert "Fraction" == received.half.__annotations__["return"]
     assert module.Fraction is received.half.__globals__["Fraction"]
+
+
+_CELL = """
+def price(amount):
+    return 1 / amount  # of a cell
+
+class Shop:
+    def sell(self):
+        return price(0)
+"""
+
+
+@pytest.fixture
+def cell(monkeypatch: pytest.MonkeyPatch) -> type:
+    """A class that a notebook's cell defines: its name has no file, and linecache has its lines."""
+    name = "/tmp/ipykernel_1/2.py"
+    lines = _CELL.splitlines(keepends=True)
+    monkeypatch.setitem(linecache.cache, name, (len(_CELL), None, lines, name))
+    scope: dict[str, Any] = {"__name__": "__main__"}
+    exec(compile(_CELL, name, "exec"), scope)
+    found: type = scope["Shop"]
+    return found
+
+
+_REPLICA = """
+import sys, traceback, cloudpickle
+kind = cloudpickle.loads(sys.stdin.buffer.read())
+try:
+    kind().sell()
+except ZeroDivisionError:
+    traceback.print_exc()
+"""
+
+
+@pytest.mark.slow
+def test_the_lines_of_a_notebooks_cell_come_along(cell: type) -> None:
+    """In a traceback of the replica, of functions of the cell too that the class uses."""
+    done = subprocess.run(
+        [sys.executable, "-c", _REPLICA],
+        input=ship(cell).pickled,
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+    trace = done.stderr.decode()
+    assert "return price(0)" in trace
+    assert "return 1 / amount  # of a cell" in trace
+
+
+def test_no_more_lines_come_along_than_anybody_reads(
+    cell: type, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = len(ship(cell).pickled)
+    monkeypatch.setattr(pickling, "_SOURCES_CHARACTERS_MAX", len(_CELL) - 1)
+    assert whole - len(_CELL) >= len(ship(cell).pickled)
+
+
+def test_what_is_in_a_file_brings_no_source() -> None:
+    class Local:
+        def look(self) -> str:
+            return "a text that nothing else has"
+
+    assert b"def look" not in ship(Local).pickled
