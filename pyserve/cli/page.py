@@ -3,23 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from pyserve.config import is_loopback, read_settings
 
 if TYPE_CHECKING:
     from pyserve.driver.session import Session
-    from pyserve.wire.v1 import control_pb2
 
 
-def page_url(ingress: control_pb2.IngressStatus) -> str:
+class ShownIngress(Protocol):
+    """What is known of an ingress, in a message or read from one."""
+
+    @property
+    def admin(self) -> str: ...
+    @property
+    def speaks_tls(self) -> bool: ...
+
+
+def page_url(ingress: ShownIngress) -> str:
     """Return where the page of an ingress's admin server is."""
-    return f"{'https' if speaks_tls(ingress) else 'http'}://{ingress.admin}"
+    return admin_url(ingress.admin, is_secured=ingress.speaks_tls)
 
 
-def speaks_tls(ingress: control_pb2.IngressStatus) -> bool:
+def speaks_tls(ingress: ShownIngress) -> bool:
     """Say whether its admin server does: where the ingress does, but on the loopback."""
-    return ingress.speaks_tls and not is_loopback(ingress.admin.rpartition(":")[0])
+    return page_url(ingress).startswith("https:")
+
+
+def admin_url(address: str, *, is_secured: bool) -> str:
+    """Return how an admin server is reached.
+
+    Args:
+        address: ``host:port``.
+        is_secured: The ports of its mesh speak TLS, but on the loopback.
+    """
+    has_tls = is_secured and not is_loopback(address.rpartition(":")[0])
+    return f"{'https' if has_tls else 'http'}://{address}"
 
 
 def page_to_try(session: Session) -> Iterator[str]:

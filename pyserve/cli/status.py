@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from pyserve.cli.page import admin_url, page_url
 from pyserve.cli.proxy import RATE_S, proxy_report, proxy_text
 from pyserve.cli.settings import open_mesh
 from pyserve.driver.session import end_session
@@ -116,10 +117,15 @@ def as_text(found: MeshStatus) -> str:
     lines = [f"pyserve {found.version}, process {found.controller_pid}, listening at {where}"]
     lines += [f"notice: {each}" for each in found.notices]
     lines += [_ingress_line(each) for each in found.ingresses]
-    pages = dict.fromkeys(each.admin for each in found.ingresses if each.addresses and each.admin)
-    lines += [f"page at http://{each}/, metrics at http://{each}/metrics" for each in pages]
-    if found.admin and found.admin not in pages:
-        lines.append(f"metrics at http://{found.admin}/metrics")
+    pages = dict.fromkeys(
+        page_url(each) for each in found.ingresses if each.addresses and each.admin
+    )
+    lines += [f"page at {each}/, metrics at {each}/metrics" for each in pages]
+    # It has the settings that they have.
+    is_secured = any(each.speaks_tls for each in found.ingresses)
+    own = admin_url(found.admin, is_secured=is_secured) if found.admin else ""
+    if own and own not in pages:
+        lines.append(f"metrics at {own}/metrics")
     for application in found.applications.values():
         prefix = f" ({application.route_prefix})" if application.route_prefix else ""
         since = f" since {_time(application.since_s)}" if application.since_s else ""

@@ -45,3 +45,18 @@ def test_the_page_is_named_beside_the_metrics_where_an_ingress_shows_it() -> Non
 
     assert "page at http://127.0.0.1:9101/, metrics at http://127.0.0.1:9101/metrics" in lines
     assert "metrics at http://127.0.0.1:9102/metrics" in lines
+
+
+def test_admin_servers_that_speak_tls_are_named_so() -> None:
+    """Where their ingress does, but on the loopback."""
+    ingresses = [
+        control_pb2.IngressStatus(addresses=["192.0.2.1:443"], admin=each, speaks_tls=True)
+        for each in ("192.0.2.1:9101", "127.0.0.1:9102")
+    ]
+    reply = control_pb2.StatusReply(ingresses=ingresses, admin="192.0.2.2:9101")
+
+    lines = as_text(read_status(reply)).splitlines()
+
+    assert "page at https://192.0.2.1:9101/, metrics at https://192.0.2.1:9101/metrics" in lines
+    assert "page at http://127.0.0.1:9102/, metrics at http://127.0.0.1:9102/metrics" in lines
+    assert "metrics at https://192.0.2.2:9101/metrics" in lines
