@@ -14,6 +14,7 @@ import subprocess
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -202,6 +203,17 @@ class Reloading:
         self._loader.close()
 
     def _follow(self) -> None:
+        try:
+            self._watch()
+        except Exception as error:
+            if not self._closed.is_set():
+                message = (
+                    f"files are watched no more ({type(error).__name__}: {error}); what runs "
+                    f"serves on, and the next edit needs this command anew"
+                )
+                print_error(message, traceback.format_exc())
+
+    def _watch(self) -> None:
         from watchfiles import watch
 
         self._loader.prepare()
@@ -235,12 +247,19 @@ class Reloading:
         try:
             self._reload(names)
         except PyserveError as error:
-            if not self._closed.is_set():
-                print_error(str(error), getattr(error, "traceback", ""))
-                sys.stderr.write(_SERVES_ON)
+            self._tell_failure(str(error), getattr(error, "traceback", ""))
+        except Exception as error:
+            # The mesh may be away, or the machine be short of something; the next edit tries again.
+            message = f"nothing was reloaded: {type(error).__name__}: {error}"
+            self._tell_failure(message, traceback.format_exc())
         finally:
             if not self._closed.is_set():
                 self._loader.prepare()
+
+    def _tell_failure(self, message: str, trace: str) -> None:
+        if not self._closed.is_set():
+            print_error(message, trace)
+            sys.stderr.write(_SERVES_ON)
 
     def _reload(self, names: str) -> None:
         begun, before = time.monotonic(), self._replicas()

@@ -3,12 +3,16 @@
 import os
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import click
 import pytest
 
 from pyserve.cli.commands import CommandFailed
-from pyserve.cli.reloading import Loader
+from pyserve.cli.reloading import Loader, Reloading
+from pyserve.wire.v1 import control_pb2
+from tests.support.waiting import wait_until
 
 _APP = """
 import pyserve
@@ -126,3 +130,55 @@ def test_files_that_come_and_go_differ(folder: Path) -> None:
 def test_standard_input_cannot_be_watched() -> None:
     with pytest.raises(click.UsageError, match="standard input is none"):
         Loader("-", [], None, None)
+
+
+class _Failing(Loader):
+    """Fails as machines do, and says when it is asked."""
+
+    def __init__(self, folder: Path, fails_at: str) -> None:
+        super().__init__("reload_app:app", [], None, None)
+        self.files = {folder / "reload_app.py": []}
+        self.loads = 0
+        self._fails_at = fails_at
+
+    def prepare(self) -> None:
+        """Start no process."""
+
+    def folders(self) -> set[Path]:
+        if self._fails_at == "watch":
+            raise OSError("too many files are watched")
+        return super().folders()
+
+    def load(self) -> control_pb2.ApplyRequest:
+        self.loads += 1
+        raise OSError(f"no memory for load {self.loads}")
+
+
+_SESSION: Any = SimpleNamespace(client=SimpleNamespace(status=control_pb2.StatusReply))
+
+
+def test_a_load_that_fails_by_itself_is_told_and_the_next_edit_tries_again(
+    folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    loader = _Failing(folder, "load")
+    run: Any = None  # Nothing comes so far.
+    with Reloading(loader, _SESSION, run):
+        # What is not as it was loaded is found without an edit.
+        wait_until(lambda: loader.loads == 1)
+        (folder / "reload_app.py").write_text(f"{_APP}#")
+        wait_until(lambda: loader.loads == 2)
+    told = capfd.readouterr().err
+    assert "Error: nothing was reloaded: OSError: no memory for load 1\n" in told
+    assert told.count("pyserve: the version before serves on\n") >= 1
+
+
+def test_a_watch_that_ends_is_told(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    told = []
+
+    def is_told() -> bool:
+        told.append(capfd.readouterr().err)
+        return "files are watched no more (OSError: too many files are watched)" in "".join(told)
+
+    run: Any = None
+    with Reloading(_Failing(folder, "watch"), _SESSION, run):
+        wait_until(is_told)
