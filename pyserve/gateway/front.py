@@ -72,7 +72,8 @@ class IngressFront:
         Raises:
             ConnectionError: It does not say.
         """
-        table, key = self._ingress.table, _key(target)
+        key = _key(target)
+        table = self._ingress.table_of(key)
         try:
             return await delays_of(table, key, ReplicaId(replica_id), request_id)
         except AioRpcError as error:
@@ -84,7 +85,8 @@ class IngressFront:
         Raises:
             ConnectionError: It does not say.
         """
-        table, key = self._ingress.table, _key(target)
+        key = _key(target)
+        table = self._ingress.table_of(key)
         try:
             return await document_of(table, key, ReplicaId(replica_id))
         except AioRpcError as error:

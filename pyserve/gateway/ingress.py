@@ -31,10 +31,12 @@ from pyserve.gateway.feed import TableFeed
 from pyserve.gateway.measures import add_ingress, add_table
 from pyserve.gateway.records import CallRecords
 from pyserve.gateway.reporting import ingress_status, limits_of
+from pyserve.gateway.routes import route_of_questions
 from pyserve.gateway.security import IngressSecurity
 from pyserve.gateway.watcher import Views, Way
 from pyserve.observe.metrics import Scrape
 from pyserve.observe.traces.process import PROCESS_TRACING, ProcessIdentity
+from pyserve.types import DeploymentKey
 from pyserve.version import version
 from pyserve.wire.v1 import control_pb2
 
@@ -105,16 +107,16 @@ class IngressServer:
         self._drainer: asyncio.Task[None] | None = None
         self._logs = logs
         self._access_log: IngressAccessLog | None = None
-        self._table = _router.RoutingTable(
+        self._new_table = partial(
+            _router.RoutingTable,
             node=node.node_id,
             zone=node.zone,
             token=controller.token,
-            seed=secrets.randbits(64),
             connect_timeout_s=settings.connect_timeout_s,
             idle_timeout_s=settings.server_timeout_s,
             tls=None if tls is None else tls.client,
-            records=self.records.native,
         )
+        self._table = self._new_table(seed=secrets.randbits(64), records=self.records.native)
         self._security = security or IngressSecurity(SecuritySettings())
         self._follower: asyncio.Task[None] | None = None
         self._builtin = BuiltinServices(run_dir, node, controller.token, self._table, tls)
@@ -253,6 +255,22 @@ class IngressServer:
     def table(self) -> _router.RoutingTable:
         """Where its calls go."""
         return self._table
+
+    def table_of(self, key: DeploymentKey) -> _router.RoutingTable:
+        """Return a table of one deployment for questions of the mesh's own.
+
+        Nobody has sent their calls, so they are in no metric of calls and are not kept; nor do
+        they wait behind those that clients have sent.
+
+        Raises:
+            ConnectionError: There is no such deployment any more.
+        """
+        view = self.views.get(key)
+        if view is None:
+            raise ConnectionError(f"{key} is not deployed any more")
+        table = self._new_table(seed=secrets.randbits(64))
+        table.apply(1, [route_of_questions(view)])
+        return table
 
     @property
     def speaks_tls(self) -> bool:

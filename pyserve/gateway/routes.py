@@ -49,6 +49,19 @@ def route_of(
     )
 
 
+def route_of_questions(view: mesh_pb2.DeploymentView) -> _router.DeploymentRoute:
+    """Return a route of one deployment for calls that are addressed to its replicas by name."""
+    return _router.DeploymentRoute(
+        application=view.key.application,
+        deployment=view.key.name,
+        services={},
+        replicas=[_replica_route(replica) for replica in view.replicas],
+        max_queued_requests=view.max_queued_requests,
+        request_timeout_s=None,
+        max_request_bytes=view.max_request_bytes,
+    )
+
+
 def _target(key: mesh_pb2.DeploymentKey) -> str:
     return f"{key.application}/{key.name}"
 

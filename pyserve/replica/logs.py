@@ -17,13 +17,13 @@ from pyserve.observe.logs.access import AccessBuffer, FlushOnError, Pace, access
 from pyserve.observe.logs.replica import ReplicaLogs
 from pyserve.observe.logs.requests import trace_in
 from pyserve.replica.loading import LoadError
+from pyserve.replica.measures import OWN_METHODS
 
 if TYPE_CHECKING:
     from pyserve.aio import EndedCall, Server
     from pyserve.config import LogSettings
     from pyserve.wire.v1 import mesh_pb2
 
-_OWN_SERVICES = "/pyserve."
 _CODES = {code.value[0]: code.name for code in grpc.StatusCode}
 
 
@@ -200,4 +200,4 @@ class AccessLog:
 
 
 def _is_own(call: EndedCall) -> bool:
-    return not call.is_http and call.label().startswith(_OWN_SERVICES)
+    return not call.is_http and call.label().startswith(OWN_METHODS)

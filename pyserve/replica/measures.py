@@ -43,6 +43,9 @@ _LOADS = {
     "dropped": "loads_dropped",
 }
 
+OWN_METHODS = "/pyserve."
+"""How the paths of methods begin that the mesh asks for itself."""
+
 # Of one function, those that were used most. Arbitrary: more of them fit on no page.
 _MODELS_TOLD_MAX = 100
 
@@ -67,6 +70,7 @@ class ReplicaMetrics:
         self.initialization_s: float | None = None
         self._metrics = metrics
         self._point: ScrapePoint | None = None
+        self._calls = 0
         self._ends: list[Callable[[], None]] = []
         for source in (self._add_life, add_batches, add_models, PROCESS_USER_METRICS.add_to):
             metrics.add(source)
@@ -109,8 +113,12 @@ class ReplicaMetrics:
         """
 
         def add(scrape: Scrape) -> None:
-            add_calls(scrape, counts(), limit())
-            add_methods(scrape, measures())
+            found = measures()
+            own = sum(_ended(each) for path, each in found.items() if _is_own(path))
+            # One that is on its way was counted, and has not ended: what is told never falls.
+            self._calls = max(self._calls, counts()["calls"] - own)
+            add_calls(scrape, {**counts(), "calls": self._calls}, limit())
+            add_methods(scrape, found)
             add_loop(scrape, loop_counts(), None if stalls is None else stalls())
 
         self._ends.append(self._metrics.add(add))
@@ -146,8 +154,13 @@ def add_calls(scrape: Scrape, counts: Mapping[str, int], limit: int) -> None:
 
 
 def add_methods(scrape: Scrape, measures: Mapping[str, Mapping[str, Any]]) -> None:
-    """Add how the calls of each method ended, and how long they took."""
+    """Add how the calls of each method ended, and how long they took.
+
+    Those that the mesh makes itself (``pyserve explain`` does) are nobody's.
+    """
     for method, measured in measures.items():
+        if _is_own(method):
+            continue
         scrape.add_native("pyserve_replica_call_seconds", measured["latency"], method=method)
         ends: dict[int | str, int] = {}
         ends.update(measured["codes"])
@@ -163,6 +176,15 @@ def add_methods(scrape: Scrape, measures: Mapping[str, Mapping[str, Any]]) -> No
         scrape.add(
             "pyserve_replica_response_bytes_total", measured["response_bytes"], method=method
         )
+
+
+def _is_own(method: str) -> bool:
+    return method.startswith(OWN_METHODS)
+
+
+def _ended(measured: Mapping[str, Any]) -> int:
+    """Return how many calls of a method of gRPC have ended."""
+    return int(sum(measured["codes"].values()) + measured["left"])
 
 
 def add_loop(scrape: Scrape, counts: Mapping[str, int], stalls: StallStats | None) -> None:

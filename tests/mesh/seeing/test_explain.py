@@ -14,6 +14,8 @@ import httpx
 import pytest
 
 from tests.mesh.commands import pyserve
+from tests.mesh.metrics.scraping import scrape, scraped_until
+from tests.mesh.metrics.test_nodes import admin_of
 from tests.mesh.seeing.staged import CHILD_S, HELD_S, LOAD_S, SLOW_S, WINDOW_S
 from tests.mesh.start.processes import status_of
 from tests.support.mesh import RunningMesh, running_mesh
@@ -77,6 +79,10 @@ class Stage:
         done = pyserve("status", "--json", environment=self._environment)
         found: dict[str, Any] = json.loads(done.stdout)
         return found
+
+    def admin(self) -> str:
+        """Return where metrics are."""
+        return admin_of(self._environment)
 
     def running(self) -> int:
         """Count the applications that run."""
@@ -159,6 +165,22 @@ def test_code_that_held_the_event_loop(stage: Stage):
     stage.call("blocking", "blocking", **_ASK)
     words = stage.check("waited for the event loop of Blocking#", "blocking", HELD_S / 2)
     assert re.search(r", which staged\.py:\d+ in __call__ held$", words)
+
+
+def test_what_is_asked_for_an_explanation_counts_as_no_call(stage: Stage):
+    stage.call("parent", "counted", **_ASK)
+    names = [
+        "pyserve_router_calls_total",
+        "pyserve_router_picks_total",
+        "pyserve_replica_calls_total",
+        "pyserve_replica_ended_calls_total",
+    ]
+    ended = {"application": "parent", "deployment": "Parent", "code": "2xx"}
+    before = scraped_until(stage.admin(), lambda page: page.sum(names[-1], **ended))
+    stage.explain("counted")
+    after = scrape(stage.admin())
+    for name in names:
+        assert before.sum(name) == after.sum(name) > 0, name
 
 
 def test_what_nobody_has_asked_for_names_the_header_unless_it_failed(stage: Stage):

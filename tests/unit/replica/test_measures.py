@@ -6,8 +6,8 @@ import gc
 import pytest
 
 import pyserve
-from pyserve.observe.metrics import MODELS, Scrape, Tally
-from pyserve.replica.measures import add_batches, add_methods, add_models
+from pyserve.observe.metrics import MODELS, ProcessMetrics, Scrape, Tally
+from pyserve.replica.measures import ReplicaMetrics, add_batches, add_methods, add_models
 
 
 def _letters(items: list[str]) -> float:
@@ -191,6 +191,42 @@ def test_methods_are_told_by_how_calls_ended():
     ]
     assert [1, 3, 6] == buckets
     assert 20 == found.value("pyserve_replica_response_bytes", "_total", method="/a.B/C")
+
+
+def test_calls_of_the_mesh_itself_are_in_no_metric_of_calls():
+    """``pyserve explain`` asks replicas; and a counter never falls."""
+    native = {"calls": 3, "in_flight": 1, "refused": 0, "connections": 1}
+    native |= dict.fromkeys(("cancelled_by_client", "deadlines_exceeded", "shut_down"), 0)
+    measured = {
+        "codes": {0: 2},
+        "http": {},
+        "left": 0,
+        "latency": {"buckets": [1.0], "counts": [2, 0], "sum": 0.5},
+        "request_bytes": 1,
+        "response_bytes": 1,
+    }
+    measures = {"/a.B/C": measured}
+    metrics = ProcessMetrics("replica")
+    ReplicaMetrics(metrics).serve(
+        counts=lambda: native,
+        measures=lambda: measures,
+        limit=lambda: 5,
+        loop_counts=lambda: {"events": 0, "wakeups": 0, "queue_length_max": 0},
+        stalls=None,
+    )
+
+    def told() -> tuple[float, set[str]]:
+        families = {each.name: each for each in metrics.collect()}
+        (calls,) = families["pyserve_replica_calls"].samples
+        ended = families["pyserve_replica_ended_calls"].samples
+        return calls.value, {each.labels["method"] for each in ended}
+
+    # The third is a question that has not been answered yet.
+    before = told()
+    measures["/pyserve.delays/Of"] = {**measured, "codes": {0: 1}}
+    answered = told()
+    native["calls"] = 5
+    assert [(3, {"/a.B/C"}), (3, {"/a.B/C"}), (4, {"/a.B/C"})] == [before, answered, told()]
 
 
 def test_a_tally_costs_little():
