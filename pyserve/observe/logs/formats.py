@@ -14,7 +14,8 @@ from collections.abc import Mapping, Sequence
 from pyserve.observe.logs.requests import request_mark
 
 _FORMAT = "%(levelname).1s %(asctime)s %(name)s: %(message)s"
-_INDENT = "  "
+INDENT = "  "
+"""How further lines of a record begin."""
 # What a terminal obeys or may take for the end of a line (C0 and C1 of ECMA-48, separators and
 # directions of Unicode), and halves of surrogates, which no file takes. Not tabs and line feeds.
 _UNWRITTEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -49,7 +50,7 @@ class TextFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """Return the lines of one record, those of its traceback included."""
         text = _UNWRITTEN.sub(_escape, super().format(record))
-        return text.replace("\n", f"\n{_INDENT}")
+        return text.replace("\n", f"\n{INDENT}")
 
 
 class JsonFormatter(logging.Formatter):

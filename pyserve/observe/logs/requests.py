@@ -70,14 +70,15 @@ def request_mark(record: logging.LogRecord) -> str:
     """Return what a text line says of the request, ``""`` for a record outside of one."""
     names = {"": "request_id", "trace=": "trace_id"}
     found = [
-        f"{mark}{_shown(value)}"
+        f"{mark}{shown_id(value)}"
         for mark, name in names.items()
         if (value := getattr(record, name, ""))
     ]
     return f" [{' '.join(found)}]" if found else ""
 
 
-def _shown(value: object) -> str:
+def shown_id(value: object) -> str:
+    """Return an id as text lines have it, in which nothing can be taken for something else."""
     return _NOT_SHOWN.sub(_escape, str(value)[:_SHOWN_MAX])
 
 
