@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
-import threading
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
@@ -16,6 +14,7 @@ from pyserve.admin.places import advertised_address, listening_host
 from pyserve.admin.server import AdminServer
 from pyserve.config import MeshSettings
 from pyserve.config.metrics import MODEL_BUCKETS, REQUEST_BUCKETS, MetricsSettings
+from pyserve.loop_thread import LoopThread
 from pyserve.observe.metrics import ProcessMetrics
 from pyserve.replica.endpoints import advertised_host
 from pyserve.wire.v1 import control_pb2
@@ -92,13 +91,11 @@ class ThreadedAdmin:
 
     def __init__(self, server: AdminServer) -> None:
         self._server = server
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._run, name="pyserve-admin", daemon=True)
-        self._thread.start()
+        self._thread = LoopThread("pyserve-admin", waits_for_threads=False)
         try:
-            asyncio.run_coroutine_threadsafe(self._start(), self._loop).result(_START_TIMEOUT_S)
+            self._thread.run(self._start()).result(_START_TIMEOUT_S)
         except BaseException:
-            self._end()
+            self._thread.close()
             raise
 
     @property
@@ -108,21 +105,12 @@ class ThreadedAdmin:
 
     def close(self) -> None:
         """End the server and its thread. Idempotent."""
-        if self._thread.is_alive():
-            asyncio.run_coroutine_threadsafe(self._server.close(), self._loop).result()
-            self._end()
+        if self._thread.is_running:
+            self._thread.run(self._server.close()).result()
+            self._thread.close()
 
     async def _start(self) -> None:
         self._server.start()
-
-    def _end(self) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-
-    def _run(self) -> None:
-        asyncio.set_event_loop(self._loop)
-        self._loop.run_forever()
-        self._loop.close()
 
 
 @contextlib.contextmanager

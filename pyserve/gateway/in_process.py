@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-import contextlib
 import logging
 import os
 import secrets
@@ -35,6 +34,7 @@ from pyserve.gateway.measures import add_table
 from pyserve.gateway.native_caller import NativeCaller
 from pyserve.gateway.records import CallRecords
 from pyserve.gateway.watcher import Views
+from pyserve.loop_thread import LoopThread
 from pyserve.observe.metrics import ProcessMetrics, Scrape, ScrapePoint
 from pyserve.observe.metrics.user import PROCESS_USER_METRICS
 from pyserve.observe.traces.process import PROCESS_TRACING
@@ -274,12 +274,9 @@ class _Running:
         )
         self._views: Views = {}
         self._feed_of = (controller, node)
-        self._loop = asyncio.new_event_loop()
-        self._stop = asyncio.Event()
-        self._ready: concurrent.futures.Future[None] = concurrent.futures.Future()
-        # A daemon, so that a process that forgets to shut down can end.
-        self._thread = threading.Thread(target=self._run, name="pyserve-feed", daemon=True)
-        self._thread.start()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._thread = LoopThread("pyserve-feed", waits_for_threads=True)
+        self._ready = self._thread.run(self._begin())
 
     def await_first_view(self) -> None:
         """Block until the table knows the mesh.
@@ -309,7 +306,7 @@ class _Running:
         self.await_first_view()
         wait = self._feed.wait_version(version, timeout_s=_VIEW_TIMEOUT_S)
         try:
-            asyncio.run_coroutine_threadsafe(wait, self._loop).result()
+            self._thread.run(wait).result()
         except TimeoutError:
             raise self._no_view(_VIEW_TIMEOUT_S) from None
 
@@ -321,17 +318,14 @@ class _Running:
 
     def close(self) -> None:
         """End the thread. Idempotent."""
-        with contextlib.suppress(RuntimeError):  # It has ended by itself, perhaps just now.
-            self._loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join()
+        if self._thread.is_running:
+            concurrent.futures.wait([self._ready])
+            self._thread.run(self._end()).result()
+            self._thread.close()
 
-    def _run(self) -> None:
-        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
-            runner.run(self._follow())
-
-    async def _follow(self) -> None:
+    async def _begin(self) -> None:
         controller, node = self._feed_of
-        feed = self._feed = TableFeed(
+        self._feed = TableFeed(
             controller,
             node,
             self.table,
@@ -341,24 +335,18 @@ class _Running:
             defaults=self._defaults,
             for_handles=True,
         )
-        tasks: list[asyncio.Task[None]] = []
         if self._tls is not None:
-            tasks.append(asyncio.create_task(self._tls.follow()))
+            self._tasks.append(asyncio.create_task(self._tls.follow()))
         if self._records is not None:
-            tasks.append(asyncio.create_task(self._records.follow()))
-        feed.start()
-        try:
-            await feed.wait_version(timeout_s=FIRST_VIEW_TIMEOUT_S)
-        except Exception as error:  # Whoever waits for the first view gets it.
-            self._ready.set_exception(error)
-        else:
-            self._ready.set_result(None)
-            await self._stop.wait()
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-            await feed.close()
+            self._tasks.append(asyncio.create_task(self._records.follow()))
+        self._feed.start()
+        await self._feed.wait_version(timeout_s=FIRST_VIEW_TIMEOUT_S)
+
+    async def _end(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._feed.close()
 
     def _note(self, views: Views) -> Sequence[_router.DeploymentRoute]:
         self._views = dict(views)  # A copy: others read it while the feed changes its own.

@@ -14,6 +14,7 @@ import threading
 from typing import TYPE_CHECKING, TypeVar
 
 from pyserve.errors import ReferenceLost, RuntimeForked
+from pyserve.loop_thread import run_until_stopped
 
 if TYPE_CHECKING:
     import concurrent.futures
@@ -120,16 +121,7 @@ class PrivateLoop:
 
     def _run(self, loop: asyncio.AbstractEventLoop) -> None:
         threading.current_thread().name = "pyserve-references"
-        asyncio.set_event_loop(loop)
         try:
-            loop.run_forever()
-            tasks = asyncio.all_tasks(loop)
-            for task in tasks:
-                task.cancel()
-            if tasks:
-                loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
-            loop.run_until_complete(loop.shutdown_default_executor())
+            run_until_stopped(loop, waits_for_threads=True)
         finally:
-            asyncio.set_event_loop(None)
-            loop.close()
             self._ended.set()

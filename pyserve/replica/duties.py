@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import threading
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import Any, Protocol, TypeVar
 
 from pyserve.bridge import Pulse, keep_from_forks, running_endpoint
 from pyserve.config import DeploymentOptions
+from pyserve.loop_thread import LoopThread
 from pyserve.replica.health import HealthMeasures, HealthMonitor
 from pyserve.replica.hooks import Questioner
 from pyserve.replica.load_reports import Counts, LoadReporter
@@ -127,16 +127,15 @@ class ThreadedDuties:
     ) -> None:
         self._health = health
         self._user_loop = asyncio.get_running_loop()
-        self._loop = asyncio.new_event_loop()
+        # A health check that hangs in a thread of the pool is not waited for.
+        self._thread = LoopThread("pyserve-duties", waits_for_threads=False)
         self._make_membership = make_membership
         self._on_command = on_command
         self._membership: Membership | None = None
         self._monitor: HealthMonitor | None = None
-        self._thread = threading.Thread(target=self._run, name="pyserve-duties", daemon=True)
 
     async def join(self) -> mesh_pb2.Assign:
-        """Start the thread; see ``Membership.join``."""
-        self._thread.start()
+        """See ``Membership.join``."""
         return await self._there(self._join())
 
     async def announce(self, ready: mesh_pb2.Ready) -> None:
@@ -161,11 +160,7 @@ class ThreadedDuties:
         """See ``Membership.leave``; ends the thread."""
         if self._membership is not None:
             await self._there(self._membership.leave())
-        if self._thread.is_alive():
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join()  # It has nothing left to do but to close its loop.
-        else:
-            self._loop.close()
+        self._thread.close()  # It has nothing left to do but to close its loop.
 
     @asynccontextmanager
     async def watching(
@@ -204,13 +199,13 @@ class ThreadedDuties:
     def follow(self, options: DeploymentOptions) -> None:
         """See ``Duties.follow``."""
         if self._monitor is not None:
-            self._loop.call_soon_threadsafe(self._monitor.follow, options)
+            self._thread.loop.call_soon_threadsafe(self._monitor.follow, options)
 
     async def _leave(self, entered: Questioner[Any]) -> None:
         await self._there(entered.__aexit__(None, None, None))
 
     async def _join(self) -> mesh_pb2.Assign:
-        keep_from_forks(self._loop)
+        keep_from_forks(asyncio.get_running_loop())
         self._membership = self._make_membership(self._hand_over)
         return await self._membership.join()
 
@@ -222,13 +217,4 @@ class ThreadedDuties:
         return self._membership
 
     async def _there(self, work: Coroutine[object, object, Value]) -> Value:
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
-
-    def _run(self) -> None:
-        asyncio.set_event_loop(self._loop)
-        try:
-            self._loop.run_forever()
-        finally:
-            # A health check that hangs in a thread of the pool is not waited for.
-            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
-            self._loop.close()
+        return await asyncio.wrap_future(self._thread.run(work))

@@ -14,14 +14,15 @@ import json
 import os
 import signal
 import sys
-import threading
 import uuid
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from aiohttp import web
+
+from pyserve.loop_thread import LoopThread
 
 Object = dict[str, Any]
 ROOT = Path(__file__).parent.parent.parent
@@ -318,28 +319,13 @@ async def serving_cluster(folder: Path) -> AsyncIterator[tuple[FakeCluster, Path
 @contextlib.contextmanager
 def cluster_beside(folder: Path) -> Iterator[tuple[FakeCluster, Path]]:
     """Run a cluster in a thread until the block ends, for tests that wait for commands."""
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever, daemon=True)
-    thread.start()
+    thread = LoopThread("cluster", waits_for_threads=True)
     serving = serving_cluster(folder)
-
-    def wait(work: Coroutine[Any, Any, Any]) -> Any:
-        return asyncio.run_coroutine_threadsafe(work, loop).result(30)
-
-    async def rest() -> None:
-        left = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in left:
-            task.cancel()
-        await asyncio.gather(*left, return_exceptions=True)
-
     try:
-        yield wait(serving.__aenter__())
+        yield thread.run(serving.__aenter__()).result(30)
     finally:
-        wait(serving.__aexit__(None, None, None))
-        wait(rest())
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join(30)
-        loop.close()
+        thread.run(serving.__aexit__(None, None, None)).result(30)
+        thread.close()
 
 
 def kubeconfig(server: str) -> Object:

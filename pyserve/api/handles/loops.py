@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
-import concurrent.futures
 import threading
+from typing import TYPE_CHECKING
+
+from pyserve.loop_thread import LoopThread
+
+if TYPE_CHECKING:
+    import asyncio
 
 
 class CallsLoop:
@@ -13,8 +17,7 @@ class CallsLoop:
     def __init__(self, name: str = "pyserve-calls") -> None:
         self._name = name
         self._lock = threading.Lock()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: threading.Thread | None = None
+        self._thread: LoopThread | None = None
         self._closed = False
 
     def get(self) -> asyncio.AbstractEventLoop:
@@ -23,41 +26,20 @@ class CallsLoop:
         Raises:
             RuntimeError: ``close`` was called.
         """
-        loop = self._loop
-        return self._start() if loop is None else loop
+        return (self._thread or self._start()).loop
 
     def close(self) -> None:
         """Cancel what runs on the loop and end its thread. Idempotent."""
         with self._lock:
             self._closed = True
-            loop, self._loop = self._loop, None
-            thread = self._thread
-        if loop is None or thread is None:
-            return
-        loop.call_soon_threadsafe(loop.stop)
-        if thread is not threading.current_thread():
-            thread.join()
+            thread, self._thread = self._thread, None
+        if thread is not None:
+            thread.close()
 
-    def _start(self) -> asyncio.AbstractEventLoop:
+    def _start(self) -> LoopThread:
         with self._lock:
             if self._closed:
                 raise RuntimeError("the mesh of this handle has been shut down")
-            if self._loop is None:
-                ready: concurrent.futures.Future[asyncio.AbstractEventLoop] = (
-                    concurrent.futures.Future()
-                )
-                # A daemon, so that a process that forgets to shut down can end.
-                self._thread = threading.Thread(
-                    target=self._run, args=(ready,), name=self._name, daemon=True
-                )
-                self._thread.start()
-                self._loop = ready.result()  # Making a loop takes no time that could be bounded.
-            return self._loop
-
-    @staticmethod
-    def _run(ready: concurrent.futures.Future[asyncio.AbstractEventLoop]) -> None:
-        with asyncio.Runner() as runner:
-            loop = runner.get_loop()
-            asyncio.set_event_loop(loop)
-            ready.set_result(loop)
-            loop.run_forever()
+            if self._thread is None:
+                self._thread = LoopThread(self._name, waits_for_threads=True)
+            return self._thread

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import concurrent.futures
-import threading
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyserve.errors import UsageError
+from pyserve.loop_thread import LoopThread
 
 if TYPE_CHECKING:
     from pyserve.api.graph import PackedApplication
@@ -28,13 +27,8 @@ class LocalRuntime:
 
     def __init__(self, mesh: LocalMesh) -> None:
         self.mesh = mesh
-        ready: concurrent.futures.Future[asyncio.AbstractEventLoop] = concurrent.futures.Future()
-        # A daemon, so that a process that forgets to shut down can end.
-        self._thread = threading.Thread(
-            target=_run, args=(ready,), name="pyserve-local", daemon=True
-        )
-        self._thread.start()
-        self._loop = ready.result()  # Making a loop takes no time that could be bounded.
+        # Threads of user code are not waited for: they may take however long they like.
+        self._thread = LoopThread("pyserve-local", waits_for_threads=False)
 
     def deploy(self, packed: PackedApplication, timeout_s: float | None = None) -> None:
         """Bring an application up; see ``LocalMesh.deploy``.
@@ -71,38 +65,21 @@ class LocalRuntime:
 
     def close(self) -> None:
         """Drain and end all applications, and the thread. Idempotent."""
-        if self._thread.is_alive():
+        if self._thread.is_running:
             self._wait(self.mesh.delete_all())
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join()
+            self._thread.close()
         self.mesh.close()
 
     def _wait(self, step: Coroutine[Any, Any, Result], timeout_s: float | None = None) -> Result:
-        if threading.current_thread() is self._thread:
+        if self._thread.is_current:
             step.close()
             raise UsageError(
                 "a deployment cannot run or delete applications; do that in the code that drives "
                 "them"
             )
-        running = asyncio.run_coroutine_threadsafe(step, self._loop)
+        running = self._thread.run(step)
         try:
             return running.result(timeout_s)
         except concurrent.futures.TimeoutError:
             running.cancel()
             raise
-
-
-def _run(ready: concurrent.futures.Future[asyncio.AbstractEventLoop]) -> None:
-    # Not asyncio.Runner, which waits at its end for threads of user code, however long they take.
-    loop = asyncio.new_event_loop()
-    asyncio.set_event_loop(loop)
-    ready.set_result(loop)
-    try:
-        loop.run_forever()
-        left = asyncio.all_tasks(loop)
-        for task in left:
-            task.cancel()
-        loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
-        loop.run_until_complete(loop.shutdown_asyncgens())
-    finally:
-        loop.close()

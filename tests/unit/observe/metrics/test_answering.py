@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from pyserve.loop_thread import LoopThread
 from pyserve.observe.metrics import ProcessMetrics, Scrape, ScrapePoint, answering, on_loop
 from pyserve.observe.metrics.answering import mark_of
 from pyserve.observe.metrics.asking import Gathered, gather
@@ -83,21 +84,17 @@ async def test_a_process_is_answered_for_while_its_loop_stands_still(tmp_path, m
         stalled.set()
         assert go_on.wait(30)
 
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever)
-    thread.start()
-    metrics.add(on_loop(loop, lambda scrape: scrape.add("pyserve_ingress_calls_total", 7)))
+    thread = LoopThread("stalled", waits_for_threads=False)
+    metrics.add(on_loop(thread.loop, lambda scrape: scrape.add("pyserve_ingress_calls_total", 7)))
     point = ScrapePoint(metrics, tmp_path, TOKEN)
     try:
         assert 7 == value(await ask(tmp_path), "pyserve_ingress_calls")
-        loop.call_soon_threadsafe(stall)
+        thread.loop.call_soon_threadsafe(stall)
         assert await asyncio.to_thread(stalled.wait, 30)
         found = await ask(tmp_path)
     finally:
         go_on.set()
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join()
-        loop.close()
+        thread.close()
         point.close()
 
     assert 1 == value(found, "pyserve_scrape_sources_failed")
