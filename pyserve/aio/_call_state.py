@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 
-from pyserve import _router
 from pyserve.aio._callbacks import run_callbacks
 from pyserve.aio._metadata import CODE_BY_NUMBER, WireMetadata, as_aio_metadata
 from pyserve.aio._streams import MessageStream
+from pyserve.bridge import rust
 
 if TYPE_CHECKING:
     from pyserve.bridge import LoopEndpoint
@@ -28,8 +28,8 @@ RPC_HALF_CLOSED = 'RPC is half closed after calling "done_writing".'
 LOCALLY_CANCELLED = "Locally cancelled by application!"
 
 _CANCELLED = grpc.StatusCode.CANCELLED.value[0]
-_DONE = _router.DONE
-_INITIAL_METADATA = _router.INITIAL_METADATA
+_DONE = rust.DONE
+_INITIAL_METADATA = rust.INITIAL_METADATA
 
 
 class CallState:
@@ -53,7 +53,7 @@ class CallState:
     _waiters: tuple[asyncio.Future[None], ...] = ()
     _metadata_waiters: tuple[asyncio.Future[None], ...] = ()
 
-    def __init__(self, call: _router.ClientCall, endpoint: LoopEndpoint, owner: object) -> None:
+    def __init__(self, call: rust.ClientCall, endpoint: LoopEndpoint, owner: object) -> None:
         self.call = call
         self.endpoint = endpoint
         self.owner = owner

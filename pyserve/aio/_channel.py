@@ -9,7 +9,6 @@ from typing import Any
 
 import grpc
 
-from pyserve import _router
 from pyserve.aio._call_credentials import CallCredentials
 from pyserve.aio._call_state import CallState
 from pyserve.aio._client_interceptors import KINDS, Kind
@@ -26,7 +25,7 @@ from pyserve.aio._options import (
     ChannelOptions,
     read_channel_options,
 )
-from pyserve.bridge import LoopEndpoint, check_not_forked, running_endpoint
+from pyserve.bridge import LoopEndpoint, check_not_forked, running_endpoint, rust
 
 _STATE_BY_NUMBER = {state.value[0]: state for state in grpc.ChannelConnectivity}
 
@@ -65,7 +64,7 @@ class Channel(grpc.aio.Channel):
 
     def __init__(
         self,
-        native: _router.Channel,
+        native: rust.Channel,
         *,
         interceptors: Sequence[grpc.aio.ClientInterceptor] = (),
         call_credentials: CallCredentials | None = None,
@@ -321,14 +320,14 @@ def live_channel(target: str, tls: ChannelTls, options: ChannelArguments | None 
     return Channel(_native(target, read_channel_options(options or (), None), tls))
 
 
-def _native(target: str, options: ChannelOptions, tls: ChannelTls | None) -> _router.Channel:
+def _native(target: str, options: ChannelOptions, tls: ChannelTls | None) -> rust.Channel:
     check_not_forked()
     native_tls = None if tls is None else tls.native
     if tls is not None and native_tls is None:
-        native_tls = _router.ClientTls(
+        native_tls = rust.ClientTls(
             tls.root_certificates, tls.private_key, tls.certificate_chain, options.server_name
         )
-    return _router.Channel(
+    return rust.Channel(
         target,
         tls=native_tls,
         authority=options.authority,

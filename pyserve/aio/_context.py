@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import grpc
 
-from pyserve import _router
 from pyserve.aio._callbacks import run_callbacks
 from pyserve.aio._metadata import (
     MetadataLike,
@@ -27,6 +26,7 @@ from pyserve.aio._metadata import (
 )
 from pyserve.aio._options import compression_number
 from pyserve.aio._streams import MessageStream
+from pyserve.bridge import rust
 from pyserve.request import Request
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class ServicerContext:
     _trailing_metadata: WireMetadata = ()
     _done_callbacks: list[Callable[[Any], None]] | None = None
 
-    def __init__(self, call: _router.ServerCall, method: Method, kit: CallKit) -> None:
+    def __init__(self, call: rust.ServerCall, method: Method, kit: CallKit) -> None:
         self.call = call
         self.method = method
         self.kit = kit
@@ -80,7 +80,7 @@ class ServicerContext:
 
     def on_event(self, kind: int, subject: object, payload: object) -> None:
         """Take one event of this call from the ring."""
-        if kind == _router.CANCEL:
+        if kind == rust.CANCEL:
             self.cancel_reason = int(subject)  # type: ignore[call-overload]
             self.plain = False
             if self.request_made is not None:
@@ -109,7 +109,7 @@ class ServicerContext:
 
     def abandon(self) -> None:
         """The loop closes; stopping the server has ended the call."""
-        self.cancel_reason = _router.CANCEL_SHUTDOWN
+        self.cancel_reason = rust.CANCEL_SHUTDOWN
         self.plain = False
         if self.stream is not None:
             self.stream.wake_all()
@@ -168,7 +168,7 @@ class ServicerContext:
         if not self.call.writable():
             await stream.wait_writable()
 
-    def queue_message(self, raw: _router.Payload) -> None:
+    def queue_message(self, raw: rust.Payload) -> None:
         """Queue one serialized message with the compression that is in force."""
         queued = self._announce_compression()
         self.initial_metadata_sent = True
@@ -185,7 +185,7 @@ class ServicerContext:
         """Return the compression of the next message."""
         if self._next_uncompressed:
             self._next_uncompressed = False
-            return _router.IDENTITY
+            return rust.IDENTITY
         if self.compression is not None:
             return self.compression
         return self.kit.default_compression
@@ -266,7 +266,7 @@ class ServicerContext:
         self.queue_status(number if number != 0 else 2)
         raise self.abort_error
 
-    def queue_status(self, number: int, message: _router.Payload | None = None) -> None:
+    def queue_status(self, number: int, message: rust.Payload | None = None) -> None:
         """Queue the end of the call, with a last message if there is one."""
         self.plain = False
         call = self.call
@@ -369,9 +369,7 @@ class ServicerContext:
 
     def cancelled(self) -> bool:
         """Tell whether the call was cancelled."""
-        return (
-            self.cancel_reason == _router.CANCEL_CLIENT or self._code is grpc.StatusCode.CANCELLED
-        )
+        return self.cancel_reason == rust.CANCEL_CLIENT or self._code is grpc.StatusCode.CANCELLED
 
     def done(self) -> bool:
         """Tell whether the call is over, in whatever way."""
@@ -403,7 +401,7 @@ class SyncServicerContext(ServicerContext):
 
     def on_event(self, kind: int, subject: object, payload: object) -> None:
         """Take one event of this call from the ring."""
-        if kind == _router.WRITABLE and self.on_writable is not None:
+        if kind == rust.WRITABLE and self.on_writable is not None:
             self.on_writable()
         else:
             super().on_event(kind, subject, payload)

@@ -13,7 +13,7 @@ from typing import Any
 
 import grpc
 
-from pyserve import _router
+from pyserve.bridge import rust
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class ServerCredentials(grpc.ServerCredentials):
 class LiveServerCredentials(grpc.ServerCredentials):
     """Settings that somebody exchanges while servers use them."""
 
-    native: _router.ServerTls
+    native: rust.ServerTls
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class ChannelTls:
     private_key: bytes | None
     certificate_chain: bytes | None
     call_credentials: tuple[Any, ...]
-    native: _router.ClientTls | None = None
+    native: rust.ClientTls | None = None
 
 
 def ssl_server_credentials(
@@ -69,7 +69,7 @@ def ssl_server_credentials(
     return ServerCredentials(pairs, root_certificates, require_client_auth)
 
 
-def server_tls(credentials: object, *, http1: bool = False) -> _router.ServerTls:
+def server_tls(credentials: object, *, http1: bool = False) -> rust.ServerTls:
     """Return the native form of server credentials.
 
     Args:
@@ -88,7 +88,7 @@ def server_tls(credentials: object, *, http1: bool = False) -> _router.ServerTls
             f"{type(credentials).__module__}.{type(credentials).__qualname__}: grpc's own keep "
             "their certificates inside the C library, where nothing else can read them"
         )
-    return _router.ServerTls(
+    return rust.ServerTls(
         credentials.pairs,
         credentials.root_certificates,
         credentials.require_client_auth,

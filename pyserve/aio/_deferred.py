@@ -6,11 +6,10 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from pyserve import _router
 from pyserve.aio._context import ServicerContext
 from pyserve.aio._handlers import CallKit, Method
 from pyserve.aio._outcome import fail, finish_unary, release
-from pyserve.bridge import CallStarter
+from pyserve.bridge import CallStarter, rust
 from pyserve.request import CURRENT, Source
 
 
@@ -114,7 +113,7 @@ def starter_of_deferred(function: DeferredUnary, method: Method, kit: CallKit) -
     queue = function.queue
     deserialize = method.deserialize
 
-    def start(token: int, call: _router.ServerCall, message: bytes | None) -> None:
+    def start(token: int, call: rust.ServerCall, message: bytes | None) -> None:
         context = ServicerContext(call, method, kit)
         receivers[token] = context
         reply = DeferredReply(context, token)

@@ -13,7 +13,6 @@ from typing import Any
 
 import grpc
 
-from pyserve import _router
 from pyserve.aio._context import ServicerContext, SyncServicerContext
 from pyserve.aio._deferred import DeferredUnary, starter_of_deferred
 from pyserve.aio._handlers import (
@@ -36,7 +35,7 @@ from pyserve.aio._tasks import (
 )
 from pyserve.aio._threads import ThreadedCall
 from pyserve.aio.strangers import METHOD_NOT_FOUND
-from pyserve.bridge import CallStarter
+from pyserve.bridge import CallStarter, rust
 from pyserve.request import CURRENT
 
 
@@ -71,7 +70,7 @@ def compile_method(method: Method, kit: CallKit, threads: CallKit) -> CallStarte
     if is_async_handler(method):
         return starter_of(runner_of(method, kit), method, kit)
 
-    def start(token: int, call: _router.ServerCall, message: bytes | None) -> None:
+    def start(token: int, call: rust.ServerCall, message: bytes | None) -> None:
         context = SyncServicerContext(call, method, threads)
         kit.receivers[token] = context
         ThreadedCall(context, token, message).submit()
@@ -171,7 +170,7 @@ def starter_of_resolved(
         ThreadedCall(sync_context, token, message).submit()
         return None
 
-    def start(token: int, call: _router.ServerCall, message: bytes | None) -> None:
+    def start(token: int, call: rust.ServerCall, message: bytes | None) -> None:
         placeholder = unresolved(path if path is not None else call.path)
         context = ServicerContext(call, placeholder, kit)
         if message is None:

@@ -14,17 +14,16 @@ from typing import Any, Protocol, TypeAlias
 
 import grpc
 
-from pyserve import _router
 from pyserve.aio._metadata import WireMetadata, fitting
 from pyserve.aio._options import ServerSettings
 from pyserve.aio._outcome import UnreadableRequestError, WrongResponseError
-from pyserve.bridge import EventReceiver
+from pyserve.bridge import EventReceiver, rust
 from pyserve.observe.seldom import Seldom
 
 _LOGGER = logging.getLogger(__name__)
 
 RpcMethodHandler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
-Serializer: TypeAlias = "Callable[[Any], _router.Payload]"
+Serializer: TypeAlias = "Callable[[Any], rust.Payload]"
 Deserializer = Callable[[bytes], Any]
 Spawn = Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"]
 
@@ -114,7 +113,7 @@ class Method:
             f"the request is no message that {self.path} takes: {type(error).__name__}"
         )
 
-    def serialize_checked(self, response: Any) -> _router.Payload:
+    def serialize_checked(self, response: Any) -> rust.Payload:
         """Serialize ``response``.
 
         Raises:
@@ -146,7 +145,7 @@ class Method:
 class PayloadMethod(Method):
     """A method whose handler returns its messages as the ring takes them: bytes, or parts."""
 
-    def serialize_checked(self, response: Any) -> _router.Payload:
+    def serialize_checked(self, response: Any) -> rust.Payload:
         """Return ``response``; the handler is our own and has made it."""
         return response  # type: ignore[no-any-return]
 
@@ -166,7 +165,7 @@ class Messages:
         self.items = items
 
 
-def payload(value: _router.Payload) -> _router.Payload:
+def payload(value: rust.Payload) -> rust.Payload:
     """Stand, as the ``response_serializer`` of a handler, for "it returns payloads"."""
     return value
 

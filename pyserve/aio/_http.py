@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING
 
 import grpc
 
-from pyserve import _router
 from pyserve.aio._context import is_unstarted
 from pyserve.aio._metadata import WireMetadata, status_number
 from pyserve.aio._streams import MessageStream
+from pyserve.bridge import rust
 from pyserve.request import Request
 
 if TYPE_CHECKING:
     from pyserve.aio._handlers import CallKit
 
 HttpHeaders = Sequence[tuple[bytes, bytes]]
-# As ``_router.HttpFields``: is_websocket, method, target's path as a text of Latin-1 (not decoded
+# As ``rust.HttpFields``: is_websocket, method, target's path as a text of Latin-1 (not decoded
 # further), target's path, target's query, version, scheme, client, root_path, headers.
 HttpFields = tuple[
     bool,
@@ -65,7 +65,7 @@ class HttpCall:
         token: Of the native call.
         kit: What the calls of its server share.
         whole_body: The body where it is there already, ``None`` where ``body`` has to wait for it.
-        cancel_reason: One of ``_router.CANCEL_*`` once nobody waits for the answer.
+        cancel_reason: One of ``rust.CANCEL_*`` once nobody waits for the answer.
         started: The head of the answer has been queued.
         finished: The end of the answer has been queued.
         task: Answers the request.
@@ -77,7 +77,7 @@ class HttpCall:
     task: asyncio.Task[None] | None = None
     _is_read = False
     request_made: Request | None = None
-    _head: _router.HttpHead | None = None
+    _head: rust.HttpHead | None = None
     _headers: list[tuple[bytes, bytes]] | None = None
     _stream: MessageStream | None = None
     _written = 0
@@ -85,9 +85,7 @@ class HttpCall:
     _over: asyncio.Event | None = None
     _done_callbacks: list[Callable[[HttpCall], None]] | None = None
 
-    def __init__(
-        self, token: int, call: _router.ServerCall, body: bytes | None, kit: CallKit
-    ) -> None:
+    def __init__(self, token: int, call: rust.ServerCall, body: bytes | None, kit: CallKit) -> None:
         self.call = call
         self.token = token
         self.kit = kit
@@ -98,7 +96,7 @@ class HttpCall:
     # --- the request --------------------------------------------------------------------
 
     @property
-    def head(self) -> _router.HttpHead:
+    def head(self) -> rust.HttpHead:
         """The head of the request."""
         if self._head is None:
             self._head = self.call.http_head()
@@ -198,7 +196,7 @@ class HttpCall:
 
     # --- the answer ---------------------------------------------------------------------
 
-    def respond(self, status: int, headers: HttpHeaders, body: _router.Payload) -> None:
+    def respond(self, status: int, headers: HttpHeaders, body: rust.Payload) -> None:
         """Queue a whole answer. Names of headers may be in any case."""
         if not self.finished and self.cancel_reason is None:
             must_flush = self.call.respond(status, headers, body)
@@ -226,7 +224,7 @@ class HttpCall:
         self._check_client()
         if not data:
             return
-        if self.call.write(data, _router.IDENTITY):
+        if self.call.write(data, rust.IDENTITY):
             self.kit.flush()
         self._written += 1
         if not self.call.writable():
@@ -314,7 +312,7 @@ class HttpCall:
 
     def _outlives_client(self) -> bool:
         """Say whether the client asked to finish its request even if it goes away."""
-        if self.cancel_reason != _router.CANCEL_CLIENT:
+        if self.cancel_reason != rust.CANCEL_CLIENT:
             return False
         wish = self.header(b"x-request-disconnect-disabled")
         return wish is not None and wish.strip() == b"?1"
@@ -323,7 +321,7 @@ class HttpCall:
 
     def on_event(self, kind: int, subject: object, payload: object) -> None:
         """Take one event of this request from the ring."""
-        if kind == _router.CANCEL:
+        if kind == rust.CANCEL:
             self._on_cancel(int(subject))  # type: ignore[call-overload]
         elif self._stream is not None:
             self._stream.on_event(kind, payload)
@@ -363,7 +361,7 @@ class HttpCall:
 
     def abandon(self) -> None:
         """The loop closes; stopping the server has ended the request."""
-        self.cancel_reason = _router.CANCEL_SHUTDOWN
+        self.cancel_reason = rust.CANCEL_SHUTDOWN
         self._note_over()
         if self._stream is not None:
             self._stream.wake_all()

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 
-from pyserve import _router
 from pyserve.aio._http import HttpCall, HttpHandler
 from pyserve.aio._lateness import LATE_DETAILS, is_late
 from pyserve.aio._watched import note_failure
-from pyserve.bridge import end_if_forked
+from pyserve.bridge import end_if_forked, rust
 from pyserve.observe.failures import failure_logger
 from pyserve.observe.places import text_of
 from pyserve.request import CURRENT
@@ -74,7 +73,7 @@ def http_starter(handler: HttpHandler, kit: CallKit) -> CallStarter:
     spawn = kit.spawn
     run = _run_function(handler) if isinstance(handler, HttpFunction) else _run_handler(handler)
 
-    def start(token: int, call: _router.ServerCall, message: bytes | None) -> None:
+    def start(token: int, call: rust.ServerCall, message: bytes | None) -> None:
         http = HttpCall(token, call, message, kit)
         receivers[token] = http
         task = spawn(run(http))

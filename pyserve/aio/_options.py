@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 
-from pyserve import _router
+from pyserve.bridge import rust
 from pyserve.config.proxies import check_networks
 from pyserve.errors import Abort
 
@@ -23,7 +23,7 @@ ChannelArguments = Sequence[tuple[str, Any]]
 _MEBIBYTE = 1024 * 1024
 _MESSAGE_BYTES_MAX = 4 * _MEBIBYTE  # grpc's default receive limit
 # grpc-core's numbering of ``grpc.default_compression_algorithm`` and ``grpc.Compression``.
-_COMPRESSION_BY_NUMBER = {0: _router.IDENTITY, 1: _router.DEFLATE, 2: _router.GZIP}
+_COMPRESSION_BY_NUMBER = {0: rust.IDENTITY, 1: rust.DEFLATE, 2: rust.GZIP}
 _ENABLED_COMPRESSIONS = "grpc.compression_enabled_algorithms_bitset"
 
 
@@ -95,7 +95,7 @@ class ServerOptions:
     max_receive_message_bytes: int = _MESSAGE_BYTES_MAX
     max_send_message_bytes: int = -1
     max_metadata_bytes: int = 16384
-    default_compression: int = _router.IDENTITY
+    default_compression: int = rust.IDENTITY
     enabled_compressions: frozenset[int] | None = None  # None: all
     keepalive_time_s: float | None = None
     keepalive_timeout_s: float = 20.0
@@ -118,7 +118,7 @@ class ChannelOptions:
 
     max_receive_message_bytes: int = _MESSAGE_BYTES_MAX
     max_send_message_bytes: int = -1
-    default_compression: int = _router.IDENTITY
+    default_compression: int = rust.IDENTITY
     enabled_compressions: frozenset[int] | None = None  # None: all
     keepalive_time_s: float | None = None
     keepalive_timeout_s: float = 20.0
@@ -219,8 +219,8 @@ def _read(
     if compression is not None:
         settings["default_compression"] = compression_number(compression)
     enabled = settings.get("enabled_compressions")
-    if enabled is not None and settings.get("default_compression", _router.IDENTITY) not in enabled:
-        settings["default_compression"] = _router.IDENTITY
+    if enabled is not None and settings.get("default_compression", rust.IDENTITY) not in enabled:
+        settings["default_compression"] = rust.IDENTITY
         _LOGGER.error(
             "%s switches the default compression off: messages go plain unless their call says "
             "otherwise",

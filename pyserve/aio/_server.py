@@ -11,7 +11,6 @@ from typing import Any
 
 import grpc
 
-from pyserve import _router
 from pyserve.aio._context import ServicerContext
 from pyserve.aio._credentials import ServerCredentials, server_tls
 from pyserve.aio._dispatch import Resolver, compile_method, starter_of_resolved
@@ -23,7 +22,7 @@ from pyserve.aio._options import ChannelArguments, ServerSettings, read_server_o
 from pyserve.aio._threads import thread_kit
 from pyserve.aio._traced import make_on_traced_call
 from pyserve.aio._watched import OnEnd, make_on_logged_call
-from pyserve.bridge import CallStarter, LoopEndpoint, keep_from_forks, running_endpoint
+from pyserve.bridge import CallStarter, LoopEndpoint, keep_from_forks, running_endpoint, rust
 from pyserve.observe.traces.process import PROCESS_TRACING
 
 _LOGGER = logging.getLogger(__name__)
@@ -136,7 +135,7 @@ class Server(grpc.aio.Server):
         """
         return self._listen(address, server_tls(server_credentials, http1=self._options.doors))
 
-    def _listen(self, address: str, tls: _router.ServerTls | None) -> int:
+    def _listen(self, address: str, tls: rust.ServerTls | None) -> int:
         if self._state is not _State.READY:
             raise RuntimeError(f"ports must be added before the server starts: {address!r}")
         try:
@@ -225,7 +224,7 @@ class Server(grpc.aio.Server):
             self._endpoint.on_call = logged or plain
 
     @property
-    def native(self) -> _router.Server:
+    def native(self) -> rust.Server:
         """The native server, for the replica's load reports."""
         return self._native
 
@@ -319,10 +318,10 @@ class Server(grpc.aio.Server):
 
     # --- making -------------------------------------------------------------------------
 
-    def _make_native(self) -> _router.Server:
+    def _make_native(self) -> rust.Server:
         options = self._options
         limit = self._maximum_concurrent_rpcs
-        return _router.Server(
+        return rust.Server(
             self._endpoint.raw,
             max_receive_message_bytes=options.max_receive_message_bytes,
             max_send_message_bytes=options.max_send_message_bytes,
@@ -445,14 +444,14 @@ def server(
 
 
 def _make_on_call(starters: list[CallStarter]) -> CallStarter:
-    def on_call(token: int, call: _router.ServerCall, message: bytes | None) -> None:
+    def on_call(token: int, call: rust.ServerCall, message: bytes | None) -> None:
         starters[call.method](token, call, message)
 
     return on_call
 
 
 def _make_turn_away(tell: Callable[[str, str], None]) -> CallStarter:
-    def on_call(_token: int, call: _router.ServerCall, _message: bytes | None) -> None:
+    def on_call(_token: int, call: rust.ServerCall, _message: bytes | None) -> None:
         tell(call.path, call.peer)
 
     return on_call
@@ -472,7 +471,7 @@ def _claim_endpoint() -> tuple[LoopEndpoint, LoopEndpoint | None]:
     return own, endpoint
 
 
-def _refuse(_token: int, call: _router.ServerCall, _message: bytes | None) -> None:
+def _refuse(_token: int, call: rust.ServerCall, _message: bytes | None) -> None:
     call.finish(grpc.StatusCode.UNAVAILABLE.value[0], "the server has not started", (), None)
 
 

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import grpc
 
-from pyserve import _router
+from pyserve.bridge import rust
 
 if TYPE_CHECKING:
     from pyserve.aio._context import ServicerContext
 
-_HALF_CLOSE = _router.HALF_CLOSE
-_MESSAGE = _router.MESSAGE
-_WRITABLE = _router.WRITABLE
+_HALF_CLOSE = rust.HALF_CLOSE
+_MESSAGE = rust.MESSAGE
+_WRITABLE = rust.WRITABLE
 
 
 class StreamCall(Protocol):

@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
 
-from pyserve import _router
 from pyserve.aio._context import ServicerContext
 from pyserve.aio._handlers import CallKit, Messages, Method, is_coroutine_function
 from pyserve.aio._outcome import fail, finish_stream, finish_unary, release
 from pyserve.aio._pool import steps_on_threads
 from pyserve.aio._streams import MessageStream, RequestIterator
-from pyserve.bridge import CallStarter
+from pyserve.bridge import CallStarter, rust
 from pyserve.request import CURRENT
 
 AsyncRunner = Callable[[ServicerContext, int, bytes | None], Coroutine[Any, Any, None]]
@@ -184,7 +183,7 @@ def starter_of(runner: AsyncRunner, method: Method, kit: CallKit) -> CallStarter
     spawn = kit.spawn
     request_streaming = method.request_streaming
 
-    def start(token: int, call: _router.ServerCall, message: bytes | None) -> None:
+    def start(token: int, call: rust.ServerCall, message: bytes | None) -> None:
         context = ServicerContext(call, method, kit)
         receivers[token] = context
         if request_streaming:

@@ -14,12 +14,12 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from pyserve import _router
 from pyserve.aio._context import ServicerContext, SyncServicerContext
 from pyserve.aio._handlers import CallKit, Messages
 from pyserve.aio._outcome import fail, finish_stream, finish_unary, release
 from pyserve.aio._streams import MessageStream, SyncRequestIterator
 from pyserve.aio._tasks import send_messages
+from pyserve.bridge import rust
 from pyserve.request import CURRENT
 
 _LOGGER = logging.getLogger(__name__)
@@ -175,12 +175,12 @@ def _open_requests(context: ServicerContext, message: bytes | None) -> Any:
     requests = SyncRequestIterator(context, context.call)
     if isinstance(context.stream, MessageStream):
         for raw in context.stream.messages:
-            requests.on_event(_router.MESSAGE, raw)
+            requests.on_event(rust.MESSAGE, raw)
         if context.stream.half_closed:
-            requests.on_event(_router.HALF_CLOSE, None)
+            requests.on_event(rust.HALF_CLOSE, None)
     elif message is not None:
-        requests.on_event(_router.MESSAGE, message)
-        requests.on_event(_router.HALF_CLOSE, None)
+        requests.on_event(rust.MESSAGE, message)
+        requests.on_event(rust.HALF_CLOSE, None)
     return requests
 
 

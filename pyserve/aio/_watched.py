@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
-from pyserve import _router
 from pyserve.aio._http import HttpCall
+from pyserve.bridge import rust
 from pyserve.request import CURRENT
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class EndedCall:
         is_http: It is a request of plain HTTP.
     """
 
-    call: _router.ServerCall
+    call: rust.ServerCall
     known_id: str
     ended_at: float
     duration_s: float
@@ -88,7 +88,7 @@ OnEnd = Callable[[EndedCall], None]
 
 
 class WatchedCall:
-    """Stands for a ``_router.ServerCall``, and tells once that its end is queued.
+    """Stands for a ``rust.ServerCall``, and tells once that its end is queued.
 
     Args:
         call: The native call.
@@ -105,7 +105,7 @@ class WatchedCall:
 
     def __init__(
         self,
-        call: _router.ServerCall,
+        call: rust.ServerCall,
         on_end: OnEnd | None = None,
         span: ServerSpan | None = None,
     ) -> None:
@@ -125,7 +125,7 @@ class WatchedCall:
         if self._is_ended:
             self.context = None
 
-    def reply(self, message: _router.Payload) -> bool:
+    def reply(self, message: rust.Payload) -> bool:
         """See ``ServerCall``; a payload that the ring refuses is no end."""
         queued = self.call.reply(message)
         self._end(0)
@@ -135,22 +135,22 @@ class WatchedCall:
         self,
         code: int,
         details: str,
-        trailing_metadata: _router.Metadata,
-        message: _router.Payload | None,
+        trailing_metadata: rust.Metadata,
+        message: rust.Payload | None,
     ) -> bool:
         """See ``ServerCall``."""
         queued = self.call.finish(code, details, trailing_metadata, message)
         self._end(code, details)
         return queued
 
-    def respond(self, status: int, headers: _router.HttpHeaders, body: _router.Payload) -> bool:
+    def respond(self, status: int, headers: rust.HttpHeaders, body: rust.Payload) -> bool:
         """See ``ServerCall``."""
         queued = self.call.respond(status, headers, body)
         self._status = status
         self._end(0)
         return queued
 
-    def start_response(self, status: int, headers: _router.HttpHeaders) -> bool:
+    def start_response(self, status: int, headers: rust.HttpHeaders) -> bool:
         """See ``ServerCall``."""
         self._status = status
         return self.call.start_response(status, headers)
@@ -196,9 +196,9 @@ def make_on_logged_call(
         on_end: Called once for each, on the thread that ends it; it must not raise.
     """
 
-    def on_call(token: int, call: _router.ServerCall, message: bytes | None) -> None:
+    def on_call(token: int, call: rust.ServerCall, message: bytes | None) -> None:
         watched = WatchedCall(call, on_end)
-        inner(token, cast("_router.ServerCall", watched), message)
+        inner(token, cast("rust.ServerCall", watched), message)
         watched.handled_by(receivers.get(token))
 
     return on_call

@@ -17,9 +17,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from pyserve import _router
 from pyserve.aio._channel import Channel, live_channel
 from pyserve.aio._credentials import ChannelTls, LiveServerCredentials
+from pyserve.bridge import rust
 from pyserve.config.tls import TlsFiles, TlsOrigins
 from pyserve.errors import OptionError
 from pyserve.observe.metrics import Scrape
@@ -78,7 +78,7 @@ def lifetime_s(chain: bytes) -> tuple[float, float]:
     Raises:
         ValueError: there is none, or one cannot be read.
     """
-    return _router.certificate_lifetime_s(chain)
+    return rust.certificate_lifetime_s(chain)
 
 
 def warn_of_lifetime(what: str, files: TlsFiles, pem: Pem) -> float:
@@ -133,7 +133,7 @@ def check_client_files(
     own_key = None if key is None else read_file("the private key", key, origins.key_file)
     chain = None if cert is None else read_file("the certificate", cert, origins.cert_file)
     try:
-        _router.ClientTls(roots, own_key, chain, None)
+        rust.ClientTls(roots, own_key, chain, None)
     except ValueError as error:
         raise _unusable(error, cert, key, ca, origins) from None
 
@@ -146,7 +146,7 @@ def check_server_files(files: TlsFiles) -> None:
     """
     pem = read_pem(files)
     try:
-        _router.ServerTls(
+        rust.ServerTls(
             [pem.pair], pem.roots, files.peers_required, allowed_names=files.names or None
         )
     except ValueError as error:
@@ -238,8 +238,8 @@ class MeshTls:
         names = files.names or None
         pem = read_pem(files)
         try:
-            self._server = _router.ServerTls([pem.pair], pem.roots, True, allowed_names=names)
-            self.client = _router.ClientTls(pem.roots, *pem.pair, None, allowed_names=names)
+            self._server = rust.ServerTls([pem.pair], pem.roots, True, allowed_names=names)
+            self.client = rust.ClientTls(pem.roots, *pem.pair, None, allowed_names=names)
         except ValueError as error:
             raise unusable(error, files) from None
         self._ends_s = warn_of_lifetime("this process of the mesh", files, pem)

@@ -13,7 +13,7 @@ from pyserve.observe.logs.access import Pace, access_record
 from pyserve.observe.logs.sink import SinkHandler
 
 if TYPE_CHECKING:
-    from pyserve import _router
+    from pyserve.bridge import rust
     from pyserve.config import LogSettings
 
 _CODES = {code.value[0]: code.name for code in grpc.StatusCode}
@@ -27,7 +27,7 @@ class KeptCalls(Protocol):
     """What is used of ``CallRecords``."""
 
     def listen(
-        self, callback: Callable[[Sequence[_router.CallRecord]], object], *, is_lazy: bool
+        self, callback: Callable[[Sequence[rust.CallRecord]], object], *, is_lazy: bool
     ) -> Callable[[], None]:
         """Call ``callback`` with the records; return what ends that."""
 
@@ -81,7 +81,7 @@ class IngressAccessLog:
         self._timer = self._loop.call_later(_PERIOD_S, self._look)
         self._records.take_now()
 
-    def _write(self, calls: Sequence[_router.CallRecord]) -> None:
+    def _write(self, calls: Sequence[rust.CallRecord]) -> None:
         if self._pace is not None:
             if self._pace.is_paused:  # These are kept for others: they are sampled, say.
                 return
@@ -91,7 +91,7 @@ class IngressAccessLog:
             if isinstance(handler, SinkHandler):
                 handler.write(records, everywhere=self._is_asked)
 
-    def _record(self, call: _router.CallRecord) -> logging.LogRecord:
+    def _record(self, call: rust.CallRecord) -> logging.LogRecord:
         attempts = call.attempts
         is_http = call.http_status != 0
         return access_record(
@@ -111,7 +111,7 @@ class IngressAccessLog:
         )
 
 
-def _label(call: _router.CallRecord) -> str:
+def _label(call: rust.CallRecord) -> str:
     return f"{call.method.partition(' ')[0]} {call.path}" if call.path else call.method
 
 

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from pyserve import _router, aio
+from pyserve import aio
+from pyserve.bridge import rust
 from pyserve.replica.delays import OF
 from pyserve.replica.describing import HTTP
 
@@ -20,7 +21,7 @@ _DOCUMENT_TIMEOUT_S = 5.0
 
 
 async def delays_of(
-    table: _router.RoutingTable,
+    table: rust.RoutingTable,
     key: DeploymentKey,
     replica_id: ReplicaId,
     request_id: str,
@@ -35,7 +36,7 @@ async def delays_of(
 
 
 async def document_of(
-    table: _router.RoutingTable,
+    table: rust.RoutingTable,
     key: DeploymentKey,
     replica_id: ReplicaId,
     timeout_s: float = _DOCUMENT_TIMEOUT_S,
@@ -50,14 +51,14 @@ async def document_of(
 
 
 async def _ask(
-    table: _router.RoutingTable,
+    table: rust.RoutingTable,
     key: DeploymentKey,
     replica_id: ReplicaId,
     method: str,
     request: bytes,
     timeout_s: float,
 ) -> dict[str, Any]:
-    native = _router.Channel(str(key), table=table)
+    native = rust.Channel(str(key), table=table)
     async with aio.Channel(native, replica_id=replica_id) as channel:
         call: Any = channel.unary_unary(method)
         answer: bytes = await call(request, timeout=timeout_s)

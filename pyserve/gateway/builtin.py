@@ -17,10 +17,10 @@ import grpc
 from grpc_health.v1 import health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2
 
-from pyserve import _router
 from pyserve.aio import Server, ServerSettings
 from pyserve.aio import Status as AioStatus
 from pyserve.aio.certificates import MeshTls
+from pyserve.bridge import rust
 from pyserve.config import NodeSettings
 from pyserve.gateway.descriptors import (
     REFLECTION_V1,
@@ -71,7 +71,7 @@ class BuiltinServices:
         run_dir: Path,
         node: NodeSettings,
         token: bytes,
-        table: _router.RoutingTable,
+        table: rust.RoutingTable,
         tls: MeshTls | None = None,
     ) -> None:
         self._tls = tls
@@ -130,7 +130,7 @@ class BuiltinServices:
         await self._inference.close()
         self._socket.unlink(missing_ok=True)
 
-    def routes(self, views: Views) -> list[_router.DeploymentRoute]:
+    def routes(self, views: Views) -> list[rust.DeploymentRoute]:
         """Take a new view of the mesh; return the route to this server.
 
         A deployment that registers one of these services by itself is left to answer it.
@@ -141,7 +141,7 @@ class BuiltinServices:
         self._inference.update(views)
         self._limit_tensors(self._inference.message_bytes_max)
         taken = {service for view in views.values() for service in view.services}
-        replica = _router.ReplicaRoute(
+        replica = rust.ReplicaRoute(
             replica_id=self._replica_id,
             node=self._node.node_id,
             zone=self._node.zone,
@@ -151,7 +151,7 @@ class BuiltinServices:
             proves_itself=True,
         )
         route = functools.partial(
-            _router.DeploymentRoute,
+            rust.DeploymentRoute,
             application=APPLICATION,
             replicas=[replica],
             max_queued_requests=_QUEUED_MAX,

@@ -17,7 +17,7 @@ _FAILED_STATUSES = frozenset({500, 502, 503, 504})
 
 
 class SampledCall(Protocol):
-    """What is read of ``_router.CallRecord``."""
+    """What is read of ``rust.CallRecord``."""
 
     @property
     def application(self) -> str: ...

@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
 
-from pyserve import _router
 from pyserve.aio import Channel
 from pyserve.aio.mesh_channel import dial
+from pyserve.bridge import rust
 from pyserve.config import NodeSettings, RouterDefaults
 from pyserve.control.discovery import MeshAddress
 from pyserve.control.pace import Pace
@@ -27,9 +27,9 @@ _APPLY_SHARE, _APPLY_FREE_S, _APPLY_WAIT_MAX_S = 0.1, 0.02, 0.1
 
 
 class Table(Protocol):
-    """What a feed needs of ``_router.RoutingTable``."""
+    """What a feed needs of ``rust.RoutingTable``."""
 
-    def apply(self, version: int, deployments: Sequence[_router.DeploymentRoute]) -> None:
+    def apply(self, version: int, deployments: Sequence[rust.DeploymentRoute]) -> None:
         """Replace the table."""
 
     def unanswered(self) -> dict[str, int]:
@@ -63,7 +63,7 @@ class TableFeed:
         table: Table,
         deployments: Collection[DeploymentKey] | None,
         *,
-        extra_routes: Callable[[Views], Sequence[_router.DeploymentRoute]] | None = None,
+        extra_routes: Callable[[Views], Sequence[rust.DeploymentRoute]] | None = None,
         connect: Callable[[str], Channel] = dial,
         defaults: RouterDefaults | None = None,
         for_handles: bool = False,

@@ -18,11 +18,12 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from pyserve import _router, aio
+from pyserve import aio
 from pyserve.aio.certificates import MeshTls, mesh_tls
 from pyserve.aio.mesh_channel import dial
 from pyserve.api.context import replica_context
 from pyserve.api.handles.loops import CallsLoop
+from pyserve.bridge import rust
 from pyserve.config import NodeSettings, RouterDefaults
 from pyserve.config.control import FIRST_VIEW_TIMEOUT_S
 from pyserve.control.discovery import MeshAddress
@@ -110,7 +111,7 @@ class InProcessRouter:
         """
         with self._lock:
             table = self._open().table
-        return aio.Channel(_router.Channel(str(key), table=table), outgoing=outgoing)
+        return aio.Channel(rust.Channel(str(key), table=table), outgoing=outgoing)
 
     def open_channel_to(self, key: DeploymentKey, replica_id: ReplicaId) -> aio.Channel:
         """Return a channel whose calls go to one replica of a deployment.
@@ -121,7 +122,7 @@ class InProcessRouter:
         with self._lock:
             table = self._open().table
         return aio.Channel(
-            _router.Channel(str(key), table=table), replica_id=replica_id, outgoing=outgoing
+            rust.Channel(str(key), table=table), replica_id=replica_id, outgoing=outgoing
         )
 
     def caller(self, key: DeploymentKey) -> NativeCaller:
@@ -264,7 +265,7 @@ class _Running:
         if PROCESS_TRACING.spans is not None:
             self._records = CallRecords(samples_root=replica_context() is None)
             self._records.listen(self._exemplars.take)
-        self.table = _router.RoutingTable(
+        self.table = rust.RoutingTable(
             node=node.node_id,
             zone=node.zone,
             token=controller.token,
@@ -348,7 +349,7 @@ class _Running:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._feed.close()
 
-    def _note(self, views: Views) -> Sequence[_router.DeploymentRoute]:
+    def _note(self, views: Views) -> Sequence[rust.DeploymentRoute]:
         self._views = dict(views)  # A copy: others read it while the feed changes its own.
         self._exemplars.keep(set(map(str, views)))
         return ()

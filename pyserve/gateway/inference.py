@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import grpc
 import orjson
 
-from pyserve import _router, aio
+from pyserve import aio
+from pyserve.bridge import rust
 from pyserve.errors import Abort
 from pyserve.inference import open_inference_pb2 as pb
 from pyserve.inference.descriptors import EXTENSIONS, SERVER_NAME, SERVICE
@@ -42,7 +43,7 @@ class InferenceFront:
         message_bytes_max: The most that a deployment with models takes; 0: there is none.
     """
 
-    def __init__(self, table: _router.RoutingTable) -> None:
+    def __init__(self, table: rust.RoutingTable) -> None:
         self._table = table
         self._targets: dict[str, str] = {}  # "application/Deployment" by model
         self._channels: dict[str, aio.Channel] = {}
@@ -157,7 +158,7 @@ class InferenceFront:
         channel = self._channels.get(target)
         if channel is None:
             # No limits here: those of the deployment hold at its replicas.
-            native = _router.Channel(target, table=self._table, max_receive_message_bytes=-1)
+            native = rust.Channel(target, table=self._table, max_receive_message_bytes=-1)
             channel = self._channels[target] = aio.Channel(native)
         return channel
 

@@ -14,9 +14,9 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from pyserve import _router
 from pyserve.aio.certificates import MeshTls
 from pyserve.aio.mesh_channel import dial
+from pyserve.bridge import rust
 from pyserve.config import LogSettings, NodeSettings, RouterDefaults, TracingSettings, is_loopback
 from pyserve.config.control import FIRST_VIEW_TIMEOUT_S
 from pyserve.config.ingress import IngressSettings
@@ -108,7 +108,7 @@ class IngressServer:
         self._logs = logs
         self._access_log: IngressAccessLog | None = None
         self._new_table = partial(
-            _router.RoutingTable,
+            rust.RoutingTable,
             node=node.node_id,
             zone=node.zone,
             token=controller.token,
@@ -131,9 +131,9 @@ class IngressServer:
             way=way,
         )
         self.views: Views = {}
-        self._native: _router.Ingress | None = None
+        self._native: rust.Ingress | None = None
         if addresses:
-            self._native = _router.Ingress(
+            self._native = rust.Ingress(
                 self._table,
                 addresses=_usable(addresses),
                 io_threads=io_threads,
@@ -246,17 +246,17 @@ class IngressServer:
             refusals = None if access is None else access.stats()
             add_ingress(scrape, counts, self._native.doors(), refusals)
 
-    def _routes(self, views: Views) -> Sequence[_router.DeploymentRoute]:
+    def _routes(self, views: Views) -> Sequence[rust.DeploymentRoute]:
         # The feed changes its own; whoever looks comes between two changes.
         self.views = views
         return self._builtin.routes(views)
 
     @property
-    def table(self) -> _router.RoutingTable:
+    def table(self) -> rust.RoutingTable:
         """Where its calls go."""
         return self._table
 
-    def table_of(self, key: DeploymentKey) -> _router.RoutingTable:
+    def table_of(self, key: DeploymentKey) -> rust.RoutingTable:
         """Return a table of one deployment for questions of the mesh's own.
 
         Nobody has sent their calls, so they are in no metric of calls and are not kept; nor do
@@ -336,8 +336,8 @@ class IngressServer:
         return 0 if self._native is None else self._native.in_flight()
 
 
-def _limits(settings: IngressSettings) -> _router.IngressLimits:
-    return _router.IngressLimits(
+def _limits(settings: IngressSettings) -> rust.IngressLimits:
+    return rust.IngressLimits(
         connections_max=settings.connections_max,
         idle_bytes_max=settings.idle_bytes_max,
         streams_max=settings.streams_max,

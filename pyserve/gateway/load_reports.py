@@ -28,7 +28,7 @@ class LoadTeller:
     Args:
         locate: Returns the controller that sent the last view: whom to tell.
         connect: Makes the channel to the controller's address.
-        stats: Returns ``_router.RoutingTable.stats()``.
+        stats: Returns ``rust.RoutingTable.stats()``.
     """
 
     def __init__(

@@ -9,7 +9,7 @@ from pyserve.gateway.exemplars import Exemplars
 from pyserve.observe.metrics import Scrape
 from pyserve.observe.metrics.codes import code_name
 
-# By the counters of `_router.RoutingTable.stats`; docs/reference/ingress.md explains them.
+# By the counters of `rust.RoutingTable.stats`; docs/reference/ingress.md explains them.
 _OF_DEPLOYMENT = {
     "offered": "pyserve_router_calls_total",
     "retries": "pyserve_router_retries_total",
@@ -32,7 +32,7 @@ _UNSENT = {
     "cancelled": "cancelled",
     "abandoned": "abandoned",
 }
-# By those of `_router.Ingress.stats`.
+# By those of `rust.Ingress.stats`.
 _ENDED_BY = {
     "forwarded": "replica",
     "answered_here": "ingress",
@@ -72,8 +72,8 @@ def add_table(
 
     Args:
         scrape: Takes it.
-        table: ``_router.RoutingTable.stats``.
-        measures: ``_router.RoutingTable.measures``; ``None``: times are left out.
+        table: ``rust.RoutingTable.stats``.
+        measures: ``rust.RoutingTable.measures``; ``None``: times are left out.
         caller: Whose calls they are: ``ingress``, ``driver``, or ``application/Deployment``.
         caller_id: Which of these: a process id, or a replica.
         exemplars: Of sampled calls; ``None``: none are known.
@@ -157,9 +157,9 @@ def add_ingress(
 
     Args:
         scrape: Takes it.
-        counts: ``_router.Ingress.stats``, with ``in_flight``.
-        doors: ``_router.Ingress.doors``.
-        access: ``_router.AccessPolicy.stats``; ``None``: there are no rules.
+        counts: ``rust.Ingress.stats``, with ``in_flight``.
+        doors: ``rust.Ingress.doors``.
+        access: ``rust.AccessPolicy.stats``; ``None``: there are no rules.
     """
     scrape.add("pyserve_ingress_calls_total", counts["calls"])
     scrape.add("pyserve_ingress_open_calls", counts["in_flight"])

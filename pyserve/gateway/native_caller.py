@@ -8,10 +8,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from pyserve import _router
 from pyserve.api.handles.calls import Pinned
 from pyserve.api.handles.statuses import error_of
-from pyserve.bridge import LoopEndpoint, endpoint_of, running_endpoint
+from pyserve.bridge import LoopEndpoint, endpoint_of, running_endpoint, rust
 from pyserve.errors import BackPressure
 from pyserve.gateway.carrying import outgoing
 
@@ -36,7 +35,7 @@ class NativeCaller:
     def __init__(
         self,
         key: DeploymentKey,
-        table: _router.RoutingTable,
+        table: rust.RoutingTable,
         view: Callable[[], mesh_pb2.DeploymentView | None],
         node: str,
     ) -> None:
@@ -45,7 +44,7 @@ class NativeCaller:
         self._view = view
         self._table = table
         # No limits: calls of handles are chunked by HTTP/2, and one mesh trusts itself.
-        self._channel = _router.Channel(
+        self._channel = rust.Channel(
             str(key), table=table, max_receive_message_bytes=-1, max_send_message_bytes=-1
         )
         self._start = self._channel.start_call
@@ -53,7 +52,7 @@ class NativeCaller:
 
     def prepare(self, route: Route) -> Route:
         """Return the route with the native options of its calls; see ``Caller``."""
-        options = _router.CallOptions(
+        options = rust.CallOptions(
             session_id=route.session_id,
             priority=route.priority,
             caller=route.caller,
@@ -101,13 +100,13 @@ class NativeCaller:
 
     def _start_at(
         self,
-        endpoint: _router.Endpoint,
+        endpoint: rust.Endpoint,
         route: Route,
-        metadata: _router.Metadata,
+        metadata: rust.Metadata,
         message: Any,
         timeout_s: float | None,
         place: Reservation | Pinned,
-    ) -> _router.ClientCall:
+    ) -> rust.ClientCall:
         pinned = isinstance(place, Pinned)
         chosen: Any = {"replica_id": place.replica_id} if pinned else {"reservation": place}
         return self._start(
@@ -128,7 +127,7 @@ class NativeCaller:
 
     def backpressure(self, call: WireCall, /) -> tuple[int, float | None]:
         """Return what the deployment's options say, and the router's estimate; see ``Caller``."""
-        assert isinstance(call, _router.ClientCall)
+        assert isinstance(call, rust.ClientCall)
         view = self._view()
         if view is None:
             return BackPressure.status_code, call.retry_after_s()
@@ -137,7 +136,7 @@ class NativeCaller:
 
     def cancel(self, call: WireCall, loop: asyncio.AbstractEventLoop, /) -> None:
         """Reset a call on its loop; see ``Caller``."""
-        assert isinstance(call, _router.ClientCall)
+        assert isinstance(call, rust.ClientCall)
         endpoint = endpoint_of(loop)
         must_flush = call.cancel(_CANCELLED, "")
         if endpoint is not None:
@@ -147,7 +146,7 @@ class NativeCaller:
 
     def taken(self, call: WireCall, size_bytes: int, loop: asyncio.AbstractEventLoop, /) -> None:
         """Give back credit of a stream; see ``Caller``."""
-        assert isinstance(call, _router.ClientCall)
+        assert isinstance(call, rust.ClientCall)
         if call.taken(size_bytes):
             endpoint = endpoint_of(loop)
             if endpoint is not None:
@@ -214,8 +213,8 @@ class _Choice:
         """Take the place, or the reason why there is none."""
         if self.future.done():
             return
-        if kind == _router.CHOSEN:
-            assert isinstance(subject, _router.Reservation)
+        if kind == rust.CHOSEN:
+            assert isinstance(subject, rust.Reservation)
             self.future.set_result(subject)
         else:
             number, details = subject, payload

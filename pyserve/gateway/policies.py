@@ -14,8 +14,8 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from pyserve import _router
 from pyserve.api.policy import Candidate, Facts, RoutedRequest, policy_class
+from pyserve.bridge import rust
 from pyserve.gateway.facts import ReplicaFacts
 from pyserve.observe.failures import user_code_logger
 from pyserve.observe.seldom import Seldom
@@ -33,7 +33,7 @@ class Policies:
     """The policies of one process, each made once for its class and arguments."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[str, str], _router.Ranker | None] = {}
+        self._known: dict[tuple[str, str], rust.Ranker | None] = {}
         self._used: set[tuple[str, str]] = set()
         self._facts = ReplicaFacts()
 
@@ -43,7 +43,7 @@ class Policies:
 
     def ranker_of(
         self, found: mesh_pb2.PolicyClass, replicas: Iterable[mesh_pb2.ReplicaView]
-    ) -> _router.Ranker | None:
+    ) -> rust.Ranker | None:
         """Return what asks the policy, as soon as it is made.
 
         ``None`` if there is none, or it was seen at once that it cannot be made.
@@ -69,7 +69,7 @@ class Policies:
         self._used = set()
 
 
-def _ranker(found: mesh_pb2.PolicyClass, facts_of: FactsOf) -> _router.Ranker | None:
+def _ranker(found: mesh_pb2.PolicyClass, facts_of: FactsOf) -> rust.Ranker | None:
     sys.path.extend(entry for entry in found.sys_path if entry not in sys.path)
     chooser = Chooser(found.import_path, None, facts_of)
     # Its module may be slow to import, and it may load or connect to something; or never end.
@@ -79,10 +79,10 @@ def _ranker(found: mesh_pb2.PolicyClass, facts_of: FactsOf) -> _router.Ranker | 
     # Most are made at once, and then have all calls from the first one on.
     making.join(_MAKING_WAIT_S)
     if making.is_alive():
-        return _router.Ranker(chooser, chooser.told)
+        return rust.Ranker(chooser, chooser.told)
     if not chooser.is_made:
         return None
-    return _router.Ranker(chooser, chooser.told if chooser.listens else None)
+    return rust.Ranker(chooser, chooser.told if chooser.listens else None)
 
 
 def _make(found: mesh_pb2.PolicyClass, chooser: Chooser) -> None:

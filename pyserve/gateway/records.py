@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
-from pyserve import _router
+from pyserve.bridge import rust
 from pyserve.observe.metrics import Scrape
 from pyserve.observe.seldom import Seldom
 from pyserve.observe.traces.process import PROCESS_TRACING
@@ -33,7 +33,7 @@ _BUSY_COUNT = 1024
 
 
 class Source(Protocol[Record]):
-    """What is used of ``_router.CallRecords``."""
+    """What is used of ``rust.CallRecords``."""
 
     def take(self, limit: int) -> list[Record]:
         """Return the oldest records that wait, at most ``limit``."""
@@ -110,7 +110,7 @@ class Records(Generic[Record]):
             self._wanted.clear()
 
 
-class CallRecords(Records[_router.CallRecord]):
+class CallRecords(Records[rust.CallRecord]):
     """The records of the calls through one table, and the spans of those that are sampled.
 
     Args:
@@ -121,7 +121,7 @@ class CallRecords(Records[_router.CallRecord]):
         spans = PROCESS_TRACING.spans
         # Without spans nobody is sampled, and everything is forwarded as it came.
         ratio = None if spans is None else PROCESS_TRACING.sampling_ratio
-        self.native = _router.CallRecords(sampling_ratio=ratio, samples_root=samples_root)
+        self.native = rust.CallRecords(sampling_ratio=ratio, samples_root=samples_root)
         super().__init__(self.native)
         self._spans: RecordedSpans | None = None
         if spans is not None:

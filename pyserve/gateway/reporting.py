@@ -19,7 +19,7 @@ def ingress_status(
     """Return the status of an ingress.
 
     Args:
-        table: ``_router.RoutingTable.stats``, by "application/Deployment".
+        table: ``rust.RoutingTable.stats``, by "application/Deployment".
         of_process: the fields of the message that have nothing to do with deployments.
     """
     found = control_pb2.IngressStatus(**of_process)

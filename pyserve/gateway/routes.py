@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from google.protobuf import descriptor_pb2
 
-from pyserve import _router
+from pyserve.bridge import rust
 from pyserve.config import DEFAULT_LOAD_BOUND, DEFAULT_POLICY, RouterDefaults
 from pyserve.gateway.policies import Policies
 from pyserve.wire.v1 import mesh_pb2
@@ -18,7 +18,7 @@ Value = TypeVar("Value", bool, int, float)
 
 def route_of(
     view: mesh_pb2.DeploymentView, defaults: RouterDefaults, policies: Policies
-) -> _router.DeploymentRoute:
+) -> rust.DeploymentRoute:
     """Return the route of one deployment.
 
     Args:
@@ -27,7 +27,7 @@ def route_of(
         policies: those that users have written.
     """
     methods = _methods(tuple(view.file_descriptors))
-    return _router.DeploymentRoute(
+    return rust.DeploymentRoute(
         application=view.key.application,
         deployment=view.key.name,
         services={name: methods.get(name) for name in view.services},
@@ -49,9 +49,9 @@ def route_of(
     )
 
 
-def route_of_questions(view: mesh_pb2.DeploymentView) -> _router.DeploymentRoute:
+def route_of_questions(view: mesh_pb2.DeploymentView) -> rust.DeploymentRoute:
     """Return a route of one deployment for calls that are addressed to its replicas by name."""
-    return _router.DeploymentRoute(
+    return rust.DeploymentRoute(
         application=view.key.application,
         deployment=view.key.name,
         services={},
@@ -66,13 +66,13 @@ def _target(key: mesh_pb2.DeploymentKey) -> str:
     return f"{key.application}/{key.name}"
 
 
-def _settings(said: mesh_pb2.RouterSettings, defaults: RouterDefaults) -> _router.RouterSettings:
+def _settings(said: mesh_pb2.RouterSettings, defaults: RouterDefaults) -> rust.RouterSettings:
     def choose(name: str, default: Value) -> Value:
         value: Value = getattr(said, name) if said.HasField(name) else default
         return value
 
     initial_s = choose("initial_backoff_s", defaults.initial_backoff_s)
-    return _router.RouterSettings(
+    return rust.RouterSettings(
         policy=said.policy or DEFAULT_POLICY,
         load_bound=choose("load_bound", DEFAULT_LOAD_BOUND),
         prefer_node=choose("prefer_node", defaults.prefer_local_node),
@@ -103,8 +103,8 @@ def _methods(file_descriptors: tuple[bytes, ...]) -> dict[str, list[str]]:
     }
 
 
-def _replica_route(replica: mesh_pb2.ReplicaView) -> _router.ReplicaRoute:
-    return _router.ReplicaRoute(
+def _replica_route(replica: mesh_pb2.ReplicaView) -> rust.ReplicaRoute:
+    return rust.ReplicaRoute(
         replica_id=replica.replica_id,
         node=replica.node,
         zone=replica.zone,

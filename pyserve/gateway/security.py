@@ -13,7 +13,6 @@ from pathlib import Path
 
 import grpc
 
-from pyserve import _router
 from pyserve.aio.certificates import (
     LOOK_INTERVAL_S,
     Followed,
@@ -23,6 +22,7 @@ from pyserve.aio.certificates import (
     unusable,
     warn_of_lifetime,
 )
+from pyserve.bridge import rust
 from pyserve.config.access import AccessSettings, read_access_file
 from pyserve.config.tls import SecuritySettings, TlsFiles
 from pyserve.errors import OptionError
@@ -49,8 +49,8 @@ class IngressSecurity:
     """
 
     def __init__(self, settings: SecuritySettings) -> None:
-        self.tls: _router.ServerTls | None = None
-        self.access: _router.AccessPolicy | None = None
+        self.tls: rust.ServerTls | None = None
+        self.access: rust.AccessPolicy | None = None
         self.knows_callers = settings.access_file is not None or (
             settings.tls is not None and settings.tls.peers_required
         )
@@ -87,7 +87,7 @@ class IngressSecurity:
     def _use_certificates(self, files: TlsFiles) -> None:
         pem = read_pem(files)
         try:
-            tls = _router.ServerTls(
+            tls = rust.ServerTls(
                 [pem.pair],
                 pem.roots,
                 files.peers_required,
@@ -146,19 +146,19 @@ class IngressSecurity:
             _AUDIT.warning("refused %d more calls since the last look", more)
 
 
-def _policy(file: Path, settings: AccessSettings) -> _router.AccessPolicy:
+def _policy(file: Path, settings: AccessSettings) -> rust.AccessPolicy:
     try:
-        return _router.AccessPolicy(_rules(file, settings), default_allow=settings.default_allow)
+        return rust.AccessPolicy(_rules(file, settings), default_allow=settings.default_allow)
     except ValueError as error:
         raise OptionError(f"{file}: {error}") from None
 
 
-def _rules(file: Path, settings: AccessSettings) -> list[_router.AccessRule]:
+def _rules(file: Path, settings: AccessSettings) -> list[rust.AccessRule]:
     rules = []
     for rule in settings.rules:
         try:
             rules.append(
-                _router.AccessRule(
+                rust.AccessRule(
                     name=rule.name,
                     paths=rule.paths,
                     identities=rule.identities,

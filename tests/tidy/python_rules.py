@@ -124,7 +124,7 @@ _PACKAGE_BANS = {
     "time.sleep": "wait for a condition: an Event, a Condition, a descriptor",
 }
 _BUILTINS = frozenset(dir(builtins))
-_NATIVE_USERS = ("pyserve/bridge", "pyserve/aio", "pyserve/gateway")
+_NATIVE_USER = "pyserve/bridge"
 
 
 def python_rules(source: Source) -> Iterator[Finding]:
@@ -166,9 +166,9 @@ def environment(source: Source, tree: ast.Module) -> Iterator[Finding]:
 
 
 def native_extension(source: Source, tree: ast.Module) -> Iterator[Finding]:
-    """The bridge, pyserve.aio and the ingress know the native extension, nobody else."""
-    if source.under("pyserve") and not source.under(*_NATIVE_USERS):
-        bans = {"pyserve._router": f"only {', '.join(_NATIVE_USERS)} may"}
+    """The bridge knows the native extension, nobody else; import-linter does not see it."""
+    if source.under("pyserve") and not source.under(_NATIVE_USER):
+        bans = {"pyserve._router": f"only {_NATIVE_USER} may"}
         yield from _banned(source, tree, bans)
 
 

@@ -134,7 +134,8 @@ def test_a_pure_python_module_touches_nothing(text: str, expected: list[str]):
         ("pyserve/a.py", "import os\nos.getenv('A')\n", ["uses os.getenv"]),
         ("pyserve/config/a.py", "import os\nos.getenv('A')\n", []),
         ("pyserve/api/a.py", "from pyserve import _router\n", ["uses pyserve._router: only"]),
-        ("pyserve/aio/a.py", "from pyserve import _router\n", []),
+        ("pyserve/aio/a.py", "import pyserve._router\n", ["uses pyserve._router: only"]),
+        ("pyserve/bridge/a.py", "from pyserve import _router\n", []),
     ],
 )
 def test_the_package_keeps_to_its_seams(path: str, text: str, expected: list[str]):

@@ -18,9 +18,7 @@ DEFAULTS = RouterDefaults(prefer_local_node=False, max_backoff_s=2.0, max_attemp
 @pytest.fixture
 def said(monkeypatch: pytest.MonkeyPatch):
     """Return what the native settings are made of."""
-    monkeypatch.setattr(
-        routes, "_router", SimpleNamespace(RouterSettings=dict, DeploymentRoute=dict)
-    )
+    monkeypatch.setattr(routes, "rust", SimpleNamespace(RouterSettings=dict, DeploymentRoute=dict))
 
     def of(config: RequestRouterConfig) -> object:
         view = mesh_pb2.DeploymentView(router=router_settings(config, ()))

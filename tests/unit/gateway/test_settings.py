@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pyserve import _router
+from pyserve.bridge import rust
 from pyserve.config import read_settings
 from pyserve.config.ingress import IngressSettings
 from pyserve.control.discovery import MeshAddress
@@ -50,7 +50,7 @@ _IN_PYTHON = {"port", "location", "drain_s", "hard_stop_after_s"}
 async def test_no_limit_is_forgotten(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     given: dict[tuple[str, str], object] = {}
     for name in ("RoutingTable", "IngressLimits", "Ingress"):
-        monkeypatch.setattr(_router, name, _recording(name, given))
+        monkeypatch.setattr(rust, name, _recording(name, given))
     settings = IngressSettings(**{name: value for name, (_, _, value) in _NATIVE.items()})
 
     IngressServer(
@@ -67,7 +67,7 @@ async def test_no_limit_is_forgotten(monkeypatch: pytest.MonkeyPatch, tmp_path: 
 
 
 def _recording(name: str, given: dict[tuple[str, str], object]) -> Any:
-    real = getattr(_router, name)
+    real = getattr(rust, name)
 
     @functools.wraps(real, updated=())
     def make(*arguments: object, **options: object) -> object:

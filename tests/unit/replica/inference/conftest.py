@@ -3,6 +3,7 @@
 import pytest
 
 from pyserve import _router
+from pyserve.bridge import rust
 from tests.unit.aio.fake_ring import FakeEndpoint, FakeServer
 
 
@@ -10,4 +11,4 @@ from tests.unit.aio.fake_ring import FakeEndpoint, FakeServer
 def fake_ring(monkeypatch: pytest.MonkeyPatch) -> None:
     """Endpoints and servers that this test makes are fakes."""
     monkeypatch.setattr(_router, "Endpoint", FakeEndpoint)
-    monkeypatch.setattr(_router, "Server", FakeServer)
+    monkeypatch.setattr(rust, "Server", FakeServer)
