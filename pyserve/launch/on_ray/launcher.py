@@ -152,12 +152,17 @@ class RayLauncher:
         self._ingresses.forget()
         self._absence = f"the Ray cluster at {self._address!r} is lost: {why}"
         _LOGGER.error("%s; replicas start again when it is there again", self._absence)
-        for future in self._asked.values():
+        for replica_id, future in self._asked.items():
             if not future.done():
+                # Its start fails, which is its end.
+                self._running.pop(replica_id, None)
                 future.set_result(self._absence)
         for replica_id, running in list(self._running.items()):
             if running.is_killed:
                 self._end(replica_id, "was killed")
+            elif not self._site.is_lasting:
+                # Its actor was not detached.
+                self._end(replica_id, _LOST)
 
     def _follow_again(self, link: Link) -> None:
         for replica_id, running in list(self._running.items()):

@@ -50,17 +50,22 @@ class Link:
         """
         ours, theirs = socket.socketpair()
         with theirs:
-            process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-P", "-m", "pyserve.launch.on_ray.agent"),
-                *("--descriptor", str(theirs.fileno())),
-                *("--address", address, "--namespace", namespace),
-                *(["--tell-nodes"] if tells_nodes else []),
-                env=inherited_environment({}),
-                pass_fds=[theirs.fileno()],
-                # Ctrl-C in a terminal reaches the driver, which then ends the mesh in order.
-                start_new_session=True,
-            )
-        link = cls(process, *await asyncio.open_connection(sock=ours))
+            reader, writer = await asyncio.open_connection(sock=ours)
+            try:
+                process = await asyncio.create_subprocess_exec(
+                    *(sys.executable, "-P", "-m", "pyserve.launch.on_ray.agent"),
+                    *("--descriptor", str(theirs.fileno())),
+                    *("--address", address, "--namespace", namespace),
+                    *(["--tell-nodes"] if tells_nodes else []),
+                    env=inherited_environment({}),
+                    pass_fds=[theirs.fileno()],
+                    # Ctrl-C in a terminal reaches the driver, which then ends the mesh in order.
+                    start_new_session=True,
+                )
+            except BaseException:
+                writer.close()
+                raise
+        link = cls(process, reader, writer)
         try:
             first = await link.receive()
         except BaseException:
@@ -90,13 +95,13 @@ class Link:
         self._writer.close()
 
     async def close(self) -> None:
-        """Let it end, and wait for that."""
+        """Let it end, and wait for that; it is killed where nobody waits any more."""
         self.let_go()
-        with contextlib.suppress(ConnectionError):
-            await self._writer.wait_closed()
         try:
-            async with asyncio.timeout(_ENDED_WITHIN_S):
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_ENDED_WITHIN_S):
+                    await self._process.wait()
+        finally:
+            if self._process.returncode is None:
+                self._process.kill()
                 await self._process.wait()
-        except TimeoutError:
-            self._process.kill()
-            await self._process.wait()

@@ -110,7 +110,7 @@ async def launcher(
     await made.close()
 
 
-def site(folder: Path, lines: list[str]) -> Site:
+def site(folder: Path, lines: list[str], *, is_lasting: bool = True) -> Site:
     async def controller() -> str:
         return "unix:/c.sock"
 
@@ -121,7 +121,7 @@ def site(folder: Path, lines: list[str]) -> Site:
         run_dir=folder,
         home=folder,
         node="here",
-        is_lasting=True,
+        is_lasting=is_lasting,
         options={"address": "10.0.0.1:6379"},
         on_line=lines.append,
     )
@@ -240,6 +240,30 @@ async def test_what_is_left_of_replicas_is_followed_again_and_the_others_have_en
     assert (OTHER, True) == (ended.replica_id, "was lost with the Ray cluster" in ended.summary)
     cluster.link.says(Followed(ONE), Ended(ONE, "ended with exit code 0"))
     assert Ended(ONE, "ended with exit code 0") == await event(launcher)
+
+
+async def test_those_that_do_not_outlive_the_agent_have_ended_with_it(
+    cluster: Cluster, tmp_path: Path, lines: list[str]
+) -> None:
+    """Each once: the start of another one fails, which is its end."""
+    launcher = RayLauncher(site(tmp_path, lines, is_lasting=False))
+    await launcher.open()
+    await started(launcher, cluster)
+    starting = asyncio.create_task(launcher.start(order(OTHER)))
+    await eventually(lambda: 2 == len(cluster.link.of(Follow)))
+
+    cluster.link.says(None)  # Ray has ended the agent.
+
+    ended = await event(launcher)
+    assert isinstance(ended, Ended)
+    assert (ONE, True) == (ended.replica_id, "was lost with the Ray cluster" in ended.summary)
+    with pytest.raises(OSError, match="is lost: Ray has ended"):
+        await starting
+    await eventually(lambda: 2 == len(cluster.links))
+    cluster.link.says(Waiting(OTHER, "nothing else"))
+    assert Waiting(OTHER, "nothing else") == await event(launcher)
+    launcher.let_go()
+    await launcher.close()
 
 
 async def test_one_that_is_to_end_without_a_cluster_has_ended(
