@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 
-from starlette.requests import Request
-
 import pyserve
+from services.echo import echo_pb2, echo_pb2_grpc
 from tests.mesh.changes.apps import Journal
 
 # Some of 200 calls a second are always in flight at each replica.
@@ -28,18 +27,17 @@ class Prices:
     ray_actor_options={"num_cpus": 0.1, "resources": {"prism": 1}},
     health_check_period_s=60.0,
 )
-class Noting:
-    """Notes each call that it begins, with its node."""
+class Noting(echo_pb2_grpc.EchoServicer):
+    """Notes each call that it begins, with its node and process."""
 
     def __init__(self, journal: str) -> None:
         self._journal = Journal(journal)
         self._node = os.environ["PYSERVE_NODE_ID"]
 
-    async def __call__(self, request: Request) -> str:
-        name = (await request.body()).decode()
-        self._journal.note(f"{self._node} {name}")
+    async def Echo(self, request: echo_pb2.EchoRequest) -> echo_pb2.EchoReply:  # type: ignore[override]  # the context may be left out
+        self._journal.note(f"{self._node} {os.getpid()} {request.payload.decode()}")
         await asyncio.sleep(_CALL_S)
-        return name
+        return echo_pb2.EchoReply(payload=request.payload)
 
 
 @pyserve.deployment(ray_actor_options={"num_cpus": 0.1})

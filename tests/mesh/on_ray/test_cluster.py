@@ -12,9 +12,10 @@ import pytest
 from pyserve.control.state.mesh import Replica
 from pyserve.launch.on_ray.launcher import RayLauncher
 from tests.mesh.launchers.world import TIMEOUT_S, World, kill
+from tests.support.ray_cluster import add_node
 from tests.support.waiting import eventually
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 # A cluster takes a few seconds to know that a node is lost, and one more to place another actor.
 LOST_S = 60.0
 
@@ -69,6 +70,7 @@ def message(world: World) -> str:
     return application.deployments[0].message
 
 
+@pytest.mark.parity("G-11")
 async def test_a_replica_lies_where_its_resources_are_and_says_its_zone(
     world: World,
 ) -> None:
@@ -80,6 +82,7 @@ async def test_a_replica_lies_where_its_resources_are_and_says_its_zone(
     assert "b" == replica.place.zone
 
 
+@pytest.mark.parity("G-11")
 async def test_labels_choose_the_node(world: World) -> None:
     label = {"ray.io/availability-zone": "b"}
     world.deploy("plain", 2, ray_actor_options={"label_selector": label, "num_cpus": 1})
@@ -87,6 +90,7 @@ async def test_labels_choose_the_node(world: World) -> None:
     assert ["b", "b"] == [each.place.zone for each in await served(world, 2)]
 
 
+@pytest.mark.parity("G-11")
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -128,7 +132,7 @@ async def test_a_node_that_is_lost_is_an_event_and_its_replica_is_replaced(
     world: World, cluster: Any
 ) -> None:
     """Both nodes with what it needs take one; the other one takes its place."""
-    added = [cluster.add_node(num_cpus=1, resources={"prism": 1}) for _ in range(2)]
+    added = [add_node(cluster, num_cpus=1, resources={"prism": 1}) for _ in range(2)]
     cluster.wait_for_nodes()
     world.deploy("plain", 1, resources={"num_cpus": 1, "resources": {"prism": 1}})
     (lost,) = await served(world)
@@ -156,6 +160,7 @@ async def test_an_actor_that_dies_is_an_event_and_is_replaced(world: World) -> N
     await served(world)
 
 
+@pytest.mark.parity("G-12")
 async def test_bundles_are_one_group_that_goes_with_its_replica(world: World) -> None:
     bundles = [{"CPU": 1}, {"CPU": 1}]
     world.deploy(
@@ -176,6 +181,7 @@ async def test_bundles_are_one_group_that_goes_with_its_replica(world: World) ->
     await eventually(lambda: not groups(world), TIMEOUT_S)
 
 
+@pytest.mark.parity("G-68")
 async def test_the_environment_is_that_of_ray(world: World, tmp_path: Path) -> None:
     """Of the folder a copy is uploaded, as it is at each start."""
     folder = tmp_path / "code"

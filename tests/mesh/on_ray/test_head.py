@@ -15,7 +15,7 @@ from tests.mesh.launchers.world import TIMEOUT_S, Engine, World, is_gone, kill, 
 from tests.support.ray_cluster import ray_cluster
 from tests.support.waiting import eventually
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 # Far below the minute after which Ray itself gives a head up.
 PROMPTLY_S = 10.0
 

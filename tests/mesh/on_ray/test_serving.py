@@ -8,10 +8,13 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-import grpc
+import grpc.aio
 import httpx
 import psutil
 import pytest
@@ -19,12 +22,14 @@ import pytest
 import pyserve
 from benchmarks.chaos.load import OpenLoop
 from services.digits import digits_pb2, digits_pb2_grpc
+from services.echo import echo_pb2, echo_pb2_grpc
 from tests.mesh.commands import pyserve as command
 from tests.support.mesh import RunningMesh, running_mesh
+from tests.support.ray_cluster import add_node
 from tests.support.session import attached
 from tests.support.waiting import eventually, wait_until
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 APPS = "tests.mesh.on_ray.apps"
 SEVEN = Path("services/digits/seven.bin")
 FILE = """
@@ -55,20 +60,6 @@ def on_ray(target: str, cluster: Any, *arguments: str) -> Iterator[RunningMesh]:
     options = ("--launcher", "ray", "--ray-address", cluster.address, *arguments)
     with running_mesh(target, *options) as mesh:
         yield mesh
-
-
-def test_calls_are_answered_from_actors_and_nothing_is_left(cluster: Any) -> None:
-    with on_ray("tests.mesh.launchers.apps:plain", cluster) as mesh:
-        answer = httpx.get(f"http://{mesh.address}/", timeout=30)
-
-        assert 200 == answer.status_code, answer.text
-        replica = psutil.Process(answer.json())
-        parent = replica.parent()
-        assert parent is not None
-        assert "ReplicaActor" in " ".join(parent.cmdline())
-
-    replica.wait(30)
-    parent.wait(30)
 
 
 def answers(mesh: RunningMesh) -> dict[str, Any]:
@@ -105,61 +96,92 @@ def test_a_file_gives_the_same_answers_under_both_launchers(cluster: Any, tmp_pa
 async def test_no_call_is_lost_that_had_not_reached_the_node_that_is_lost(
     cluster: Any, tmp_path: Path
 ) -> None:
-    """200 calls a second; each is noted where it begins, with the node."""
-    nodes = [
-        await asyncio.to_thread(cluster.add_node, num_cpus=1, resources={"prism": 1})
-        for _ in range(3)
-    ]
-    cluster.wait_for_nodes()
-    failed: dict[str, str] = {}
+    """200 calls a second; each is noted where it begins, with the node.
+
+    A call had reached the node when it began there, or was sent there while its replica lived.
+    """
+    nodes = [add_node(cluster, num_cpus=1, resources={"prism": 1}) for _ in range(3)]
+    lost, *others = [each.node_id for each in nodes]
     journal = tmp_path / "journal"
-    lost = nodes[0].node_id
+    failed: dict[str, Failed] = {}
     with on_ray(f"{APPS}:noting", cluster, f"journal={journal}") as mesh:
-        async with httpx.AsyncClient(base_url=f"http://{mesh.address}", timeout=30) as client:
-            number = iter(range(10**9))
-
-            async def call() -> str:
-                name = str(next(number))
-                answer = await client.post("/", content=name)
-                if answer.status_code != 200 or answer.text != name:
-                    failed[name] = answer.text
-                return str(answer.status_code)
-
+        async with grpc.aio.insecure_channel(mesh.address) as channel:
+            noted = partial(note, echo_pb2_grpc.EchoStub(channel), count(), failed)
+            load = OpenLoop([noted], _RATE_PER_S)
             stop = asyncio.Event()
-            load = OpenLoop([call], _RATE_PER_S)
             running = asyncio.create_task(load.run(stop))
-            await eventually(lambda: {each.node_id for each in nodes} <= began(journal).keys(), 30)
+            await eventually(lambda: {lost, *others} <= began(journal).keys(), 60)
             await asyncio.sleep(_BEFORE_S)
-            removal = asyncio.to_thread(cluster.remove_node, nodes[0], allow_graceful=False)
-            await removal
-            await eventually(
-                lambda: serving_nodes(mesh) == {each.node_id for each in nodes[1:]}, 60
-            )
+            (replica,) = {each.pid for each in began(journal)[lost]}
+            ending = asyncio.create_task(asyncio.to_thread(until_gone, psutil.Process(replica)))
+            await asyncio.to_thread(cluster.remove_node, nodes[0], allow_graceful=False)
+            gone_s = await ending
+            await eventually(lambda: asyncio.to_thread(serves_only, mesh, others), _LOST_S)
             await asyncio.sleep(_AFTER_S)
             stop.set()
             await running
     for each in nodes[1:]:
         await asyncio.to_thread(cluster.remove_node, each)
 
-    assert load.ended["200"] > (_BEFORE_S + _AFTER_S) * _RATE_PER_S / 2, load.ended
-    assert failed.keys() <= began(journal)[lost], failed
-    assert len(failed) < 20, "no more than were in flight there"
+    assert load.ended["OK"] > (_BEFORE_S + _AFTER_S) * _RATE_PER_S / 2, load.ended
+    assert {} == {name: each for name, each in failed.items() if each.sent_s > gone_s}
+    elsewhere = {each.name for node in others for each in began(journal)[node]}
+    assert {} == {name: each for name, each in failed.items() if name in elsewhere}
+    assert len(failed) < 20, f"no more than were in flight there: {failed}"
 
 
-def began(journal: Path) -> dict[str, set[str]]:
+@dataclass(frozen=True)
+class Failed:
+    """A call that was not answered as it should be."""
+
+    sent_s: float
+    how: str
+
+
+async def note(
+    stub: echo_pb2_grpc.EchoAsyncStub, numbers: Iterator[int], failed: dict[str, Failed]
+) -> str:
+    """Call once; keep by its name a call that fails."""
+    name, sent_s = str(next(numbers)), time.monotonic()
+    try:
+        reply = await stub.Echo(echo_pb2.EchoRequest(payload=name.encode()), timeout=30)
+    except grpc.aio.AioRpcError as error:
+        failed[name] = Failed(sent_s, f"{error.code().name}: {error.details()}")
+        return error.code().name
+    if reply.payload.decode() != name:
+        failed[name] = Failed(sent_s, f"wrong answer: {reply.payload!r}")
+    return "OK"
+
+
+def until_gone(process: psutil.Process) -> float:
+    """Wait until it has ended; return when that was."""
+    process.wait(_LOST_S)
+    return time.monotonic()
+
+
+class Began(NamedTuple):
+    """A call that has begun, and in which process."""
+
+    pid: int
+    name: str
+
+
+def began(journal: Path) -> dict[str, set[Began]]:
     """Return the calls that have begun, by nodes."""
-    found: dict[str, set[str]] = {}
-    for line in journal.read_text().splitlines() if journal.exists() else ():
-        node, _, name = line.partition(" ")
-        found.setdefault(node, set()).add(name)
+    found: dict[str, set[Began]] = {}
+    # The last line may be half written.
+    whole = journal.read_text().rpartition("\n")[0] if journal.exists() else ""
+    for line in whole.splitlines():
+        node, pid, name = line.split()
+        found.setdefault(node, set()).add(Began(int(pid), name))
     return found
 
 
-def serving_nodes(mesh: RunningMesh) -> set[str]:
-    """Return the nodes of the replicas that serve."""
+def serves_only(mesh: RunningMesh, nodes: list[str]) -> bool:
+    """Say whether these are the nodes of the replicas that serve."""
     done = command("status", "--json", environment={**os.environ, "PYSERVE_HOME": str(mesh.home)})
     (application,) = json.loads(done.stdout)["applications"].values()
-    return {
+    return {*nodes} == {
         replica["node"]
         for deployment in application["deployments"].values()
         for replica in deployment["replicas"]
