@@ -117,7 +117,7 @@ ray: build $(RAY_STAMP) ## Replicas on a Ray cluster of three nodes in two zones
 	TEST_RAY_CLUSTER=1 $(PY) -m pytest tests/mesh/on_ray tests/mesh/launchers tests/unit/launch -k ray
 
 .PHONY: ray-packages
-ray-packages: $(RAY_STAMP) ## Ray, so that the tests run its launcher too
+ray-packages: $(RAY_STAMP) ## Ray, so that the tests run the launcher ray too, on one node
 
 # Where the native half has not changed since, the tests take that of this tree, also in `test`.
 # cargo tells crates by their place in a workspace, so it would take those of one tree for those of
@@ -211,6 +211,7 @@ bench-handles: build ## Calls between handles against grpc.aio, in pairs (five m
 
 .PHONY: bench-ray
 bench-ray: build $(RAY_SERVE_STAMP) ## On one Ray cluster against Ray Serve, in pairs (four minutes)
+	$(CARGO) build --locked --release -p pyserve-loadgen
 	$(PY) -m benchmarks.on_ray $(ARGS)
 
 .PHONY: bench-multiplexing

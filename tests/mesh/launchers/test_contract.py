@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
 
+import httpx
+import psutil
 import pytest
 
 from pyserve.config.capabilities import OF_LAUNCHERS
@@ -18,9 +21,10 @@ from pyserve.launch import LastingLauncher, Launcher
 from tests.docs.page import read_blocks
 from tests.mesh.commands import ROOT
 from tests.mesh.launchers.world import TIMEOUT_S, Engine, World, is_gone, kill, standing, unknown
+from tests.support.mesh import running_mesh
 from tests.support.waiting import eventually
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 # Well below the times after which a stream, or a process that gives no sign of life, is given up.
 PROMPTLY_S = 8.0
 GUIDE = ROOT / "docs" / "guide" / "launchers.md"
@@ -34,6 +38,16 @@ ENGINES = [
     *(ON_KUBERNETES, ON_RAY),
 ]
 STARTING = [each for each in ENGINES if each.starts]
+# Of those on Ray where no `make ray` runs them; each starts processes of Ray.
+ALSO_ON_RAY = frozenset(
+    {
+        "test_what_is_started_joins_and_each_is_one_process",
+        "test_one_that_is_killed_is_seen_at_once_and_is_the_only_one_that_is_replaced",
+        "test_what_it_cannot_do_is_refused_and_nothing_begins",
+        "test_a_close_leaves_nothing_and_ends_the_watch",
+        "test_another_controller_finds_them_and_starts_none_twice",
+    }
+)
 WITH_GANGS = [each for each in ENGINES if each.name in ("process", "ray")]
 
 
@@ -54,6 +68,9 @@ async def world(
 ) -> AsyncIterator[World]:
     engine: Engine = request.param
     if engine is ON_RAY:
+        assert isinstance(request.node, pytest.Function)
+        if "TEST_RAY_CLUSTER" not in os.environ and request.node.originalname not in ALSO_ON_RAY:
+            pytest.skip("`make ray` runs it")
         engine = replace(engine, options={"address": request.getfixturevalue("ray_address")})
     async with AsyncExitStack() as stack:
         if engine is ON_KUBERNETES:
@@ -81,6 +98,25 @@ async def test_what_is_started_joins_and_each_is_one_process(world: World) -> No
     pids = {each.pid for each in replicas}
     assert 2 == len(pids)
     assert not any(map(is_gone, pids))
+
+
+@pytest.mark.parametrize("launcher", ["process", "ray"])
+def test_what_the_command_line_starts_with_it_answers_calls_and_ends(
+    launcher: str, request: pytest.FixtureRequest
+) -> None:
+    address = request.getfixturevalue("ray_address") if launcher == "ray" else None
+    where = ("--ray-address", address) if address else ()
+    with running_mesh("tests.mesh.launchers.apps:plain", "--launcher", launcher, *where) as mesh:
+        answer = httpx.get(f"http://{mesh.address}/", timeout=30)
+
+        assert 200 == answer.status_code, answer.text
+        replica = psutil.Process(answer.json())
+        parent = replica.parent()
+        assert parent is not None
+        assert (launcher == "ray") == ("ReplicaActor" in " ".join(parent.cmdline()))
+
+    for each in (replica, parent):
+        each.wait(30)
 
 
 @of(ENGINES)
