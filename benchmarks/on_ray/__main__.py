@@ -13,6 +13,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -65,11 +66,19 @@ class Host:
 
 
 @contextmanager
-def host(cpus: CpuSets, switches: Sequence[str]) -> Iterator[Host]:
-    """Run a cluster until the block ends; the switches are ``NAME=VALUE`` each."""
+def host(cpus: CpuSets, home: str, switches: Sequence[str]) -> Iterator[Host]:
+    """Run a cluster until the block ends.
+
+    Args:
+        cpus: That it may use.
+        home: A folder for our mesh; one that runs on this machine already is none of our business.
+        switches: Variables of its environment, ``NAME=VALUE`` each.
+    """
     environment = {k: v for k, v in os.environ.items() if not k.startswith("PYSERVE_")}
     environment |= {
+        "PYSERVE_HOME": home,
         "PYTHONPATH": str(ROOT),
+        "RAY_USAGE_STATS_ENABLED": "0",
         **dict(each.split("=", 1) for each in switches),
     }
     with affinity(cpus.server):
@@ -152,7 +161,11 @@ def main() -> int:
     switches = options.switch or ["RAY_SERVE_THROUGHPUT_OPTIMIZED=1"]
     cpus = CpuSets.of(sorted(os.sched_getaffinity(0)))
     runs: dict[str, list[dict[str, float]]] = {OURS: [], THEIRS: []}
-    with host(cpus, switches) as found, affinity(cpus.generator):
+    with (
+        tempfile.TemporaryDirectory(prefix="pyserve-bench-") as home,
+        host(cpus, home, switches) as found,
+        affinity(cpus.generator),
+    ):
         for pair in range(options.pairs):
             for side in (OURS, THEIRS) if pair % 2 == 0 else (THEIRS, OURS):
                 runs[side].append(measure(found, side, options))

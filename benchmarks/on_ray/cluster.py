@@ -14,6 +14,7 @@ import json
 import logging
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
@@ -77,7 +78,9 @@ class Theirs:
         import ray
 
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+        # With its switches a handle works in one loop only, which has to go on between calls.
         self._loop = asyncio.new_event_loop()
+        threading.Thread(target=self._loop.run_forever, daemon=True).start()
         self._handle: Any = None
 
     def deploy(self) -> str:
@@ -100,8 +103,8 @@ class Theirs:
         async def driven() -> Any:
             return await self._handle.drive.remote(calls, at_once)
 
-        # With its switches a handle works in a loop only, and always the same one.
-        return dict(self._loop.run_until_complete(driven()))
+        driving = asyncio.run_coroutine_threadsafe(driven(), self._loop)
+        return dict(driving.result(_DRIVEN_WITHIN_S))
 
     def end(self) -> None:
         """See ``Side``."""
