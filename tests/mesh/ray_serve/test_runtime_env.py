@@ -15,7 +15,7 @@ from tests.mesh.ray_serve.apps import Flavoured
 from tests.mesh.ray_serve.conftest import Run
 from tests.support.wheels import make_wheel
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.parity("G-68")]
 
 
 def flavours(

@@ -111,6 +111,7 @@ def test_a_file_overrides_the_options_in_the_code(project: Project) -> None:
     assert None is options["Front"].autoscaling_config
 
 
+@pytest.mark.parity("G-68")
 def test_environments_of_an_application_are_those_of_its_deployments(project: Project) -> None:
     (shop,) = project.load(
         {
