@@ -28,7 +28,7 @@ _ERRORS_MAX = 8
 # add some 2 KiB a second at most. Of the process, like its log: a client may come by all doors.
 _LINES = Allowance(at_once=20, per_s=5.0)
 # Of a message, and of the text of an exception, in such a line. Arbitrary.
-_TEXT_CHARACTERS_MAX = 160
+_TEXT_BYTES_MAX = 200
 # An exception has it in its ``__dict__`` that user code has returned, and not raised.
 ANSWER_MARK = "_pyserve_answer"
 
@@ -133,9 +133,13 @@ class Repeated(logging.Filter):
 
 
 def _in_a_line(text: str) -> str:
-    line = " ".join(text.split())
-    cut = len(line) > _TEXT_CHARACTERS_MAX
-    return f"{line[:_TEXT_CHARACTERS_MAX]} ..." if cut else line
+    """Return a text as at most so many bytes of a line, as it will be written."""
+    words = " ".join(text[: 8 * _TEXT_BYTES_MAX].split())
+    line = "".join(each if each.isprintable() else ascii(each)[1:-1] for each in words)
+    data = line.encode()
+    if len(data) <= _TEXT_BYTES_MAX and len(text) <= 8 * _TEXT_BYTES_MAX:
+        return line
+    return f"{data[:_TEXT_BYTES_MAX].decode(errors='ignore')} ..."
 
 
 def _from_user_code(record: logging.LogRecord) -> bool:

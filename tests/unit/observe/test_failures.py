@@ -81,6 +81,15 @@ def test_clients_cannot_fill_the_log_with_lines(caplog) -> None:
     assert caplog.messages[-1].endswith(" (and 1995 failures without a line)")
 
 
+@pytest.mark.parametrize("character", ["x", "\x1b", "\n", "\u6f22", "\U0001f600", "\udcff"])
+def test_no_character_makes_such_a_line_long(character: str, caplog) -> None:
+    """In bytes, as the formatter writes them."""
+    log = Log(lines_at_once=1)
+    for _ in range(2):
+        log.fail(lambda: look_up(character * 100_000))
+    assert len(TextFormatter().format(caplog.records[1]).encode()) < 512
+
+
 def test_an_answer_that_is_an_exception_has_a_line_without_a_traceback(caplog) -> None:
     log = Log(lines_at_once=5)
 

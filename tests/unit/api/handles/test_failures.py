@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from hypothesis import given
@@ -15,7 +16,9 @@ from pyserve.api.handles.failures import (
     is_abort,
     rebuild,
 )
+from pyserve.config import check_address
 from pyserve.errors import RemoteError, RequestTimeout
+from pyserve.observe.failures import as_answer
 
 
 class TwoFieldsError(Exception):
@@ -80,6 +83,19 @@ def test_an_exception_keeps_type_arguments_and_text(error: Exception):
     assert "in _raised" in rebuilt.remote_traceback
     state = {key: value for key, value in vars(rebuilt).items() if key != "remote_traceback"}
     assert vars(error) == state
+
+
+def test_what_a_process_notes_for_its_log_stays_there():
+    rebuilt = rebuild(encode_failure(as_answer(_raised(ValueError("text")))))
+    assert {"remote_traceback"} == vars(rebuilt).keys()
+
+
+def test_a_traceback_has_no_frames_of_this_package():
+    with ThreadPoolExecutor() as pool:
+        error = pool.submit(lambda: check_address("--address", "nowhere")).exception()
+    assert error is not None
+    (trace,) = vars(rebuild(encode_failure(error))).values()
+    assert 1 == trace.count("  File ")
 
 
 def test_what_is_not_plain_becomes_a_remote_error():
