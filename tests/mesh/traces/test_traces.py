@@ -233,6 +233,12 @@ def test_a_script_begins_traces_with_its_handles(mesh: RunningMesh, receiver: Re
     assert ["pyserve-driver"] * 3 == [e.resource["service.name"] for e in (script, *calls())]
     assert {b"", script.id} == {each.parent for each in calls()}
     for each in calls():
-        trace = awaited(receiver, each.raw.trace_id.hex(), "default.Door/plain")
+        trace_id = each.raw.trace_id.hex()
+        trace = awaited(receiver, trace_id, "default.Door/plain")
         (attempt,) = trace.below(each, CLIENT)
-        assert ["Door"] == [one.resource["service.name"] for one in trace.below(attempt, SERVER)]
+
+        def served(trace_id: str = trace_id, attempt: ReceivedSpan = attempt) -> list[ReceivedSpan]:
+            return Trace(of_trace(receiver, trace_id)).below(attempt, SERVER)
+
+        wait_until(served, what="the replica's span has come")
+        assert ["Door"] == [one.resource["service.name"] for one in served()]

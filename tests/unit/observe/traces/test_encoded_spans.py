@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -10,12 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from opentelemetry.proto.trace.v1 import trace_pb2
+from opentelemetry.proto.trace.v1.trace_pb2 import ScopeSpans
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+from pyserve.observe.seldom import Seldom
+from pyserve.observe.traces import encoded
 from pyserve.observe.traces.encoded import EncodedSpan, EncodedSpanProcessor
 from pyserve.observe.traces.otlp import EncodedSpanExporter
+from tests.support.waiting import wait_until
 from tests.unit.observe.traces.test_recorded_calls import record_of
 
 RESOURCE = Resource({"service.name": "Cart", "process.pid": 7}, "https://example.test/schema")
@@ -119,6 +125,67 @@ def test_it_is_not_decoded_on_its_way(exporter: EncodedSpanExporter):
 
     assert "_name" not in vars(span)
     assert "shop.Cart/Price" == span.name
+
+
+def test_several_in_one_are_exported_as_each_of_them(exporter: EncodedSpanExporter):
+    spans = spans_of()
+    exporter._group = None  # What is said of the process is read of the first.
+    joined = EncodedSpan(b"".join(each.scope_spans for each in spans), RESOURCE)
+
+    assert len(spans) > 2
+    assert encode_spans(spans) == exporter._translate_data([joined])
+
+
+class Collecting(SpanExporter):
+    """Keeps the encoded spans of each item."""
+
+    def __init__(self) -> None:
+        self.items: list[list[bytes]] = []
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        for span in spans:
+            assert isinstance(span, EncodedSpan)
+            found = ScopeSpans.FromString(span.scope_spans).spans
+            self.items.append([each.span_id for each in found])
+        return SpanExportResult.SUCCESS
+
+
+def test_all_are_exported_once_and_in_order_several_in_one():
+    exporter = Collecting()
+    processor = EncodedSpanProcessor(exporter)
+    ids = [number.to_bytes(8) for number in range(1, 101)]
+    for span_id in ids:
+        processor.on_end(spans_of(span_id=span_id, attempts=[], parked_ns=0)[0])
+    processor.shutdown()
+
+    assert ids == [each for item in exporter.items for each in item]
+    assert len(exporter.items) < len(ids) // 4
+    assert max(map(len, exporter.items)) <= 8
+
+
+def test_they_are_passed_on_by_themselves_and_when_somebody_flushes():
+    exporter = Collecting()
+    processor = EncodedSpanProcessor(exporter)
+    (span, *_) = spans_of()
+    processor.on_end(span)
+    wait_until(lambda: processor._batch_processor._queue, 20)
+    processor.on_end(span)
+    assert processor.force_flush()
+
+    assert 2 == sum(map(len, exporter.items))
+    processor.shutdown()
+
+
+def test_more_than_can_wait_are_told(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    monkeypatch.setattr(encoded, "_WAITING_MAX", 0)
+    monkeypatch.setattr(encoded, "_LINES", Seldom())
+    processor = EncodedSpanProcessor(Collecting())
+    processor.on_end(spans_of()[0])
+    processor.shutdown()
+
+    assert "too many ended at once: 1" in caplog.text
 
 
 def test_only_fields_of_spans_are_decoded():
