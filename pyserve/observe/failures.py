@@ -23,9 +23,8 @@ from pyserve.observe.seldom import Allowance, Seldom
 _FRAMES_MAX = 50
 _ERRORS_MAX = 8
 
-
 # Lines without a traceback: who looks for the id of a call that has failed finds it, and clients
-# add some 2 KiB a second at most. Of the process, like its log: a client may come by all doors.
+# add 4 KiB a second at most. Of the process, like its log: a client may come by all doors.
 _LINES = Allowance(at_once=20, per_s=5.0)
 # Of a message, and of the text of an exception, in such a line. Arbitrary.
 _TEXT_BYTES_MAX = 200
@@ -126,7 +125,7 @@ class Repeated(logging.Filter):
             named = "" if name in text else f"{name}: "
             text = f"{text}: {named}{_in_a_line(text_of(error))} ({why})"
         if left_out:
-            text += f" (and {left_out} failures without a line)"
+            text += f" (failures without a line: {left_out})"
         record.msg, record.args = text, ()
         record.exc_info = record.exc_text = record.stack_info = None
         return True

@@ -115,6 +115,23 @@ def test_a_notebook_runs_and_calls_inside_of_its_loop(drive) -> None:
     assert "2\n[1, 2, 3]\n[1, 2, 3]\n[(0, 1), (1, 2), (2, 3), (3, 4)]\n" == output
 
 
+def test_tracebacks_of_replicas_show_the_lines_of_a_notebooks_cell(drive) -> None:
+    """Whose name has no file, and whose text linecache has."""
+    output = drive("""
+        import linecache
+
+        name, text = "/no/1.py", "class Cell:\\n def __call__(self):\\n  return 1 / 0  # why\\n"
+        linecache.cache[name] = (len(text), None, text.splitlines(True), name)
+        exec(compile(text, name, "exec"))
+        handle = pyserve.run(pyserve.deployment(Cell).bind())
+        try:
+            handle.remote().result(30)
+        except ZeroDivisionError as error:
+            print(error.remote_traceback)
+    """)
+    assert "return 1 / 0  # why" in output
+
+
 def test_several_applications_run_at_once(drive) -> None:
     output = drive("""
         one, two = pyserve.run_many(
