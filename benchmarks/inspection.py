@@ -9,7 +9,7 @@ from pathlib import Path
 import grpc.aio
 
 from benchmarks.cpu import read_table
-from pyserve.control.server.transport import proof
+from pyserve.aio.mesh_channel import proof
 from pyserve.driver.status import MeshStatus
 from services.echo import echo_pb2, echo_pb2_grpc
 

@@ -1,8 +1,8 @@
-"""Identifiers that cross module borders, so that no bare string does."""
+"""Identifiers and addresses that cross module borders, so that no bare string does."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NewType
 
 ApplicationName = NewType("ApplicationName", str)
@@ -56,3 +56,18 @@ class DeploymentKey:
 
     def __str__(self) -> str:
         return f"{self.application}/{self.deployment}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeshAddress:
+    """Where a controller listens, and what proves membership to it.
+
+    Attributes:
+        controller: ``unix:path`` or ``host:port``, as channels take it.
+        token: the mesh token.
+        named_by: the variable or option that names the controller, for people; "": it was found.
+    """
+
+    controller: str
+    token: bytes
+    named_by: str = field(default="", compare=False)

@@ -30,11 +30,11 @@ from benchmarks.chaos.scenarios import Outcome
 from benchmarks.machine import ROOT, stamp
 from pyserve.api.graph import pack
 from pyserve.config import read_settings
-from pyserve.control.discovery import MeshAddress, find_mesh
+from pyserve.control.discovery import find_mesh
 from pyserve.driver.client import ControlClient
 from pyserve.driver.status import MeshStatus, read_status
 from pyserve.errors import MeshUnavailable
-from pyserve.types import ApplicationName
+from pyserve.types import ApplicationName, MeshAddress
 
 _RESULTS = ROOT / "benchmarks" / "results" / "controllers.json"
 _RATE_PER_S = 100.0

@@ -48,6 +48,11 @@ def dial(address: str, tls: MeshTls | None = None, *, keepalive: bool = False) -
     return insecure_channel(address, options=options)
 
 
+def proof(token: bytes) -> tuple[tuple[str, str | bytes], ...]:
+    """Return the metadata that every call to a controller carries."""
+    return (("pyserve-token-bin", token),)
+
+
 class Redial:
     """The pauses between attempts to reach a controller: longer each time, until one succeeds.
 

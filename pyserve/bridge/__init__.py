@@ -1,8 +1,9 @@
 """The asyncio end of the ring between Python and the native I/O threads.
 
 It decides when a loop drains its events and when it hands commands over: once per turn each.
-It knows nothing of gRPC; ``pyserve.aio`` and ``pyserve.gateway`` give it receivers. It alone
-imports the native extension: ``rust`` has what those two use of it, this module what all may.
+It knows nothing of gRPC; ``pyserve.aio`` and ``pyserve.routing`` give it receivers. It alone
+imports the native extension: ``rust`` has what those two and ``pyserve.gateway`` use of it, this
+module what all may.
 """
 
 from pyserve._router import (

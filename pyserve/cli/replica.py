@@ -16,14 +16,14 @@ from pyserve.cli.settings import prefix_option, read_prefix
 from pyserve.cli.target import load_application, parse_arguments
 from pyserve.config import MeshSettings, check_name, read_settings
 from pyserve.config.http import RoutePrefix
-from pyserve.control.discovery import MeshAddress, find_mesh, not_found
+from pyserve.control.discovery import find_mesh, not_found
 from pyserve.driver.client import spec_of
 from pyserve.driver.session import warn_of_unknown_names
-from pyserve.gateway.in_process import InProcessRouter
 from pyserve.observe.metrics import ProcessMetrics
 from pyserve.replica.process import prepare_process, run_worker
 from pyserve.replica.worker import WorkerSettings
-from pyserve.types import ApplicationName, DeploymentName, ReplicaId
+from pyserve.routing.in_process import InProcessRouter
+from pyserve.types import ApplicationName, DeploymentName, MeshAddress, ReplicaId
 from pyserve.wire.v1 import mesh_pb2
 
 if TYPE_CHECKING:

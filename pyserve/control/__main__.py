@@ -35,7 +35,7 @@ from pyserve.config import (
 )
 from pyserve.config.control import MESH_ENDS, MESH_STAYS, SHUTDOWN_GRACE_S
 from pyserve.control.controller import Controller
-from pyserve.control.discovery import MeshAddress, MeshHome, MeshRecord, read_token
+from pyserve.control.discovery import MeshHome, MeshRecord, read_token
 from pyserve.control.server.arguments import parse
 from pyserve.control.server.ingress_service import add_ingress_service
 from pyserve.control.server.ingresses import Ingresses
@@ -51,7 +51,7 @@ from pyserve.launch import LastingLauncher, Site, make_launcher, notices_of
 from pyserve.observe.logs.sink import LogSink, set_up_logging
 from pyserve.observe.metrics import ProcessMetrics, ScrapePoint, on_loop
 from pyserve.replica.garbage import settle
-from pyserve.types import DeploymentKey, ReplicaId
+from pyserve.types import DeploymentKey, MeshAddress, ReplicaId
 from pyserve.version import version
 from pyserve.wire.v1 import control_pb2
 

@@ -18,7 +18,7 @@ import socket
 import stat
 import threading
 import time
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -26,6 +26,7 @@ from typing import Self
 from pyserve.config import MeshSettings
 from pyserve.errors import MeshError, MeshHeld, MeshNotFound
 from pyserve.folders import PrivateFolder, RunFolder, remove_left
+from pyserve.types import MeshAddress
 
 _LOGGER = logging.getLogger(__name__)
 TOKEN_BYTES = 32
@@ -35,21 +36,6 @@ _LASTING_RUN = "run"
 # What a controller that was killed may have left in a lasting run directory.
 _OF_A_CONTROLLER = ("controller.sock", "controller-1.sock", "builtin.sock")
 _HELD_LOOK_INTERVAL_S = 0.05  # arbitrary; a mesh takes a second to start
-
-
-@dataclass(frozen=True, kw_only=True)
-class MeshAddress:
-    """Where a controller listens, and what proves membership to it.
-
-    Attributes:
-        controller: ``unix:path`` or ``host:port``, as channels take it.
-        token: the mesh token.
-        named_by: the variable or option that names the controller, for people; "": it was found.
-    """
-
-    controller: str
-    token: bytes
-    named_by: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, kw_only=True)

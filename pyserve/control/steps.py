@@ -10,8 +10,8 @@ import asyncio
 import time
 from collections.abc import Callable, Iterable
 
-from pyserve.control.pace import Pace
 from pyserve.observe.metrics.tally import Tally
+from pyserve.pace import Pace
 
 # The rest of the time is for what steps are about: joins, reports, and what routers are sent.
 _SHARE = 0.25

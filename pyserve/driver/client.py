@@ -18,11 +18,10 @@ from pyserve.aio.certificates import Pem, read_pem
 from pyserve.api.graph import PackedApplication, PackedDeployment
 from pyserve.config.http import RoutePrefix
 from pyserve.config.tls import TlsFiles
-from pyserve.control.discovery import MeshAddress
 from pyserve.control.server.transport import UNIX_OPTIONS
 from pyserve.control.state.run import Run
 from pyserve.errors import MeshError, MeshNotFound, MeshUnavailable, PyserveError
-from pyserve.types import ApplicationName
+from pyserve.types import ApplicationName, MeshAddress
 from pyserve.wire.v1 import control_pb2, control_pb2_grpc, mesh_pb2
 
 # A controller on this machine answers in milliseconds; ten seconds cover one that is swapped out.

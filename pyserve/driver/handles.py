@@ -7,16 +7,15 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pyserve.aio.mesh_channel import dial
+from pyserve.aio.mesh_channel import dial, proof
 from pyserve.api.context import attached, local_attachment, replica_context
 from pyserve.api.deployment import Application
 from pyserve.api.handles.handle import DeploymentHandle
 from pyserve.config import ControllerOptions, LoggingConfig
 from pyserve.config.http import RoutePrefix
-from pyserve.control.server.transport import proof
 from pyserve.driver.status import ApplicationStatusOverview, MeshStatus, read_status
 from pyserve.errors import MeshNotFound, MeshUnavailable, UsageError
-from pyserve.gateway.in_process import InProcessRouter
+from pyserve.routing.in_process import InProcessRouter
 from pyserve.types import ApplicationName, DeploymentKey, DeploymentName
 from pyserve.wire.v1 import control_pb2, control_pb2_grpc
 

@@ -26,15 +26,16 @@ from pyserve.config.control import (
     SHUTDOWN_GRACE_S,
 )
 from pyserve.config.environment import read_tracing
-from pyserve.control.discovery import MeshAddress, find_mesh, wait_while_held
+from pyserve.control.discovery import find_mesh, wait_while_held
 from pyserve.control.returning import wait_for_next
 from pyserve.driver.client import ControlClient
 from pyserve.driver.draining import Draining
 from pyserve.driver.ingress_options import IngressOptions
 from pyserve.errors import MeshError, MeshHeld, RuntimeForked, UsageError
-from pyserve.gateway.in_process import InProcessRouter
 from pyserve.launch import MeshProcess
 from pyserve.observe.traces.process import PROCESS_TRACING, ProcessIdentity
+from pyserve.routing.in_process import InProcessRouter
+from pyserve.types import MeshAddress
 
 if TYPE_CHECKING:
     import asyncio

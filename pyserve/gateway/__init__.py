@@ -1,8 +1,7 @@
-"""What stands in front of the replicas: the routing table's feed and the listener."""
+"""What stands in front of the replicas: the listener, and what an ingress answers itself."""
 
-from pyserve.gateway.feed import TableFeed
 from pyserve.gateway.front import IngressFront
 from pyserve.gateway.ingress import IngressServer
 from pyserve.gateway.security import IngressSecurity
 
-__all__ = ["IngressFront", "IngressSecurity", "IngressServer", "TableFeed"]
+__all__ = ["IngressFront", "IngressSecurity", "IngressServer"]

@@ -15,7 +15,8 @@ import grpc
 import grpc.aio
 
 from pyserve.aio import Channel
-from pyserve.control.server.transport import RpcError, proof
+from pyserve.aio.mesh_channel import proof
+from pyserve.control.server.transport import RpcError
 from pyserve.gateway.ingress import IngressServer
 from pyserve.wire.v1 import control_pb2, ingress_pb2, ingress_pb2_grpc
 

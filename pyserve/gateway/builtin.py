@@ -32,9 +32,9 @@ from pyserve.gateway.health import NOT_SERVING, SERVING, HealthService, Status
 from pyserve.gateway.inference import TENSOR_PATHS, InferenceFront
 from pyserve.gateway.rayserve import SERVICE as RAY_SERVE_API
 from pyserve.gateway.rayserve import RayServeApi
-from pyserve.gateway.watcher import Views
 from pyserve.inference.descriptors import SERVICE as INFERENCE
 from pyserve.inference.descriptors import file_descriptor as inference_file
+from pyserve.routing.watcher import Views
 from pyserve.wire.rayserve import api_pb2_grpc
 
 APPLICATION = "pyserve"

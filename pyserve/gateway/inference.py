@@ -21,7 +21,7 @@ from pyserve.inference.descriptors import EXTENSIONS, SERVER_NAME, SERVICE
 from pyserve.version import version
 
 if TYPE_CHECKING:
-    from pyserve.gateway.watcher import Views
+    from pyserve.routing.watcher import Views
 
 PREFIX = "/v2"
 _MODELS = f"{PREFIX}/models/"

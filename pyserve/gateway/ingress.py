@@ -21,22 +21,21 @@ from pyserve.config import LogSettings, NodeSettings, RouterDefaults, TracingSet
 from pyserve.config.control import FIRST_VIEW_TIMEOUT_S
 from pyserve.config.ingress import IngressSettings
 from pyserve.config.tls import SecuritySettings
-from pyserve.control.discovery import MeshAddress
 from pyserve.control.server.ingresses import IngressState
 from pyserve.errors import MeshError
 from pyserve.gateway.access_log import IngressAccessLog, begin_access_log
 from pyserve.gateway.builtin import BuiltinServices
-from pyserve.gateway.exemplars import Exemplars
-from pyserve.gateway.feed import TableFeed
-from pyserve.gateway.measures import add_ingress, add_table
-from pyserve.gateway.records import CallRecords
 from pyserve.gateway.reporting import ingress_status, limits_of
-from pyserve.gateway.routes import route_of_questions
 from pyserve.gateway.security import IngressSecurity
-from pyserve.gateway.watcher import Views, Way
 from pyserve.observe.metrics import Scrape
 from pyserve.observe.traces.process import PROCESS_TRACING, ProcessIdentity
-from pyserve.types import DeploymentKey
+from pyserve.routing.exemplars import Exemplars
+from pyserve.routing.feed import TableFeed
+from pyserve.routing.measures import add_ingress, add_table
+from pyserve.routing.records import CallRecords
+from pyserve.routing.routes import route_of_questions
+from pyserve.routing.watcher import Views, Way
+from pyserve.types import DeploymentKey, MeshAddress
 from pyserve.version import version
 from pyserve.wire.v1 import control_pb2
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from pyserve.aio.certificates import MeshTls
-from pyserve.aio.mesh_channel import dial
-from pyserve.control.discovery import MeshAddress
-from pyserve.control.server.transport import RpcError, proof
+from pyserve.aio.mesh_channel import dial, proof
+from pyserve.control.server.transport import RpcError
+from pyserve.types import MeshAddress
 from pyserve.wire.v1 import control_pb2, control_pb2_grpc
 
 # A controller asks every ingress first, and waits a second for one that is stuck.

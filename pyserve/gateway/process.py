@@ -25,7 +25,7 @@ import grpc
 from pyserve.admin import AdminServer, advertised_address, make_admin
 from pyserve.aio import Channel
 from pyserve.aio.certificates import MeshTls, mesh_tls
-from pyserve.aio.mesh_channel import Redial, dial
+from pyserve.aio.mesh_channel import Redial, dial, proof
 from pyserve.bridge import raise_descriptor_limit
 from pyserve.config import (
     MeshSettings,
@@ -36,8 +36,8 @@ from pyserve.config import (
     read_settings,
 )
 from pyserve.config.control import SHUTDOWN_GRACE_S
-from pyserve.control.discovery import MeshAddress, find_mesh
-from pyserve.control.server.transport import RpcError, proof
+from pyserve.control.discovery import find_mesh
+from pyserve.control.server.transport import RpcError
 from pyserve.errors import MeshError, PyserveError, UsageError
 from pyserve.folders import PrivateFolder, RunFolder, remove_unused
 from pyserve.gateway.attendance import Attendance
@@ -45,10 +45,11 @@ from pyserve.gateway.front import IngressFront
 from pyserve.gateway.ingress import IngressServer
 from pyserve.gateway.mesh_status import mesh_status
 from pyserve.gateway.security import IngressSecurity
-from pyserve.gateway.watcher import Way
 from pyserve.observe.logs.sink import set_up_logging
 from pyserve.observe.metrics import ProcessMetrics
 from pyserve.replica.endpoints import advertised_host
+from pyserve.routing.watcher import Way
+from pyserve.types import MeshAddress
 from pyserve.version import version
 from pyserve.wire.v1 import control_pb2, mesh_pb2, mesh_pb2_grpc
 

@@ -22,8 +22,9 @@ from collections.abc import Mapping, Sequence
 
 from pyserve.config import inherited_environment
 from pyserve.config.control import CONTROLLER_START_TIMEOUT_S, MESH_STAYS
-from pyserve.control.discovery import MeshAddress, MeshRecord
+from pyserve.control.discovery import MeshRecord
 from pyserve.errors import MeshError, MeshHeld
+from pyserve.types import MeshAddress
 
 _REPORT_BYTES_MAX = 1024 * 1024
 # The controller's loop answers in milliseconds; five seconds cover a busy machine.

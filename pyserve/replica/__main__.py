@@ -4,12 +4,13 @@ import sys
 from contextlib import AbstractContextManager
 
 from pyserve.config import MeshSettings
-from pyserve.control.discovery import MeshAddress, read_token
-from pyserve.gateway.in_process import InProcessRouter
+from pyserve.control.discovery import read_token
 from pyserve.observe.metrics import ProcessMetrics
 from pyserve.replica.process import main
 from pyserve.replica.spare import replica_arguments
 from pyserve.replica.worker import WorkerSettings
+from pyserve.routing.in_process import InProcessRouter
+from pyserve.types import MeshAddress
 
 
 def _open_mesh(settings: WorkerSettings) -> InProcessRouter:

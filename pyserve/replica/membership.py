@@ -16,7 +16,7 @@ import grpc
 import grpc.aio
 
 from pyserve.aio.certificates import MeshTls
-from pyserve.aio.mesh_channel import Redial, dial
+from pyserve.aio.mesh_channel import Redial, dial, proof
 from pyserve.errors import MeshError
 from pyserve.wire.v1 import mesh_pb2, mesh_pb2_grpc
 
@@ -60,7 +60,7 @@ class Membership:
         self._tls = tls
         self._follower: asyncio.Task[None] | None = None
         self._controller = controller
-        self._metadata = (("pyserve-token-bin", token),)
+        self._metadata = proof(token)
         self._hello = hello
         self._on_command = on_command
         self._assigned: asyncio.Future[mesh_pb2.Assign] = asyncio.get_running_loop().create_future()

@@ -6,7 +6,6 @@ import pytest
 
 from pyserve.api.policy import Candidate, RoutedRequest, check_policy, policy_class
 from pyserve.errors import OptionError
-from pyserve.gateway.policies import Chooser
 from pyserve.request_router import (
     FIFOMixin,
     LocalityMixin,
@@ -15,6 +14,7 @@ from pyserve.request_router import (
     RequestRouter,
     RunningReplica,
 )
+from pyserve.routing.policies import Chooser
 
 IDLE = Candidate("idle", "here", 0, 2)
 BUSY = Candidate("busy", "there", 2, 2, ("m",))

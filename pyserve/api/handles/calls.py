@@ -1,6 +1,6 @@
 """What a handle needs of the way to the replicas: one small protocol with two implementations.
 
-``pyserve.gateway.in_process`` carries calls over the native router, local testing mode carries
+``pyserve.routing.in_process`` carries calls over the native router, local testing mode carries
 them inside the process. Both take framed messages (``framing.py``) and answer with events, so
 everything above this line is the same in both.
 """

@@ -25,10 +25,10 @@ from starlette.routing import Route
 
 from pyserve.config import inherited_environment
 from pyserve.control.controller import Controller
-from pyserve.control.discovery import MeshAddress
 from pyserve.control.status.details import instance_details
 from pyserve.errors import MeshError, MeshNotFound, UsageError, WrongMoment
 from pyserve.side_http import SideServer
+from pyserve.types import MeshAddress
 
 if TYPE_CHECKING:
     from starlette.requests import Request

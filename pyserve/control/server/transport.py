@@ -29,8 +29,6 @@ from pyserve.config.control import (
 from pyserve.observe.seldom import Seldom
 
 _LOGGER = logging.getLogger(__name__)
-# The metadatum's name, not the token.
-TOKEN_KEY = "pyserve-token-bin"  # noqa: S105
 _UNLIMITED = -1
 _LOOPBACK = "127.0.0.1"
 # Of a path in the log: whoever has no token writes what it likes there. Longer than ours are.
@@ -133,11 +131,6 @@ def listen_tcp(server: Server, address: str, tls: MeshTls | None) -> int:
     if tls is None:
         return server.add_insecure_port(address)
     return server.add_secure_port(address, tls.server_credentials)
-
-
-def proof(token: bytes) -> tuple[tuple[str, str | bytes], ...]:
-    """Return the metadata that every call of the control plane carries."""
-    return ((TOKEN_KEY, token),)
 
 
 async def converse(

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Container
 
-from pyserve.control.pace import Pace
 from pyserve.control.state.mesh import MeshState
 from pyserve.control.status.health import observe
+from pyserve.pace import Pace
 from pyserve.types import ApplicationName
 
 # People read it, in seconds.

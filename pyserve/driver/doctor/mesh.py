@@ -8,11 +8,12 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
 
 from pyserve.config import MeshSettings
-from pyserve.control.discovery import MeshAddress, find_mesh
+from pyserve.control.discovery import find_mesh
 from pyserve.driver.client import ControlClient
 from pyserve.driver.doctor.findings import Finding, notice, ok, wrong
 from pyserve.driver.doctor.probes import Door, Probe, ask_ingress, ask_port, ask_replica
 from pyserve.errors import MeshError
+from pyserve.types import MeshAddress
 from pyserve.version import version
 from pyserve.wire.v1 import control_pb2
 

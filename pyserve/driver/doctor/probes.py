@@ -14,9 +14,9 @@ from typing import Any
 import grpc
 
 from pyserve.aio.certificates import date, lifetime_s, read_pem
+from pyserve.aio.mesh_channel import proof
 from pyserve.config import is_loopback
 from pyserve.config.tls import TlsFiles
-from pyserve.control.server.transport import proof
 from pyserve.driver.client import open_channel
 from pyserve.driver.doctor.findings import Finding, notice, ok, wrong
 from pyserve.errors import OptionError

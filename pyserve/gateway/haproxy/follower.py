@@ -9,15 +9,15 @@ from collections.abc import Callable
 from functools import partial
 
 from pyserve.aio.certificates import MeshTls
-from pyserve.aio.mesh_channel import dial
+from pyserve.aio.mesh_channel import dial, proof
 from pyserve.config import NodeSettings
-from pyserve.control.discovery import MeshAddress
-from pyserve.control.server.transport import RpcError, proof
+from pyserve.control.server.transport import RpcError
 from pyserve.errors import MeshError, MeshUnavailable, PyserveError
 from pyserve.gateway.haproxy.ingresses import Ingresses
 from pyserve.gateway.haproxy.options import HaproxyOptions
 from pyserve.gateway.haproxy.text import configuration
-from pyserve.gateway.watcher import Views, ViewState, Watcher
+from pyserve.routing.watcher import Views, ViewState, Watcher
+from pyserve.types import MeshAddress
 from pyserve.wire.v1 import control_pb2, control_pb2_grpc
 
 _LOGGER = logging.getLogger(__name__)

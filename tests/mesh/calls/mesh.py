@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import grpc.aio
 
 from benchmarks.inspection import inspect
+from pyserve.aio.mesh_channel import proof
 from pyserve.config import read_settings
 from pyserve.control.discovery import find_mesh
-from pyserve.control.server.transport import proof
 from pyserve.driver.client import ControlClient
 from pyserve.driver.status import MeshStatus, ReplicaStatus, read_status
 from services.echo import echo_pb2, echo_pb2_grpc

@@ -6,8 +6,8 @@ from functools import partial
 
 import grpc
 
-from pyserve.aio.mesh_channel import dial
-from pyserve.control.server.transport import RpcError, proof
+from pyserve.aio.mesh_channel import dial, proof
+from pyserve.control.server.transport import RpcError
 from pyserve.version import version
 from pyserve.wire.v1 import control_pb2, mesh_pb2, mesh_pb2_grpc
 from tests.support.launching import ScriptedLauncher

@@ -5,8 +5,9 @@ import json
 
 import pytest
 
+from pyserve.aio.mesh_channel import proof
 from pyserve.config import DeploymentOptions
-from pyserve.control.server.transport import RpcError, proof
+from pyserve.control.server.transport import RpcError
 from pyserve.types import ApplicationName, DeploymentKey, DeploymentName, ReplicaId
 from pyserve.wire.v1 import control_pb2, mesh_pb2
 from tests.mesh.control.fakes import raise_in_constructor, serve

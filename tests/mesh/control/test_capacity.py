@@ -4,7 +4,8 @@ import asyncio
 
 import pytest
 
-from pyserve.control.server.transport import RpcError, proof
+from pyserve.aio.mesh_channel import proof
+from pyserve.control.server.transport import RpcError
 from pyserve.wire.v1 import control_pb2
 from tests.mesh.control.test_applying import application
 from tests.mesh.control.test_rest import PATH, Rest, serving

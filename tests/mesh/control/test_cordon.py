@@ -5,7 +5,7 @@ import asyncio
 import grpc
 import pytest
 
-from pyserve.control.server.transport import proof
+from pyserve.aio.mesh_channel import proof
 from pyserve.wire.v1 import control_pb2
 from tests.mesh.control.test_services import TIMEOUT_S, TOKEN, Mesh, mesh
 

@@ -15,9 +15,10 @@ import grpc
 import pytest
 
 from pyserve.config import read_settings
-from pyserve.control.discovery import MeshAddress, MeshRecord, find_mesh
+from pyserve.control.discovery import MeshRecord, find_mesh
 from pyserve.driver.client import ControlClient
 from pyserve.driver.status import MeshStatus, read_status
+from pyserve.types import MeshAddress
 from services.echo import echo_pb2, echo_pb2_grpc
 from tests.mesh.commands import Foreground, foreground, pyserve, status_of
 from tests.support.removing import remove_at_once

@@ -17,11 +17,13 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2
 
+from pyserve.aio.mesh_channel import proof
 from pyserve.config import DeploymentOptions, read_settings
-from pyserve.control.discovery import MeshAddress, find_mesh, read_record
-from pyserve.control.server.transport import UNIX_OPTIONS, proof
+from pyserve.control.discovery import find_mesh, read_record
+from pyserve.control.server.transport import UNIX_OPTIONS
 from pyserve.errors import MeshError
 from pyserve.launch import MeshProcess
+from pyserve.types import MeshAddress
 from pyserve.wire.v1 import control_pb2, control_pb2_grpc, mesh_pb2
 from services.echo import echo_pb2, echo_pb2_grpc
 from tests.support.reflected import VERSIONS, files_of

@@ -9,9 +9,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from pyserve.control.discovery import MeshAddress
 from pyserve.control.server.rest import RestServer
 from pyserve.errors import MeshError
+from pyserve.types import MeshAddress
 from tests.mesh.control.test_applying import Files, application
 from tests.mesh.control.test_services import TIMEOUT_S, TOKEN, Mesh
 

@@ -2,8 +2,8 @@
 
 import asyncio
 
+from pyserve.aio.mesh_channel import proof
 from pyserve.control.drivers.runs import Runs
-from pyserve.control.server.transport import proof
 from pyserve.control.state.run import Run
 from pyserve.wire.v1 import control_pb2
 from tests.mesh.control.fakes import raise_in_constructor, serve

@@ -7,15 +7,15 @@ from pathlib import Path
 import grpc
 import pytest
 
-from pyserve.aio.mesh_channel import dial
+from pyserve.aio.mesh_channel import dial, proof
 from pyserve.config import DeploymentOptions
 from pyserve.control.controller import Controller
 from pyserve.control.reconcile.rationing import Room
 from pyserve.control.server.ingress_service import add_ingress_service
 from pyserve.control.server.ingresses import Ingresses
 from pyserve.control.server.service import add_services
-from pyserve.control.server.transport import make_server, proof
-from pyserve.gateway.watcher import ViewState
+from pyserve.control.server.transport import make_server
+from pyserve.routing.watcher import ViewState
 from pyserve.types import ApplicationName, DeploymentKey, DeploymentName
 from pyserve.version import version
 from pyserve.wire.v1 import control_pb2, control_pb2_grpc, mesh_pb2, mesh_pb2_grpc

@@ -16,7 +16,6 @@ import pytest
 from pyserve.config import NodeSettings, read_settings
 from pyserve.config.environment import MeshSettings
 from pyserve.control.discovery import (
-    MeshAddress,
     MeshHome,
     MeshRecord,
     find_mesh,
@@ -26,6 +25,7 @@ from pyserve.control.discovery import (
     wait_while_held,
 )
 from pyserve.errors import MeshError, MeshHeld, MeshNotFound, OptionError
+from pyserve.types import MeshAddress
 
 
 @pytest.fixture

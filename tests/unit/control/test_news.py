@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from pyserve.control.state.applications import HttpRoutes
 from pyserve.control.views.deployments import News
 from pyserve.control.views.registry import Registry
-from pyserve.gateway.watcher import ViewState
+from pyserve.routing.watcher import ViewState
 from pyserve.types import ServiceName
 from pyserve.wire.v1 import mesh_pb2
 from tests.unit.control.test_reconcile_properties import apply_event

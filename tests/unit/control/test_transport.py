@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from pyserve.aio.mesh_channel import dial
+from pyserve.aio.mesh_channel import dial, proof
 from pyserve.config import read_settings
-from pyserve.control.server.transport import TOKEN_KEY, TcpPlace, make_server, same_place, tcp_place
+from pyserve.control.server.transport import TcpPlace, make_server, same_place, tcp_place
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ async def test_calls_with_a_wrong_token_are_logged_once(caplog: pytest.LogCaptur
         async with dial(address) as channel:
             call: Any = channel.unary_unary(path)
             for _ in range(3):
-                code = await call(b"", metadata=((TOKEN_KEY, b"wrong"),)).code()
+                code = await call(b"", metadata=proof(b"wrong")).code()
                 assert "UNAUTHENTICATED" == code.name
     await server.stop(None)
     (record,) = caplog.records

@@ -10,10 +10,10 @@ from pathlib import Path
 import grpc
 import pytest
 
-from pyserve.control.discovery import MeshAddress
 from pyserve.driver import client
 from pyserve.driver.client import ControlClient
 from pyserve.errors import MeshError, MeshUnavailable
+from pyserve.types import MeshAddress
 
 
 def test_a_controller_that_is_stopped_is_told_as_such(

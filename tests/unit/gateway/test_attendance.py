@@ -10,14 +10,14 @@ import pytest
 
 from pyserve.aio.mesh_channel import dial
 from pyserve.config import NodeSettings
-from pyserve.control.discovery import MeshAddress
 from pyserve.control.server import ingress_service
 from pyserve.control.server.ingress_service import add_ingress_service
 from pyserve.control.server.ingresses import Ingresses, IngressState
 from pyserve.control.server.transport import RpcError, Server, make_server
 from pyserve.gateway import attendance
 from pyserve.gateway.attendance import Attendance
-from pyserve.gateway.watcher import ViewState, Watcher, Way
+from pyserve.routing.watcher import ViewState, Watcher, Way
+from pyserve.types import MeshAddress
 from pyserve.wire.v1 import control_pb2, mesh_pb2, mesh_pb2_grpc
 from tests.support.waiting import eventually
 

@@ -12,8 +12,8 @@ import pytest
 from pyserve.bridge import rust
 from pyserve.config import read_settings
 from pyserve.config.ingress import IngressSettings
-from pyserve.control.discovery import MeshAddress
 from pyserve.gateway import IngressServer
+from pyserve.types import MeshAddress
 
 # Where each goes, and a value that no default is.
 _NATIVE: dict[str, tuple[str, str, Any]] = {

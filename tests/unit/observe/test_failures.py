@@ -263,7 +263,7 @@ def test_what_calls_make_user_code_do_is_written_seldom(module: str) -> None:
         "pyserve.control.controller",
         "pyserve.control.server.keeper",
         "pyserve.gateway.ingress",
-        "pyserve.gateway.watcher",
+        "pyserve.routing.watcher",
         "pyserve.replica.asgi.lifespan",
         "pyserve.replica.health",
         "pyserve.replica.membership",

@@ -144,7 +144,7 @@ def test_a_process_that_does_not_trace_loads_no_sdk():
         "import sys, pyserve\n"
         "from pyserve.config.tracing import TracingSettings\n"
         "from pyserve.observe.traces.process import PROCESS_TRACING, ProcessIdentity\n"
-        "import pyserve.replica.worker, pyserve.gateway.in_process\n"
+        "import pyserve.replica.worker, pyserve.routing.in_process\n"
         "PROCESS_TRACING.start(TracingSettings(), ProcessIdentity(service='a', instance='b'))\n"
         "print(sorted(name for name in sys.modules if name.startswith('opentelemetry')))\n"
     )

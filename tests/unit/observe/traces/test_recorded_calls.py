@@ -11,11 +11,11 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.trace import SpanKind, StatusCode
 
 from pyserve import _router
-from pyserve.gateway.records import CallRecords
 from pyserve.observe.metrics import Scrape
 from pyserve.observe.seldom import Seldom
 from pyserve.observe.traces import records
 from pyserve.observe.traces.records import RecordedSpans
+from pyserve.routing.records import CallRecords
 from tests.support.waiting import wait_until
 from tests.unit.observe.traces.conftest import Kept
 

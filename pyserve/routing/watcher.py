@@ -15,12 +15,10 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from pyserve.aio import Channel
-from pyserve.aio.mesh_channel import Redial, dial
+from pyserve.aio import AioRpcError, Channel
+from pyserve.aio.mesh_channel import Redial, dial, proof
 from pyserve.config import NodeSettings
-from pyserve.control.discovery import MeshAddress
-from pyserve.control.server.transport import RpcError, proof
-from pyserve.types import ApplicationName, DeploymentKey, DeploymentName
+from pyserve.types import ApplicationName, DeploymentKey, DeploymentName, MeshAddress
 from pyserve.version import version
 from pyserve.wire.v1 import mesh_pb2, mesh_pb2_grpc
 
@@ -67,7 +65,7 @@ class Way:
     Attributes:
         locate: returns where one is now; ``None``: nowhere. Called before each dial.
         beside: called with the channel after the first snapshot from a controller; what it does
-            and the watch end together. It raises nothing but ``RpcError``.
+            and the watch end together. It raises nothing but ``AioRpcError``.
     """
 
     locate: Callable[[], MeshAddress | None]
@@ -144,7 +142,7 @@ class Watcher:
                     if await self._follow(stub):
                         redial.reset()
                     ended = "the stream ended"
-                except RpcError as error:
+                except AioRpcError as error:
                     ended = f"{error.code().name}: {error.details()}"
                 _LOGGER.warning(
                     "lost the controller at %s (%s); the last view stays",
@@ -225,7 +223,7 @@ class Watcher:
 
 def _end_of(task: asyncio.Future[Any]) -> str:
     error = task.exception()
-    if isinstance(error, RpcError):
+    if isinstance(error, AioRpcError):
         return f"{error.code().name}: {error.details()}"
     if error is not None:
         _LOGGER.error("the watch has failed", exc_info=error)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from pyserve.gateway.records import Records
+from pyserve.routing.records import Records
 from tests.support.waiting import eventually
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pyserve.gateway.exemplars import Exemplars
 from pyserve.observe.metrics import Scrape
 from pyserve.observe.metrics.codes import code_name
+from pyserve.routing.exemplars import Exemplars
 
 # By the counters of `rust.RoutingTable.stats`; docs/reference/ingress.md explains them.
 _OF_DEPLOYMENT = {

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from tests.support.waiting import eventually
-from tests.unit.gateway.observed import FAIL_PATH, PATH, TARGET, Observed, observed
+from tests.unit.routing.observed import FAIL_PATH, PATH, TARGET, Observed, observed
 
 if TYPE_CHECKING:
     from pyserve._router import Histogram

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyserve.control.pace import Pace
+from pyserve.pace import Pace
 
 
 def pace() -> Pace:

@@ -26,22 +26,21 @@ from pyserve.api.handles.loops import CallsLoop
 from pyserve.bridge import rust
 from pyserve.config import NodeSettings, RouterDefaults
 from pyserve.config.control import FIRST_VIEW_TIMEOUT_S
-from pyserve.control.discovery import MeshAddress
 from pyserve.errors import MeshUnavailable
-from pyserve.gateway.carrying import outgoing
-from pyserve.gateway.exemplars import Exemplars
-from pyserve.gateway.feed import TableFeed
-from pyserve.gateway.measures import add_table
-from pyserve.gateway.native_caller import NativeCaller
-from pyserve.gateway.records import CallRecords
-from pyserve.gateway.watcher import Views
 from pyserve.loop_thread import LoopThread
 from pyserve.observe.metrics import ProcessMetrics, Scrape, ScrapePoint
 from pyserve.observe.metrics.user import PROCESS_USER_METRICS
 from pyserve.observe.traces.process import PROCESS_TRACING
 from pyserve.references import References
 from pyserve.references.remote import RemoteHolders
-from pyserve.types import DeploymentKey, ReplicaId
+from pyserve.routing.carrying import outgoing
+from pyserve.routing.exemplars import Exemplars
+from pyserve.routing.feed import TableFeed
+from pyserve.routing.measures import add_table
+from pyserve.routing.native_caller import NativeCaller
+from pyserve.routing.records import CallRecords
+from pyserve.routing.watcher import Views
+from pyserve.types import DeploymentKey, MeshAddress, ReplicaId
 from pyserve.wire.v1 import mesh_pb2
 
 _LOGGER = logging.getLogger(__name__)

@@ -11,7 +11,7 @@ import pytest
 
 from pyserve import _router
 from tests.support.waiting import eventually
-from tests.unit.gateway.native_fleet import FakeReplica, Router, fleet
+from tests.unit.routing.native_fleet import FakeReplica, Router, fleet
 
 
 @pytest.mark.parity("S-50")

@@ -12,7 +12,7 @@ from pyserve.api.handles.calls import Pinned
 from pyserve.api.handles.statuses import error_of
 from pyserve.bridge import LoopEndpoint, endpoint_of, running_endpoint, rust
 from pyserve.errors import BackPressure
-from pyserve.gateway.carrying import outgoing
+from pyserve.routing.carrying import outgoing
 
 if TYPE_CHECKING:
     from pyserve.api.handles.calls import Message, Receiver, Reservation, Route, WireCall

@@ -6,12 +6,11 @@ import grpc
 import pytest
 
 from pyserve.config import NodeSettings
-from pyserve.control.discovery import MeshAddress
 from pyserve.control.server.transport import make_server
-from pyserve.gateway import feed as feed_module
-from pyserve.gateway.feed import TableFeed
-from pyserve.gateway.watcher import Way
-from pyserve.types import ApplicationName, DeploymentKey, DeploymentName
+from pyserve.routing import feed as feed_module
+from pyserve.routing.feed import TableFeed
+from pyserve.routing.watcher import Way
+from pyserve.types import ApplicationName, DeploymentKey, DeploymentName, MeshAddress
 from pyserve.wire.v1 import mesh_pb2, mesh_pb2_grpc
 from tests.support.waiting import eventually
 

@@ -8,13 +8,12 @@ from pathlib import Path
 import pytest
 
 from pyserve.config import NodeSettings
-from pyserve.control.discovery import MeshAddress
 from pyserve.control.server.transport import make_server
-from pyserve.gateway.in_process import InProcessRouter
-from pyserve.types import ApplicationName, DeploymentKey, DeploymentName
+from pyserve.routing.in_process import InProcessRouter
+from pyserve.types import ApplicationName, DeploymentKey, DeploymentName, MeshAddress
 from pyserve.wire.v1 import mesh_pb2_grpc
 from tests.support.waiting import eventually
-from tests.unit.gateway.test_watcher import TOKEN, Controller, snapshot
+from tests.unit.routing.test_watcher import TOKEN, Controller, snapshot
 
 NAMES = ["a", "b", "c"]
 HANDLES = 150  # More than Ray Serve caches.

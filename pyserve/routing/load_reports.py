@@ -6,12 +6,10 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping
 
-from pyserve.aio import Channel
-from pyserve.aio.mesh_channel import Redial
-from pyserve.control.discovery import MeshAddress
-from pyserve.control.server.transport import RpcError, proof
-from pyserve.gateway.watcher import Views
-from pyserve.types import DeploymentKey
+from pyserve.aio import AioRpcError, Channel
+from pyserve.aio.mesh_channel import Redial, proof
+from pyserve.routing.watcher import Views
+from pyserve.types import DeploymentKey, MeshAddress
 from pyserve.wire.v1 import mesh_pb2, mesh_pb2_grpc
 
 _LOGGER = logging.getLogger(__name__)
@@ -78,7 +76,7 @@ class LoadTeller:
                         metadata=proof(controller.token),
                         wait_for_ready=True,
                     )
-                except RpcError as error:
+                except AioRpcError as error:
                     # The watcher of the same controller says that it is lost.
                     _LOGGER.debug("the controller does not hear of the load: %s", error.details())
                 if changes.has_told:

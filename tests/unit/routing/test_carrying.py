@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from pyserve import aio
-from pyserve.gateway.carrying import outgoing
 from pyserve.observe.delays import PROCESS_DELAYS
 from pyserve.request import CURRENT
-from tests.unit.gateway.observed import PATH, observed
+from pyserve.routing.carrying import outgoing
+from tests.unit.routing.observed import PATH, observed
 
 ASKED: Any = SimpleNamespace(call=SimpleNamespace(is_asked=True))
 OTHER: Any = SimpleNamespace(call=SimpleNamespace(is_asked=False))

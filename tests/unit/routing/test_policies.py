@@ -9,8 +9,8 @@ import pytest
 from pyserve import _router
 from pyserve.api.policy import Candidate, RoutedRequest, check_policy, policy_class
 from pyserve.errors import OptionError
-from pyserve.gateway.facts import ReplicaFacts
-from pyserve.gateway.policies import Chooser, Policies
+from pyserve.routing.facts import ReplicaFacts
+from pyserve.routing.policies import Chooser, Policies
 from pyserve.wire.v1 import mesh_pb2
 
 TIMEOUT_S = 30.0
@@ -161,7 +161,7 @@ def test_what_is_no_policy_is_refused_with_the_reason(path: str, text: str):
 def test_a_policy_is_made_once_for_its_arguments(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("pyserve.gateway.policies._MAKING_WAIT_S", TIMEOUT_S)
+    monkeypatch.setattr("pyserve.routing.policies._MAKING_WAIT_S", TIMEOUT_S)
     policies = Policies()
     found = mesh_pb2.PolicyClass(import_path=f"{__name__}:Policy", kwargs_json='{"answer": ["a"]}')
     ranker = policies.ranker_of(found, ())

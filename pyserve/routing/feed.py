@@ -11,14 +11,13 @@ from pyserve.aio import Channel
 from pyserve.aio.mesh_channel import dial
 from pyserve.bridge import rust
 from pyserve.config import NodeSettings, RouterDefaults
-from pyserve.control.discovery import MeshAddress
-from pyserve.control.pace import Pace
-from pyserve.gateway.late import LatePolicies
-from pyserve.gateway.load_reports import LoadTeller
-from pyserve.gateway.policies import Policies
-from pyserve.gateway.routes import route_of
-from pyserve.gateway.watcher import Views, ViewState, Watcher, Way
-from pyserve.types import DeploymentKey
+from pyserve.pace import Pace
+from pyserve.routing.late import LatePolicies
+from pyserve.routing.load_reports import LoadTeller
+from pyserve.routing.policies import Policies
+from pyserve.routing.routes import route_of
+from pyserve.routing.watcher import Views, ViewState, Watcher, Way
+from pyserve.types import DeploymentKey, MeshAddress
 
 _LATE_LOOK_INTERVAL_S = 1.0
 # Of a process that has calls to forward. A table of hundreds of replicas is applied in less than

@@ -8,8 +8,8 @@ import pytest
 from pyserve import _router
 from pyserve.config import RequestRouterConfig, RouterDefaults
 from pyserve.control.views.routing import router_settings
-from pyserve.gateway import routes
-from pyserve.gateway.policies import Policies
+from pyserve.routing import routes
+from pyserve.routing.policies import Policies
 from pyserve.wire.v1 import mesh_pb2
 
 DEFAULTS = RouterDefaults(prefer_local_node=False, max_backoff_s=2.0, max_attempts=4)

@@ -10,7 +10,7 @@ from google.protobuf import descriptor_pb2
 
 from pyserve.bridge import rust
 from pyserve.config import DEFAULT_LOAD_BOUND, DEFAULT_POLICY, RouterDefaults
-from pyserve.gateway.policies import Policies
+from pyserve.routing.policies import Policies
 from pyserve.wire.v1 import mesh_pb2
 
 Value = TypeVar("Value", bool, int, float)

@@ -10,7 +10,7 @@ import pytest
 
 from pyserve import _router, aio
 from tests.support.waiting import eventually
-from tests.unit.gateway.observed import FAIL_PATH, PATH, TARGET, Observed, observed
+from tests.unit.routing.observed import FAIL_PATH, PATH, TARGET, Observed, observed
 
 _TRACE_ID = "0af7651916cd43dd8448eb211c80319c"
 _PARENT_ID = "b7ad6b7169203331"

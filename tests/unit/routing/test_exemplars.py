@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pyserve.gateway.exemplars import Exemplars
-from pyserve.gateway.measures import add_table
 from pyserve.observe.metrics import Scrape
 from pyserve.observe.metrics.tally import TIME_BOUNDS_S
+from pyserve.routing.exemplars import Exemplars
+from pyserve.routing.measures import add_table
 
 TRACE = bytes(range(16))
 # What a native table says of each deployment.

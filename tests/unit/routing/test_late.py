@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from pyserve.gateway.late import LatePolicies
+from pyserve.routing.late import LatePolicies
 
 
 class Watched:
@@ -26,7 +26,7 @@ class Watched:
 
 @pytest.fixture
 def watched(caplog: pytest.LogCaptureFixture) -> Watched:
-    caplog.set_level(logging.WARNING, "pyserve.gateway.late")
+    caplog.set_level(logging.WARNING, "pyserve.routing.late")
     return Watched(caplog)
 
 

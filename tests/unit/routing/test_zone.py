@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from pyserve.config import NodeSettings
-from pyserve.control.discovery import MeshAddress
-from pyserve.gateway.in_process import InProcessRouter
+from pyserve.routing.in_process import InProcessRouter
+from pyserve.types import MeshAddress
 
 CONTROLLER = MeshAddress(controller="127.0.0.1:1", token=b"token")
 

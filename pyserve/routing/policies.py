@@ -16,9 +16,9 @@ from typing import Any
 
 from pyserve.api.policy import Candidate, Facts, RoutedRequest, policy_class
 from pyserve.bridge import rust
-from pyserve.gateway.facts import ReplicaFacts
 from pyserve.observe.failures import user_code_logger
 from pyserve.observe.seldom import Seldom
+from pyserve.routing.facts import ReplicaFacts
 from pyserve.wire.v1 import mesh_pb2
 
 _LOGGER = user_code_logger(__name__)
