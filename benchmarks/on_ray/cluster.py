@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
 import logging
 import subprocess
@@ -28,8 +29,9 @@ from services.echo import echo_pb2, echo_pb2_grpc
 # Declared, not there: both sides ask for a processor for each replica.
 _CPUS = 16
 _FIRST_ANSWER_WITHIN_S = 120.0
-_DRIVEN_WITHIN_S = 120.0
+_DRIVEN_WITHIN_S = 300.0
 _ENDED_WITHIN_S = 60.0
+_LOOK_S = 0.1
 _GRPC_PORT = 19_000
 
 
@@ -108,10 +110,27 @@ class Theirs:
 
     def end(self) -> None:
         """See ``Side``."""
+        import ray
         from ray import serve
 
         shut_down: Any = serve.shutdown  # It has no types.
         shut_down()
+        # It waits for its controller for 30 s, then kills it; the next one would find it yet.
+        deadline_s = time.monotonic() + _ENDED_WITHIN_S
+        while left := _names_in("serve"):
+            assert time.monotonic() < deadline_s, f"Ray Serve does not end: {left}"
+            for name in left:
+                with contextlib.suppress(ValueError):  # It has ended meanwhile.
+                    ray.kill(ray.get_actor(name, namespace="serve"))
+            time.sleep(_LOOK_S)
+
+
+def _names_in(namespace: str) -> list[str]:
+    """Return the names of the actors there."""
+    from ray.util import list_named_actors
+
+    found = list_named_actors(all_namespaces=True)
+    return [each["name"] for each in found if each["namespace"] == namespace]
 
 
 _SIDES: Mapping[str, Callable[[str], Side]] = {"pyserve": Ours, "Ray Serve": Theirs}
