@@ -1,4 +1,5 @@
-//! Sockets, TLS and the threads that serve them. Knows neither gRPC nor Python.
+//! Sockets, TLS and the threads that serve them, which also deliver commands to calls (`link`). Knows
+//! neither gRPC nor Python.
 
 mod alarm;
 mod counted;
