@@ -210,7 +210,7 @@ bench-handles: build ## Calls between handles against grpc.aio, in pairs (five m
 	$(PY) -m benchmarks.handles $(ARGS)
 
 .PHONY: bench-ray
-bench-ray: build $(RAY_SERVE_STAMP) ## On one Ray cluster against Ray Serve, in pairs (four minutes)
+bench-ray: build $(RAY_SERVE_STAMP) ## On one Ray cluster against Ray Serve, in pairs (five minutes)
 	$(CARGO) build --locked --release -p pyserve-loadgen
 	$(PY) -m benchmarks.on_ray $(ARGS)
 

@@ -80,6 +80,8 @@ def host(cpus: CpuSets, home: str, switches: Sequence[str]) -> Iterator[Host]:
         "PYSERVE_HOME": home,
         "PYTHONPATH": str(ROOT),
         "RAY_USAGE_STATS_ENABLED": "0",
+        # By default HAProxy has that of a mesh of ours.
+        "RAY_SERVE_HAPROXY_METRICS_PORT": "19002",
         **dict(each.split("=", 1) for each in switches),
     }
     with affinity(cpus.server):
