@@ -21,7 +21,6 @@ IMAGE = "pyserve-mesh"
 _HEAD = "# Written by `make gen` from pyserve/launch/on_kubernetes/manifests.py.\n"
 _TOKEN, _APPLICATIONS, _REPLICAS = "TOKEN", "APPLICATIONS", 987654
 _LAUNCHER = {"LAUNCHER": "MORE"}
-_DIGEST = '{{ printf "%s\\n%s" .Values.image .Values.applications | sha256sum | trunc 10 }}'
 _OPTIONS = (
     '{{ merge (dict "name" .Release.Name "token_secret" (printf "%s-token" .Release.Name)) '
     ".Values.launcher | toJson | quote }}"
@@ -75,6 +74,7 @@ def chart_file() -> str:
         image="{{ .Values.image }}",
         token=_TOKEN,
         applications=_APPLICATIONS,
+        deploy="{{ .Release.Revision }}",
         storage="{{ .Values.storage.size }}",
         storage_class="CLASS",
         ingress_replicas=_REPLICAS,
@@ -88,16 +88,12 @@ def chart_file() -> str:
 
 def _template(found: dict[str, Any]) -> str:
     is_of_applications = found["kind"] in ("ConfigMap", "Job")
-    if found["kind"] == "Job":
-        name = found["metadata"]["name"]
-        found["metadata"]["name"] = f"{name.rpartition('-')[0]}-DIGEST"
     text = dump_all([found])
     token = base64.b64encode(_TOKEN.encode()).decode()
     required = '{{ required "write token: openssl rand -hex 32" .Values.token | b64enc }}'
     for old, new in (
         (f"token: {token}", f"token: {required}"),
         (f"applications.yaml: {_APPLICATIONS}", _indented(".Values.applications")),
-        ("DIGEST'", f"{_DIGEST}'"),
         (f"replicas: {_REPLICAS}", "replicas: {{ .Values.ingress.replicas }}"),
     ):
         text = text.replace(old, new)

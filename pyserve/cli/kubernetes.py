@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from pyserve.config.schema import DeploymentSchema
 
 _TOKEN_BYTES = 32
+# Of what tells one job from those before. Arbitrary.
+_DEPLOY_BYTES = 5
 # Of the launcher's options these are told by options of the command.
 _TOLD = ("name", "namespace", "token_secret", "tls_secret")
 
@@ -57,8 +59,9 @@ def kubernetes() -> None:
 def manifests(file: Path | None, token_file: Path | None, ingress: str, **options: Any) -> None:
     """Print the objects of a mesh, for `kubectl apply -f -`.
 
-    FILE.yaml is what `pyserve deploy` takes: a job gives it to the mesh, and `launcher` in it says
-    more about pods. Each run without --token-file makes another token, so keep what it has printed.
+    FILE.yaml is what `pyserve deploy` takes: a job gives it to the mesh, a new one with each print,
+    and `launcher` in it says more about pods. Each run without --token-file makes another token, so
+    keep what it has printed.
     """
     from pyserve.config.files import MeshFile, dump_all
     from pyserve.launch.on_kubernetes.manifests import ManifestSettings
@@ -73,6 +76,7 @@ def manifests(file: Path | None, token_file: Path | None, ingress: str, **option
         image=str(image),
         token=secrets.token_hex(_TOKEN_BYTES) if token_file is None else _token(token_file),
         applications="" if found is None else _applications(found),
+        deploy=secrets.token_hex(_DEPLOY_BYTES),
         budgets={} if found is None else _budgets(found),
         ingress_kind="DaemonSet" if ingress.lower() == "daemonset" else "Deployment",
         launcher=launcher,

@@ -58,7 +58,7 @@ def launcher_options(command: Callable[..., None]) -> Callable[..., None]:
     @click.option(
         "--launcher",
         metavar="NAME",
-        help="What starts replicas: process, external, ray, or MODULE:ATTRIBUTE. "
+        help="What starts replicas: process, external, kubernetes, ray, or MODULE:ATTRIBUTE. "
         "[default: process]",
     )
     @click.option(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import hashlib
 import json
 import re
 from collections.abc import Mapping
@@ -13,13 +12,16 @@ _PART = re.compile(r"\{\{-? (?P<what>.*?) -?\}\}")
 _BLOCK = re.compile(r"\{\{- (if|with) (\.[\w.]+) \}\}\n(.*?)\{\{- end \}\}\n", re.DOTALL)
 
 
-def render(template: str, values: Mapping[str, Any], *, name: str, namespace: str) -> str:
+def render(
+    template: str, values: Mapping[str, Any], *, name: str, namespace: str, revision: int = 1
+) -> str:
     """Return what Helm would write.
 
     Raises:
         NotImplementedError: A template uses something else of the language.
     """
-    scope = {"Values": values, "Release": {"Name": name, "Namespace": namespace}}
+    release = {"Name": name, "Namespace": namespace, "Revision": revision}
+    scope = {"Values": values, "Release": release}
 
     def block(found: re.Match[str]) -> str:
         value = _get(found[2], scope)
@@ -37,9 +39,6 @@ def _value(what: str, scope: Mapping[str, Any]) -> str:
         text = _get(found[1], scope)
         assert text, what
         return base64.b64encode(text.encode()).decode()
-    if found := re.fullmatch(r'printf "%s\\n%s" (\S+) (\S+) \| sha256sum \| trunc 10', what):
-        text = f"{_get(found[1], scope)}\n{_get(found[2], scope)}"
-        return hashlib.sha256(text.encode()).hexdigest()[:10]
     if what.startswith('merge (dict "name" .Release.Name "token_secret"'):
         release = scope["Release"]["Name"]
         merged = {

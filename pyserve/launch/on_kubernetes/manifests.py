@@ -57,6 +57,7 @@ class ManifestSettings:
         image: with pyserve, its extra ``kubernetes``, and the code of the applications.
         token: the mesh token, hexadecimal; "": the Secret comes from elsewhere.
         applications: the file that `pyserve deploy` is given; "": there is none yet.
+        deploy: tells the job that does so from those before; part of its name.
         budgets: of each deployment with several replicas, how many an eviction leaves.
         storage: size of the controller's volume.
         storage_class: of that volume; None: the cluster's default.
@@ -72,6 +73,7 @@ class ManifestSettings:
     image: str
     token: str = ""
     applications: str = ""
+    deploy: str = "1"
     budgets: Mapping[tuple[str, str], int] = field(default_factory=dict)
     storage: str = "1Gi"
     storage_class: str | None = None
@@ -321,7 +323,9 @@ def _job(settings: ManifestSettings) -> list[Object]:
         return []
     container = _container(
         settings,
-        ["deploy", f"{_FILES_FOLDER}/{FILE}"],
+        # It is tried again until the mesh has taken the file. Whether that comes up, status says:
+        # a job that went on trying would bring the file back after a later one.
+        ["deploy", "--no-wait", f"{_FILES_FOLDER}/{FILE}"],
         {"PYSERVE_HOME": "/tmp/pyserve"},  # noqa: S108
         ports={},
         cpu="100m",
@@ -332,20 +336,19 @@ def _job(settings: ManifestSettings) -> list[Object]:
     pod["spec"]["automountServiceAccountToken"] = False
     files = {"name": "applications", "configMap": {"name": f"{settings.name}-applications"}}
     pod["spec"]["volumes"].append(files)
-    # A job cannot be changed; another file, or another image, is another job.
-    digest = hashlib.sha256(f"{settings.image}\n{settings.applications}".encode()).hexdigest()
     job = _object(
         settings,
         "batch/v1",
         "Job",
-        "deploy",
+        # A job cannot be changed, and one that is done does nothing for a file that comes back.
+        f"deploy-{settings.deploy}",
         spec={
             "backoffLimit": 6,
             "ttlSecondsAfterFinished": _JOB_KEPT_S,
             "template": pod,
         },
     )
-    job["metadata"]["name"] += f"-{digest[:_HASH_LENGTH]}"
+    job["metadata"]["labels"] = labels_of(settings.name, "deploy")
     return [job]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -125,13 +126,16 @@ def test_pods_fit_the_restricted_standard_of_pod_security() -> None:
             assert security["allowPrivilegeEscalation"] is False
 
 
-def test_another_file_or_image_is_another_job() -> None:
-    def name(**changes: str) -> str:
-        given: dict[str, Any] = {"image": "shop:1", "applications": APPLICATIONS, **changes}
-        return str(found("Job", settings=ManifestSettings(**given))["metadata"]["name"])
+def test_a_job_gives_the_mesh_the_file_and_brings_none_back_after_a_later_one() -> None:
+    job = found("Job", settings=replace(SETTINGS, deploy="7"))
+    pod = job["spec"]["template"]["spec"]
 
-    assert name() == name()
-    assert 3 == len({name(), name(image="shop:2"), name(applications=APPLICATIONS + "#\n")})
+    assert "mesh-deploy-7" == job["metadata"]["name"]
+    [container] = pod["containers"]
+    assert ["deploy", "--no-wait", "/etc/pyserve/applications/applications.yaml"] == (
+        container["args"]
+    )
+    assert "OnFailure" == pod["restartPolicy"], "the controller may not be there yet"
 
 
 @pytest.mark.parity("G-40")
@@ -195,6 +199,15 @@ def test_the_chart_says_what_the_command_prints() -> None:
     text = render(template, CHART_VALUES, name="mesh", namespace="serving")
 
     assert without_namespace(AS_VALUES) == normal(list(yaml.safe_load_all(text)))
+
+
+def test_each_revision_of_a_release_deploys() -> None:
+    template = (FOLDER / "chart" / "templates" / "mesh.yaml").read_text()
+
+    text = render(template, CHART_VALUES, name="mesh", namespace="serving", revision=4)
+
+    [job] = [each for each in yaml.safe_load_all(text) if each and each["kind"] == "Job"]
+    assert "mesh-deploy-4" == job["metadata"]["name"]
 
 
 def test_the_chart_says_so_with_its_own_values_too() -> None:
@@ -287,6 +300,17 @@ def test_without_a_token_each_print_has_a_new_one() -> None:
 
     assert texts[0] != texts[1]
     assert "kind: Job" not in texts[0]
+
+
+def test_each_print_of_a_file_deploys_it(tmp_path: Path) -> None:
+    """Also one that was deployed before another one."""
+    file = tmp_path / "app.yaml"
+    file.write_text(FILE)
+    printed = [yaml.safe_load_all(invoke(str(file)).stdout) for _ in range(2)]
+
+    names = {each["metadata"]["name"] for text in printed for each in text if each["kind"] == "Job"}
+
+    assert 2 == len(names)
 
 
 @pytest.mark.parametrize(
