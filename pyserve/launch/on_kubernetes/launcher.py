@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import logging
 import math
 from collections.abc import Collection, Coroutine, Sequence
@@ -19,6 +20,7 @@ from pyserve.control.replicas.launching import Ended, Event, Events, Placed, Rep
 from pyserve.errors import MeshError
 from pyserve.launch.engines import Site
 from pyserve.launch.on_kubernetes.api import Api, ApiError, ApiUnreachableError, Cluster, Object
+from pyserve.launch.on_kubernetes.nodes import Nodes
 from pyserve.launch.on_kubernetes.options import NAME, LauncherOptions
 from pyserve.launch.on_kubernetes.output import OutputFollower
 from pyserve.launch.on_kubernetes.pods import (
@@ -30,7 +32,7 @@ from pyserve.launch.on_kubernetes.pods import (
     pod_of,
     refusal,
 )
-from pyserve.launch.on_kubernetes.reading import NodeView, PodView, read_node, read_pod
+from pyserve.launch.on_kubernetes.reading import PodView, read_pod
 from pyserve.launch.on_kubernetes.site import (
     check_namespace,
     check_rights,
@@ -57,6 +59,8 @@ _STARTS_MAX = 256
 # A node that lives confirms the end of a killed pod within a second or two.
 _KILLED_WITHIN_S = 4.0
 _CLOSED_WITHIN_S = 20.0
+# How often the nodes of pods that have not begun are asked for.
+_LOOK_PERIOD_S = 2.0
 _ATTEMPTS, _AGAIN_S = 4, 0.5
 
 
@@ -100,13 +104,13 @@ class KubernetesLauncher:
         self._events = Events()
         self._tracking = Tracking()
         self._running: dict[ReplicaId, _Running] = {}
-        self._nodes: dict[str, NodeView] = {}
         self._own_secret = ""
         self._tasks: set[asyncio.Task[None]] = set()
         self._one_ended = asyncio.Event()
-        self._following: asyncio.Task[None] | None = None
+        self._following: Sequence[asyncio.Task[None]] = ()
         # Made by ``open``.
         self._api: Api
+        self._nodes: Nodes
         self._plan: PodPlan
         self._output: OutputFollower
         self._watch: PodWatch
@@ -120,6 +124,7 @@ class KubernetesLauncher:
             )
         cluster = Cluster(self._options.kubeconfig, self._options.context)
         self._api = await Api.connect(cluster)
+        self._nodes = Nodes(self._api)
         try:
             await self._settle(cluster)
         except BaseException:
@@ -127,7 +132,8 @@ class KubernetesLauncher:
                 await self._delete_secret()
             await self._api.close()
             raise
-        self._following = asyncio.create_task(self._watch.follow())
+        work = (self._watch.follow(), self._look_after_starts())
+        self._following = [asyncio.create_task(each) for each in work]
 
     async def _settle(self, cluster: Cluster) -> None:
         options, namespace = self._options, self._options.namespace or cluster.namespace()
@@ -255,8 +261,7 @@ class KubernetesLauncher:
 
     def let_go(self) -> None:
         """Follow no pod any more; see ``LastingLauncher.let_go``."""
-        if self._following is not None:
-            self._stop_following()
+        self._stop_following()
         if self._running:
             self._own_secret = ""  # The pods need it, and the next launcher has it.
         self._running.clear()
@@ -285,7 +290,7 @@ class KubernetesLauncher:
 
     async def close(self) -> None:
         """Delete every pod of ours, and wait; see ``Launcher.close``."""
-        if self._following is not None:
+        if self._following:
             for replica_id in list(self._running):
                 self.stop(replica_id, 0)
             try:
@@ -299,7 +304,7 @@ class KubernetesLauncher:
             if self._own_secret:
                 await self._delete_secret()
             self._stop_following()
-            self._following = None
+            self._following = ()
             await asyncio.gather(*self._tasks, return_exceptions=True)
             await self._api.close()
         self._events.close()
@@ -351,23 +356,33 @@ class KubernetesLauncher:
     # What takes time.
 
     async def _place(self, running: _Running, node: str) -> None:
-        zone = (await self._node(node)).zone
+        try:
+            zone = (await self._nodes.get(node)).zone
+        except ApiUnreachableError as error:
+            _LOGGER.warning("the zone of node %s is not known: %s", node, error)
+            return
         if zone and running.order.replica_id in self._running:
             self._events.put(Placed(running.order.replica_id, zone))
 
-    async def _node(self, name: str, *, is_fresh: bool = False) -> NodeView:
-        """Return what is known of a node; nodes that may not be read have no zone."""
-        if is_fresh or name not in self._nodes:
-            try:
-                self._nodes[name] = read_node(await self._api.get(f"/api/v1/nodes/{name}"))
-            except ApiError as error:
-                trouble = "it is no more" if error.status == _NOT_FOUND else ""
-                if not trouble:
-                    _LOGGER.warning("zones of nodes are not known: %s", error)
-                self._nodes[name] = NodeView(name, "", trouble)
-            except ApiUnreachableError as error:
-                return NodeView(name, "", f"nobody says: {error}")
-        return self._nodes[name]
+    async def _look_after_starts(self) -> None:
+        """Give up pods that have not begun, and whose node is lost: no event tells of these.
+
+        The scheduler takes a node for good until its control plane has missed it for a while, and
+        likes one best whose replicas have just been lost.
+        """
+        while True:
+            await asyncio.sleep(_LOOK_PERIOD_S)
+            views = {each: self._tracking.view(each) for each in self._running}
+            begins = {
+                each: view.node
+                for each, view in views.items()
+                if view is not None and view.node and not view.is_running
+            }
+            with contextlib.suppress(ApiUnreachableError):
+                asked = {name: await self._nodes.ask(name) for name in set(begins.values())}
+                for replica_id, name in begins.items():
+                    if asked[name].trouble:
+                        self._spawn(self._give_up(replica_id))
 
     async def _end(self, event: Ended, view: PodView | None, *, is_gone: bool) -> None:
         """Tell the end of a replica after its last words, and leave nothing of its pod."""
@@ -386,16 +401,20 @@ class KubernetesLauncher:
         if running is None or not self._tracking.expects(replica_id):
             return
         if view is not None and view.node:
-            await self._node(view.node, is_fresh=True)
+            with contextlib.suppress(ApiUnreachableError):
+                await self._nodes.ask(view.node)
+            if not self._tracking.expects(replica_id):
+                return
         _LOGGER.warning("pod %s does not end and is taken out of the cluster", running.name)
-        await self._delete(running.name, 0)
         if view is None:
             # It was asked for, and nobody has seen it since.
             self._tracking.forget(replica_id)
             given_up: list[Event] = [Ended(replica_id, "was given up before its pod was there")]
         else:
-            given_up = self._tracking.give_up(replica_id, self._nodes)
+            given_up = self._tracking.give_up(replica_id, self._nodes.known)
+        # Told before, since the cluster tells of the deletion, but not why.
         self._tell(given_up, view, is_gone=True)
+        await self._delete(running.name, 0)
 
     async def _delete(self, name: str, grace_s: int) -> None:
         body = {"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": grace_s}
@@ -426,9 +445,10 @@ class KubernetesLauncher:
         self._one_ended.set()
 
     def _stop_following(self) -> None:
-        if self._following is not None:
-            self._following.cancel()
-        self._output.close()
+        for task in self._following:
+            task.cancel()
+        if self._following:
+            self._output.close()
 
     def _spawn(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)

@@ -198,7 +198,24 @@ async def test_a_pod_whose_node_is_silent_is_taken_out_of_the_cluster(
     under.launcher.stop(ECHO, 0)
 
     assert Ended(ECHO, "was lost with its node node-gone: it is no more") == await under.next()
-    assert [(name, 1), (name, 0)] == under.cluster.deleted
+    await eventually(lambda: [(name, 1), (name, 0)] == under.cluster.deleted)
+
+
+async def test_a_pod_that_was_given_to_a_lost_node_is_given_up(
+    under: Under, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A node that lives may take its time, as for a large image."""
+    monkeypatch.setattr(driving, "_LOOK_PERIOD_S", 0.05)
+    waits, lost = await under.start("Echo#waits"), await under.start("Echo#lost")
+    under.cluster.pods[waits]["spec"]["nodeName"] = "node-b"
+    under.cluster.pods[lost]["spec"]["nodeName"] = "node-gone"
+    for name in (waits, lost):
+        await under.cluster.change(name, state(waiting("ContainerCreating")))
+
+    placed = Placed(ReplicaId("Echo#waits"), "zone-b")
+    ended = Ended(ReplicaId("Echo#lost"), "was lost with its node node-gone: it is no more")
+    assert [placed, ended] == [await under.next(), await under.next()]
+    await eventually(lambda: [waits] == list(under.cluster.pods))
 
 
 async def test_pods_of_a_launcher_before_are_found_or_ended(under: Under) -> None:
