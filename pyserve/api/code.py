@@ -121,11 +121,15 @@ def prepare_interpreter(
 
     Args:
         code: What the sender says.
-        own_directory: This process stays where it was started, and looks there first.
+        own_directory: This process stays where it was started, and looks there first; so it does
+            where the sender's directory is on another machine.
         own_packages: What is installed for this interpreter comes before what is for the sender's.
     """
     if code.working_directory and not own_directory:
-        os.chdir(code.working_directory)
+        try:
+            os.chdir(code.working_directory)
+        except (FileNotFoundError, NotADirectoryError, PermissionError):
+            own_directory = True
     theirs = list(code.sys_path)
     if own_packages:
         places = (at for at, each in enumerate(theirs) if Path(each).name in _PACKAGE_FOLDERS)

@@ -101,6 +101,16 @@ def test_a_receiver_gets_the_senders_directory_and_path_first(
     assert tmp_path == Path.cwd()
 
 
+def test_a_receiver_on_another_machine_stays_where_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", ["/own"])
+    prepare_interpreter(ShippedCode(sys_path=("/theirs",), working_directory="/not/here"))
+    assert [str(tmp_path), "/theirs", "/own"] == sys.path
+    assert tmp_path == Path.cwd()
+
+
 def test_an_empty_entry_of_the_path_becomes_the_working_directory(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
