@@ -147,6 +147,7 @@ class Members(Mapping[ReplicaId, Session]):
                 self._state.on_heard(replica.id)
             case "draining":
                 grace_s = replica.options.graceful_shutdown_timeout_s
+                replica.stops_itself = replica.phase is not Phase.STOPPING
                 self._state.on_draining(replica.id, grace_s=grace_s, now=now)
             case _:
                 _LOGGER.warning("replica %s sent a message of no known kind", replica.id)

@@ -101,7 +101,9 @@ class Output:
         whys = ["did not answer"] if replica.hangs else []
         if replica.ailment:
             whys.append(f"failed its health check ({replica.ailment})")
-        is_wanted = replica.phase is Phase.STOPPING and not whys
+        if replica.was_lost:
+            whys.append("had left the mesh before")
+        is_wanted = replica.phase is Phase.STOPPING and not (whys or replica.stops_itself)
         said = "; it ".join([summary, *whys])
         self._last_words.end(replica.key, replica.id, said, is_wanted=is_wanted)
 

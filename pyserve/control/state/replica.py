@@ -82,6 +82,7 @@ class Replica:
         health_failures: failed checks in a row. After one, another report has to follow.
         kill_at: when a replica that stops has stopped long enough.
         stopping_at: when it was told to stop, or did so by itself.
+        stops_itself: nobody here has told it to.
         calls: the deployments whose handles are among its arguments.
         ailment: why the last check failed; "": it did not.
         asked_at: when it was asked for the sign of life that it still owes.
@@ -114,6 +115,7 @@ class Replica:
     health_failures: int = 0
     kill_at: float | None = None
     stopping_at: float | None = None
+    stops_itself: bool = False
     calls: frozenset[DeploymentKey] = frozenset()
     killed: bool = False
     asked_at: float | None = None
@@ -156,6 +158,15 @@ class Replica:
         """How long it may owe a sign of life: as long as the checks that replace it may take."""
         check_s = self.options.health_check_period_s + self.options.health_check_timeout_s
         return max(HEALTH_FAILURES_MAX * check_s, SILENT_AFTER_S)
+
+    @property
+    def was_lost(self) -> bool:
+        """It was out of the mesh before anybody wanted that."""
+        return (
+            self.left_at is not None
+            and self.stopping_at is not None
+            and self.left_at < self.stopping_at
+        )
 
     @property
     def is_calm(self) -> bool:

@@ -86,10 +86,16 @@ def test_of_many_deployments_the_latest_are_kept() -> None:
             {"phase": Phase.STOPPING, "ailment": "no model"},
             "ended with status 3; it failed its health check (no model)",
         ),
+        (
+            {"phase": Phase.STOPPING, "left_at": 1.0, "stopping_at": 9.0},
+            "ended with status 3; it had left the mesh before",
+        ),
+        ({"phase": Phase.STOPPING, "left_at": 9.0, "stopping_at": 8.0}, None),
+        ({"phase": Phase.STOPPING, "stops_itself": True}, "ended with status 3"),
         ({"phase": Phase.STOPPING}, None),
     ],
 )
-def test_what_was_ended_because_it_did_not_do_is_kept_too(
+def test_what_was_ended_because_it_did_not_do_or_by_others_is_kept_too(
     change: dict[str, object], summary: str | None
 ) -> None:
     replica = Replica(ONE, SHOP, "v", DeploymentOptions(), 0, 0.0, phase=Phase.RUNNING)
