@@ -24,6 +24,9 @@ _OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.max_reconnect_backoff_ms", int(REDIAL_BACKOFF_MAX_S * 1000)),
 )
 
+# Longer than a handshake takes on a busy machine; a controller waits for replicas for ten seconds.
+_REACHED_WITHIN_S = 3.0
+
 # Another machine may vanish without a word, and its successor has the same address.
 _KEEPALIVE: tuple[tuple[str, int], ...] = (
     ("grpc.keepalive_time_ms", int(KEEPALIVE_PERIOD_S * 1000)),
@@ -51,6 +54,20 @@ def dial(address: str, tls: MeshTls | None = None, *, keepalive: bool = False) -
 def proof(token: bytes) -> tuple[tuple[str, str | bytes], ...]:
     """Return the metadata that every call to a controller carries."""
     return (("pyserve-token-bin", token),)
+
+
+async def is_reached(channel: Channel) -> bool:
+    """Wait until a channel is connected; return whether it was within a few seconds.
+
+    One that is not is to be replaced by another one: gRPC gives an attempt 20 s, and one that went
+    to a pod which has just ended goes there for so long, wherever its Service leads by then.
+    """
+    try:
+        async with asyncio.timeout(_REACHED_WITHIN_S):
+            await channel.channel_ready()
+    except TimeoutError:
+        return False
+    return True
 
 
 class Redial:

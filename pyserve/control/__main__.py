@@ -413,7 +413,7 @@ class _Mesh:
         if isinstance(self._launcher, LastingLauncher) and self._shutdown is None:
             # It could not start, and nobody wanted an end of what runs.
             self._launcher.let_go()
-            await self._controller.close()
+            await self._controller.close(goes_on=True)
         else:
             await self._controller.close()
             self._home.is_in_use = False

@@ -314,12 +314,12 @@ class Controller:
         while self.state.replicas or self.state.deployments:
             await self.next_step()
 
-    async def close(self) -> None:
-        """Kill what is left. The state stays readable. Idempotent."""
+    async def close(self, *, goes_on: bool = False) -> None:
+        """Kill what is left, unless it ``goes_on``. The state stays readable. Idempotent."""
         self._admissions.are_closed = True
         self.autoscaling.close()
         self.runs.forget_absent()
-        self._steps.close()
+        self._steps.close(goes_on=goes_on)
         for session in self._sessions.values():
             session.end()
         for task in self._tasks:

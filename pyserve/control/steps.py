@@ -49,12 +49,13 @@ class Steps:
         self._asked: asyncio.Handle | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._again_at: float | None = None
+        self._is_closed = False
         # Resolved at the end of each step, for whoever waits for the state to change.
         self._stepped: asyncio.Future[None] = self._loop.create_future()
 
     def ask(self) -> None:
         """Something has happened: let there be a step after it."""
-        if self._asked is None:
+        if self._asked is None and not self._is_closed:
             wait_s = self._pace.wait_s(self._loop.time())
             self._asked = (
                 self._loop.call_later(wait_s, self._run)
@@ -67,10 +68,18 @@ class Steps:
         # Shielded, because one waiter's cancellation must not cancel the others' wait.
         await asyncio.shield(self._stepped)
 
-    def close(self) -> None:
-        """Act on no time any more; events are still followed by a step."""
+    def close(self, *, goes_on: bool = False) -> None:
+        """Act on no time any more; events are still followed by a step.
+
+        Args:
+            goes_on: They are not: what the mesh has goes on until another controller comes, and
+                that replicas leave this one is no news for routers.
+        """
+        self._is_closed = goes_on
         if self._timer is not None:
             self._timer.cancel()
+        if goes_on and self._asked is not None:
+            self._asked.cancel()
 
     def _run(self) -> None:
         if self._asked is not None:

@@ -15,8 +15,9 @@ from collections.abc import Callable
 import grpc
 import grpc.aio
 
+from pyserve.aio import Channel
 from pyserve.aio.certificates import MeshTls
-from pyserve.aio.mesh_channel import Redial, dial, proof
+from pyserve.aio.mesh_channel import Redial, dial, is_reached, proof
 from pyserve.errors import MeshError
 from pyserve.wire.v1 import mesh_pb2, mesh_pb2_grpc
 
@@ -151,32 +152,40 @@ class Membership:
 
     async def _stay(self) -> None:
         redial = Redial()
-        async with dial(self._controller, self._tls) as channel:
-            stub: mesh_pb2_grpc.MeshAsyncStub = mesh_pb2_grpc.MeshStub(channel)
-            while True:
-                try:
-                    # The channel dials by itself, with the same backoff, until it is connected.
-                    call = stub.Join(metadata=self._metadata, wait_for_ready=True)
-                    if await self._follow(call):
-                        redial.reset()
-                    code, details = await call.code(), await call.details()
-                except grpc.aio.AioRpcError as error:
-                    code, details = error.code(), error.details() or ""
-                    if not self._assigned.done() and error.code() in _REFUSALS:
-                        refusal = MeshError(f"the controller refused: {error.details()}")
-                        self._assigned.set_exception(refusal)
-                        return
-                finally:
-                    self._call = None
-                if self._is_leaving:
-                    return
-                # One that ends in order says so, and is not lost: the mesh ends, and this replica
-                # soon with it.
-                if code is not grpc.StatusCode.OK:
-                    _LOGGER.warning(
-                        "lost the controller (%s %s); joining again", code.name, details
-                    )
-                await redial.pause()
+        is_over = False
+        while not is_over:
+            async with dial(self._controller, self._tls) as channel:
+                is_over = await self._stay_by(channel, redial)
+
+    async def _stay_by(self, channel: Channel, redial: Redial) -> bool:
+        """Join over a channel again and again; return whether it has come to an end with that.
+
+        If not, nobody answers there, and another channel may find somebody.
+        """
+        stub: mesh_pb2_grpc.MeshAsyncStub = mesh_pb2_grpc.MeshStub(channel)
+        while await is_reached(channel):
+            try:
+                # The channel dials by itself, with the same backoff, until it is connected.
+                call = stub.Join(metadata=self._metadata, wait_for_ready=True)
+                if await self._follow(call):
+                    redial.reset()
+                code, details = await call.code(), await call.details()
+            except grpc.aio.AioRpcError as error:
+                code, details = error.code(), error.details() or ""
+                if not self._assigned.done() and error.code() in _REFUSALS:
+                    refusal = MeshError(f"the controller refused: {error.details()}")
+                    self._assigned.set_exception(refusal)
+                    return True
+            finally:
+                self._call = None
+            if self._is_leaving:
+                return True
+            # One that ends in order says so, and is not lost: the mesh ends, and this replica
+            # soon with it.
+            if code is not grpc.StatusCode.OK:
+                _LOGGER.warning("lost the controller (%s %s); joining again", code.name, details)
+            await redial.pause()
+        return False
 
     async def _follow(self, call: JoinCall) -> bool:
         """Speak on one stream until it ends; return whether the controller took us."""

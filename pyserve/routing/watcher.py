@@ -16,7 +16,7 @@ import grpc
 import grpc.aio
 
 from pyserve.aio import AioRpcError, Channel
-from pyserve.aio.mesh_channel import Redial, dial, proof
+from pyserve.aio.mesh_channel import Redial, dial, is_reached, proof
 from pyserve.config import NodeSettings
 from pyserve.types import ApplicationName, DeploymentKey, DeploymentName, MeshAddress
 from pyserve.version import version
@@ -135,21 +135,26 @@ class Watcher:
 
     async def _run(self) -> None:
         redial = Redial()
-        async with self._connect(self._controller.controller) as channel:
-            stub = mesh_pb2_grpc.MeshStub(channel)
-            while True:
-                try:
-                    if await self._follow(stub):
-                        redial.reset()
-                    ended = "the stream ended"
-                except AioRpcError as error:
-                    ended = f"{error.code().name}: {error.details()}"
-                _LOGGER.warning(
-                    "lost the controller at %s (%s); the last view stays",
-                    self._controller.controller,
-                    ended,
-                )
-                await redial.pause()
+        while True:
+            async with self._connect(self._controller.controller) as channel:
+                await self._run_over(channel, redial)
+
+    async def _run_over(self, channel: Channel, redial: Redial) -> None:
+        """Follow over a channel again and again, until nobody answers there."""
+        stub = mesh_pb2_grpc.MeshStub(channel)
+        while await is_reached(channel):
+            try:
+                if await self._follow(stub):
+                    redial.reset()
+                ended = "the stream ended"
+            except AioRpcError as error:
+                ended = f"{error.code().name}: {error.details()}"
+            _LOGGER.warning(
+                "lost the controller at %s (%s); the last view stays",
+                self._controller.controller,
+                ended,
+            )
+            await redial.pause()
 
     async def _run_along(self, way: Way) -> None:
         redial = Redial()
@@ -183,8 +188,14 @@ class Watcher:
             await first.wait()
             await way.beside(channel)
 
+        async def expire() -> str:
+            if await is_reached(channel):
+                await asyncio.Event().wait()
+            return "nobody answers"
+
         call = self._watch(mesh_pb2_grpc.MeshStub(channel), waits=False)
-        tasks = [asyncio.ensure_future(each) for each in (self._read(call, first.set), attend())]
+        work = (self._read(call, first.set), attend(), expire())
+        tasks = [asyncio.ensure_future(each) for each in work]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -228,7 +239,8 @@ def _end_of(task: asyncio.Future[Any]) -> str:
     if error is not None:
         _LOGGER.error("the watch has failed", exc_info=error)
         return repr(error)
-    return "a stream ended"
+    result = task.result()
+    return result if isinstance(result, str) else "a stream ended"
 
 
 def _patched(view: mesh_pb2.DeploymentView, patch: mesh_pb2.ViewPatch) -> mesh_pb2.DeploymentView:

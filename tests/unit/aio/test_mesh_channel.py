@@ -1,10 +1,13 @@
-"""The pauses between attempts to reach a controller."""
+"""Attempts to reach a controller, and the pauses between them."""
 
 from __future__ import annotations
 
+import socket
+
 import pytest
 
-from pyserve.aio.mesh_channel import Redial
+from pyserve.aio import mesh_channel
+from pyserve.aio.mesh_channel import Redial, dial, is_reached
 
 _JITTER = 0.2
 
@@ -26,3 +29,21 @@ def test_success_makes_the_next_pause_short_again() -> None:
 
 def test_processes_that_lost_one_controller_do_not_return_at_one_instant() -> None:
     assert len({Redial().next_s() for _ in range(20)}) > 1
+
+
+async def test_an_attempt_that_nobody_answers_is_over_soon(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """gRPC's own would wait for 20 s. A full backlog swallows what comes, as a gone pod does."""
+    monkeypatch.setattr(mesh_channel, "_REACHED_WITHIN_S", 0.2)
+    with socket.socket() as listener, socket.socket() as first:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        first.connect(listener.getsockname())
+        async with dial(f"127.0.0.1:{listener.getsockname()[1]}") as channel:
+            assert not await is_reached(channel)
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        async with dial(f"127.0.0.1:{listener.getsockname()[1]}") as channel:
+            assert await is_reached(channel)
