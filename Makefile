@@ -116,6 +116,13 @@ compose: wheel ## The mesh as containers, from the build to their end; skipped w
 ray: build $(RAY_STAMP) ## Replicas on a Ray cluster of three nodes in two zones, on this machine
 	TEST_RAY_CLUSTER=1 $(PY) -m pytest tests/mesh/on_ray tests/mesh/launchers tests/unit/launch -k ray
 
+# Whoever has no such program names a cluster: KUBECONFIG=..., TEST_KUBERNETES_IMAGE=...
+KUBERNETES_TOOL ?= ../shared/tools/kubernetes
+
+.PHONY: kubernetes
+kubernetes: build ## Replicas in pods of a real cluster of two nodes, from nothing to its end
+	$(PY) -m tests.mesh.on_kubernetes $(KUBERNETES_TOOL)
+
 .PHONY: ray-packages
 ray-packages: $(RAY_STAMP) ## Ray, so that the tests run the launcher ray too, on one node
 

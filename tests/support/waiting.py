@@ -14,7 +14,11 @@ _TIMEOUT_S = 30.0
 
 
 def wait_until(
-    condition: Callable[[], object], timeout_s: float = _TIMEOUT_S, what: str | None = None
+    condition: Callable[[], object],
+    timeout_s: float = _TIMEOUT_S,
+    what: str | None = None,
+    *,
+    interval_s: float = _INTERVAL_S,
 ) -> None:
     """Look at ``condition`` until it holds.
 
@@ -22,6 +26,7 @@ def wait_until(
         condition: Returns something true once it holds; what it raises passes through.
         timeout_s: Seconds until the wait gives up.
         what: The condition in words, for the failure; its source if not given.
+        interval_s: Seconds between two looks; more where a look costs something.
 
     Raises:
         AssertionError: It did not hold in time; the message has its last value.
@@ -30,7 +35,7 @@ def wait_until(
     while not (value := condition()):
         if time.monotonic() >= deadline:
             raise AssertionError(_failure(condition, value, timeout_s, what))
-        time.sleep(_INTERVAL_S)
+        time.sleep(interval_s)
 
 
 async def eventually(
