@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextlib
 import logging
 import os
 import secrets
@@ -275,6 +276,7 @@ class _Running:
         self._views: Views = {}
         self._feed_of = (controller, node)
         self._tasks: list[asyncio.Task[None]] = []
+        self._closing = contextlib.AsyncExitStack()
         self._thread = LoopThread("pyserve-feed", waits_for_threads=True)
         self._ready = self._thread.run(self._begin())
 
@@ -335,6 +337,7 @@ class _Running:
             defaults=self._defaults,
             for_handles=True,
         )
+        self._closing.push_async_callback(self._feed.close)
         if self._tls is not None:
             self._tasks.append(asyncio.create_task(self._tls.follow()))
         if self._records is not None:
@@ -346,7 +349,7 @@ class _Running:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._feed.close()
+        await self._closing.aclose()
 
     def _note(self, views: Views) -> Sequence[rust.DeploymentRoute]:
         self._views = dict(views)  # A copy: others read it while the feed changes its own.
