@@ -27,7 +27,7 @@ def page_url(ingress: ShownIngress) -> str:
 
 def speaks_tls(ingress: ShownIngress) -> bool:
     """Say whether its admin server does: where the ingress does, but on the loopback."""
-    return page_url(ingress).startswith("https:")
+    return _has_tls(ingress.admin, is_secured=ingress.speaks_tls)
 
 
 def admin_url(address: str, *, is_secured: bool) -> str:
@@ -37,8 +37,11 @@ def admin_url(address: str, *, is_secured: bool) -> str:
         address: ``host:port``.
         is_secured: The ports of its mesh speak TLS, but on the loopback.
     """
-    has_tls = is_secured and not is_loopback(address.rpartition(":")[0])
-    return f"{'https' if has_tls else 'http'}://{address}"
+    return f"{'https' if _has_tls(address, is_secured=is_secured) else 'http'}://{address}"
+
+
+def _has_tls(address: str, *, is_secured: bool) -> bool:
+    return is_secured and not is_loopback(address.rpartition(":")[0])
 
 
 def page_to_try(session: Session) -> Iterator[str]:
