@@ -132,9 +132,12 @@ async def test_calls_wait_for_their_connection(network: Network) -> None:
 async def test_channel_reconnects_to_a_server_that_came_back(network: Network) -> None:
     server, address = await network.start({"Call": unary(echo)})
     options = [("grpc.initial_reconnect_backoff_ms", 100), ("grpc.min_reconnect_backoff_ms", 100)]
-    stub = Stub(network.channel(address, options=options))
+    channel = network.channel(address, options=options)
+    stub = Stub(channel)
     assert b"x" == await within(stub.unary()(b"x"))
     await within(server.stop(None))
+    # A call that is sent on the old connection before its end is known may fail.
+    await within(channel.wait_for_state_change(grpc.ChannelConnectivity.READY))
     again = network.new_server({"Call": unary(echo)})
     again.add_insecure_port(address)
     await again.start()
