@@ -86,6 +86,8 @@ def test_a_row_that_is_written_over_is_one_row(
             (tmp_path / f"answer {step}").touch()
         caller.join(_TIMEOUT_S)
         assert ["said"] == answers
+        # A line about the end would stand between.
+        shows(opened, "answer 100%")
         rows = end(opened)
     assert ["weights 100%", "answer 100%"] == [
         row.partition("] ")[2] for row in rows if "weights" in row or "answer " in row

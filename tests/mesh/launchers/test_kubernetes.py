@@ -15,6 +15,7 @@ from tests.mesh.commands import pyserve
 from tests.mesh.start.processes import END_TIMEOUT_S, command, standing, status_of
 from tests.support.kubernetes_api import NAMESPACE, FakeCluster, cluster_beside, kubeconfig
 from tests.support.leftovers import SESSION_VARIABLE, processes_of
+from tests.support.ports import free_port
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.parity("G-69")]
@@ -184,7 +185,9 @@ def test_pods_outlive_a_controller_that_is_told_to_end_and_are_found_again(
     arguments = ("--no-ingress", *launcher(file))
     app = tmp_path / "app.yaml"
     app.write_text(f"applications:\n- import_path: {TARGET}\n")
-    with standing(environment, *arguments):
+    # The second listens where the first has; the system would give its port to others meanwhile.
+    starting = {**environment, "PYSERVE_CONTROLLER": f"127.0.0.1:{free_port()}"}
+    with standing(starting, *arguments):
         done = pyserve("deploy", str(app), environment=environment)
         assert 0 == done.returncode, done.stderr
         [secret] = fake.secrets
@@ -194,7 +197,7 @@ def test_pods_outlive_a_controller_that_is_told_to_end_and_are_found_again(
         list(fake.secrets),
     )
 
-    with command(environment, "start", *arguments) as again:
+    with command(starting, "start", *arguments) as again:
         again.shows("the mesh is ready")
         wait_until(lambda: "RUNNING" in phases(environment), END_TIMEOUT_S)
         assert [name] == list(fake.pods)

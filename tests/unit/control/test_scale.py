@@ -7,7 +7,9 @@ the figures in processor time.
 from __future__ import annotations
 
 import gc
+import subprocess
 import sys
+from pathlib import Path
 from types import FrameType
 
 import pytest
@@ -29,6 +31,7 @@ from pyserve.control.views.registry import Registry
 from pyserve.types import ReplicaId
 from pyserve.wire.v1 import mesh_pb2
 
+ROOT = Path(__file__).resolve().parents[3]
 FEW, MANY = 400, 1600
 BYTES_PER_CHANGE_MAX = 1024
 # Of each ten: four leave and four come, two say something else of themselves.
@@ -162,7 +165,12 @@ def calls_of_changes(replicas: int) -> int:
 @pytest.mark.parity("S-85")
 def test_what_a_change_costs_does_not_grow_with_the_mesh() -> None:
     """Four times the replicas: nobody looks at those that have not changed."""
-    few, many = calls_of_changes(FEW), calls_of_changes(MANY)
+    # In a process of its own: what other tests have left in this one makes calls too.
+    script = f"from {__name__} import *; print(*map(calls_of_changes, (FEW, MANY)))"
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT, check=True
+    )
+    few, many = map(int, done.stdout.split())
     assert many < 1.1 * few
     assert many / CHANGES < CALLS_PER_CHANGE_MAX
 
