@@ -10,7 +10,7 @@ its loop. So one wake-up of an I/O thread serves every command of the turn.
 """
 
 from collections.abc import Callable, Sequence
-from typing import TypedDict, final, type_check_only
+from typing import Protocol, TypedDict, final, type_check_only
 
 from typing_extensions import Buffer
 
@@ -91,6 +91,7 @@ INITIAL_METADATA: int  # client: (INITIAL_METADATA, token, None, None)
 DONE: int  # client: (DONE, token, None, message or None); status is on the ClientCall
 STATE: int  # client: (STATE, token, new connectivity state, None): see Channel.watch_state
 CHOSEN: int  # client: (CHOSEN, token, Reservation, None): see Channel.choose
+TRACED_CALL: int  # server: as CALL, of a call that is sampled; see Endpoint.tell_traced
 
 CANCEL_CLIENT: int  # the peer reset the stream or its connection went away
 CANCEL_DEADLINE: int  # the deadline passed; DEADLINE_EXCEEDED has been answered already
@@ -147,6 +148,9 @@ class Endpoint:
     def flush(self) -> None:
         """Hand all queued commands to the I/O threads, one wake-up each at most."""
 
+    def tell_traced(self) -> None:
+        """From now on, calls that are sampled come as TRACED_CALL."""
+
     def probe(self, token: int) -> None:
         """Queue a WRITABLE for ``token``, as an I/O thread would; any thread may call."""
 
@@ -155,6 +159,26 @@ class Endpoint:
 
     def stats(self) -> dict[str, int]:
         """``wakeups``, ``events``, ``commands``, ``flushes``, ``queue_length_max``."""
+
+@type_check_only
+class OpenSpan(Protocol):
+    """What Python has of a span that the native side has begun."""
+
+    def fail(self, error: BaseException) -> None:
+        """Note what user code has raised."""
+
+    def on_call_end(self, unix_ns: int, encoded: bytes) -> None:
+        """End a span that was taken over; ``encoded`` is it as the native side would have it."""
+
+@final
+class ServedSpans:
+    """The spans of answered calls, until they are taken; 4 096 at most."""
+
+    def take_spans(self, limit: int) -> list[bytes]:
+        """Take up to ``limit``, each once; see ``ServerCall.encode_span``."""
+
+    def stats(self) -> dict[str, int]:
+        """``without_spans``: answered when the most waited already."""
 
 @final
 class ServerCall:
@@ -197,17 +221,20 @@ class ServerCall:
     def trace_headers(self) -> tuple[str, str, str]:
         """``traceparent`` as above, ``tracestate`` and ``baggage``; what did not come is ``""``."""
 
-    def encode_span(
-        self,
-        span_id: int,
-        start_unix_ns: int,
-        *,
-        end_unix_ns: int = 0,  # 0: it has not ended, and what follows means nothing
-        code: int = 0,
-        http_status: int = 0,  # of a plain HTTP answer, where the code is 0
-        details: str = "",
-    ) -> bytes:
-        """Return the server's span of a sampled call, as OTLP's ``ScopeSpans`` with it alone."""
+    def begin_span(self, spans: ServedSpans, span_id: int, span: OpenSpan) -> None:
+        """Begin the server's span of a sampled call; ``spans`` gets it when the call ends."""
+
+    @property
+    def span(self) -> OpenSpan | None:
+        """What ``begin_span`` was given, until the call has ended."""
+
+    @property
+    def has_open_span(self) -> bool: ...
+    def take_over_span(self) -> bool:
+        """Let ``span.on_call_end`` end it in place of ``spans``; ``False``: it has ended."""
+
+    def encode_span(self) -> bytes:
+        """Return it as it stands, as OTLP's ``ScopeSpans`` with it alone."""
 
     @property
     def is_asked(self) -> bool:

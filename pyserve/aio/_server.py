@@ -7,6 +7,7 @@ import enum
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import grpc
@@ -20,7 +21,6 @@ from pyserve.aio._http import HttpCall
 from pyserve.aio._http_tasks import http_starter
 from pyserve.aio._options import ChannelArguments, ServerSettings, read_server_options
 from pyserve.aio._threads import thread_kit
-from pyserve.aio._traced import make_on_traced_call
 from pyserve.aio._watched import OnEnd, make_on_logged_call
 from pyserve.bridge import CallStarter, LoopEndpoint, keep_from_forks, running_endpoint, rust
 from pyserve.observe.traces.process import PROCESS_TRACING
@@ -80,6 +80,7 @@ class Server(grpc.aio.Server):
         self._native = self._make_native()
         self._starters: list[CallStarter] = []
         self._on_call: CallStarter | None = None
+        self._served_spans: rust.ServedSpans | None = None
         self._terminated: asyncio.Future[None] = self._loop.create_future()
         self._stop_at: float | None = None
         self._hurry = asyncio.Event()
@@ -304,6 +305,8 @@ class Server(grpc.aio.Server):
         self._native.stop()
         self._endpoint.remove_close_callback(self._end)
         self._endpoint.on_call = None
+        if (spans := PROCESS_TRACING.spans) is not None and self._served_spans is not None:
+            spans.sources.remove(self._served_spans)
         if self._parent is not None:
             self._parent.remove_close_callback(self._endpoint.close)
             self._endpoint.close()
@@ -373,10 +376,11 @@ class Server(grpc.aio.Server):
             self._add_starter(number, _make_turn_away(settings.on_turned_away))
         # The number of paths that nobody registered is -1: the last of the list.
         self._starters.append(starter_of_resolved(None, self._resolver, self._interceptors, kits))
-        spans, on_call = PROCESS_TRACING.spans, _make_on_call(self._starters)
-        if spans is not None:
-            on_call = make_on_traced_call(self._starters, spans)
-        self._endpoint.on_call = self._on_call = on_call
+        self._endpoint.on_call = self._on_call = _make_on_call(self._starters)
+        if (spans := PROCESS_TRACING.spans) is not None:
+            self._served_spans = rust.ServedSpans()
+            spans.sources.add(self._served_spans)
+            self._endpoint.tell_traced(partial(spans.serve, self._served_spans))
 
     def _add_starter(self, number: int, starter: CallStarter) -> None:
         if number != len(self._starters):

@@ -1,7 +1,6 @@
-"""Calls whose ends somebody wants to know: a log, a trace, or both; by whichever way they come.
+"""Calls whose ends somebody wants to know, by whichever way they come.
 
-A server without a log knows nothing of this, and a call that is neither logged nor traced is
-started as ever.
+A server without a log knows nothing of this, and starts its calls as ever.
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ from pyserve.request import CURRENT
 
 if TYPE_CHECKING:
     from pyserve.bridge import CallStarter, EventReceiver
-    from pyserve.observe.traces.spans import ServerSpan
 
 _CANCELLED = 1
 _DEADLINE_EXCEEDED = 4
@@ -93,28 +91,20 @@ class WatchedCall:
     Args:
         call: The native call.
         on_end: Is told of the end; it must not raise.
-        span: Ends with the call.
 
     Attributes:
         call: As above.
         context: What handles the call, while it is handled.
-        span: As above; ``None``: the call is not traced.
     """
 
-    __slots__ = ("_is_ended", "_on_end", "_status", "call", "context", "span")
+    __slots__ = ("_is_ended", "_on_end", "_status", "call", "context")
 
-    def __init__(
-        self,
-        call: rust.ServerCall,
-        on_end: OnEnd | None = None,
-        span: ServerSpan | None = None,
-    ) -> None:
+    def __init__(self, call: rust.ServerCall, on_end: OnEnd) -> None:
         self.call = call
         self._on_end = on_end
         self._status = 0
         self._is_ended = False
         self.context: Any = None
-        self.span = span
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.call, name)
@@ -140,7 +130,7 @@ class WatchedCall:
     ) -> bool:
         """See ``ServerCall``."""
         queued = self.call.finish(code, details, trailing_metadata, message)
-        self._end(code, details)
+        self._end(code)
         return queued
 
     def respond(self, status: int, headers: rust.HttpHeaders, body: rust.Payload) -> bool:
@@ -160,16 +150,13 @@ class WatchedCall:
         self._end(_DEADLINE_EXCEEDED if self.call.time_remaining() == 0 else _CANCELLED)
         return self.call.release()
 
-    def _end(self, code: int, details: str = "") -> None:
+    def _end(self, code: int) -> None:
         if self._is_ended:
             return
         self._is_ended = True
         # Together with the call it is a cycle, which only the collector would free.
         source, self.context = self.context or CURRENT.get(), None
-        if self._on_end is not None:
-            self._on_end(self._ended(source, code))
-        if self.span is not None:
-            self.span.end(code, details, self._status)
+        self._on_end(self._ended(source, code))
 
     def _ended(self, source: Any, code: int) -> EndedCall:
         made = getattr(source, "request_made", None)
@@ -179,10 +166,11 @@ class WatchedCall:
         return EndedCall(self.call, known_id, time.time(), duration_s, code, self._status, is_http)
 
 
-def note_failure(call: object, error: BaseException) -> None:
-    """Note what the handler of a call has raised, if the call is traced."""
-    if isinstance(call, WatchedCall) and call.span is not None:
-        call.span.fail(error)
+def note_failure(call: rust.ServerCall, error: BaseException) -> None:
+    """Note what the handler of a call has raised, if the call is traced and has not ended."""
+    span = call.span
+    if span is not None:
+        span.fail(error)
 
 
 def make_on_logged_call(

@@ -86,6 +86,8 @@ class LoopEndpoint:
         raw: The native endpoint.
         receivers: Receiver by token. DONE removes one; one that is cancelled removes itself.
         on_call: Starts an incoming call; set by the one server that uses this endpoint.
+        trace: Begins the span of a sampled call, and returns the context of its code; set by
+            ``tell_traced``.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -94,6 +96,7 @@ class LoopEndpoint:
         self.raw = _router.Endpoint()
         self.receivers: dict[int, EventReceiver] = {}
         self.on_call: CallStarter | None = None
+        self.trace: Callable[[_router.ServerCall], contextvars.Context] | None = None
         self.closed = False
         self._events: list[tuple[int, int, object, object]] = []
         self._readable = False
@@ -106,6 +109,11 @@ class LoopEndpoint:
         # An endpoint wakes nobody before it was armed; a new one has no event to miss.
         self.raw.arm()
         note_endpoint(self)
+
+    def tell_traced(self, trace: Callable[[_router.ServerCall], contextvars.Context]) -> None:
+        """Start sampled calls in the context that ``trace`` returns, from now on."""
+        self.trace = trace
+        self.raw.tell_traced()
 
     def schedule_flush(self) -> None:
         """Flush at the end of this turn. Call it on the loop, when a command returned True."""
@@ -177,9 +185,11 @@ class LoopEndpoint:
                         on_call(token, subject, payload)  # type: ignore[arg-type]
                 else:
                     receiver = receivers.pop(token, None) if kind == _DONE else receivers.get(token)
-                    # Late events of an ended call have nobody to tell.
                     if receiver is not None:
                         receiver.on_event(kind, subject, payload)
+                    elif kind == _TRACED_CALL and on_call is not None and self.trace is not None:
+                        self.trace(subject).run(on_call, token, subject, payload)  # type: ignore[arg-type]
+                    # Late events of an ended call have nobody to tell.
             except Exception:
                 # One broken receiver must not lose the events of the others.
                 _LOGGER.exception("an event of kind %d could not be dispatched", kind)
@@ -260,3 +270,4 @@ def endpoint_of(loop: asyncio.AbstractEventLoop) -> LoopEndpoint | None:
 
 _CALL = _router.CALL
 _DONE = _router.DONE
+_TRACED_CALL = _router.TRACED_CALL

@@ -10,15 +10,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from pyserve.bridge import rust
 from pyserve.observe.metrics import Scrape
 from pyserve.observe.seldom import Seldom
 from pyserve.observe.traces.process import PROCESS_TRACING
-
-if TYPE_CHECKING:
-    from pyserve.observe.traces.records import RecordedSpans
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -123,11 +120,9 @@ class CallRecords(Records[rust.CallRecord]):
         ratio = None if spans is None else PROCESS_TRACING.sampling_ratio
         self.native = rust.CallRecords(sampling_ratio=ratio, samples_root=samples_root)
         super().__init__(self.native)
-        self._spans: RecordedSpans | None = None
+        self._spans = spans
         if spans is not None:
-            from pyserve.observe.traces.records import RecordedSpans
-
-            self._spans = RecordedSpans(spans, self.native)
+            spans.sources.add(self.native)
 
     def keep_all(self, is_on: bool) -> None:
         """Keep each call that ends, not only those that are worth it."""
@@ -140,7 +135,7 @@ class CallRecords(Records[rust.CallRecord]):
         bare.add("pyserve_call_records_total", counts["recorded"], **labels)
         bare.add("pyserve_call_records_dropped_total", counts["dropped"], **labels)
         if self._spans is not None:
-            bare.add("pyserve_call_spans_dropped_total", self._spans.dropped, **labels)
+            bare.add("pyserve_call_spans_dropped_total", counts["without_spans"], **labels)
 
     async def follow(self) -> None:
         """Do what ``Records.follow`` does, and make the last spans at its end."""
@@ -150,4 +145,4 @@ class CallRecords(Records[rust.CallRecord]):
             if self._spans is not None:
                 # Not in a thread of a pool: an interpreter that ends lets no task go there, and a
                 # script's last spans are made then. It takes milliseconds.
-                self._spans.close()
+                self._spans.sources.remove(self.native)

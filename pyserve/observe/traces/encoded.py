@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import logging
-import threading
-from collections import deque
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Sequence
 from typing import Any
 
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 from opentelemetry.proto.trace.v1 import trace_pb2
 from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import Event, ReadableSpan
-from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
+from opentelemetry.sdk.trace import Event, ReadableSpan, SpanProcessor
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, TraceFlags, TraceState
 
@@ -27,10 +24,6 @@ _SCOPE = InstrumentationScope("pyserve", version(), SCHEMA_URL)
 _SAMPLED = TraceFlags(TraceFlags.SAMPLED)
 _LOGGER, _LINES = logging.getLogger(__name__), Seldom()
 
-# Spans are passed on so often; a process at rest wakes four times a second while it traces.
-_PERIOD_S = 0.25
-# What waits meanwhile suffices for 32 000 a second, in some MiB.
-_WAITING_MAX = 8192
 # The SDK's queue and requests count items. 512 of this many spans are 2 MB, of the 4 MiB that a
 # receiver takes unless told otherwise.
 _JOINED_MAX = 8
@@ -58,65 +51,31 @@ class EncodedSpan(ReadableSpan):
 
 
 class EncodedSpanProcessor(BatchSpanProcessor):
-    """Takes encoded spans as they are, which the SDK's decodes to see whether they are sampled.
-
-    They wait for a thread that hands them on, several in one: each costs its caller an append, and
-    the queue of the SDK has less to do.
-
-    Args:
-        span_exporter: Takes several in one.
-    """
-
-    def __init__(self, span_exporter: SpanExporter) -> None:
-        super().__init__(span_exporter)
-        self._encoded: deque[EncodedSpan] = deque()
-        self._dropped = self._told = 0
-        self._is_closing = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="pyserve-spans-out", daemon=True)
-        self._thread.start()
+    """Takes encoded spans as they are, which the SDK's decodes to see whether they are sampled."""
 
     def on_end(self, span: ReadableSpan) -> None:
-        """See ``SpanProcessor``."""
-        if not isinstance(span, EncodedSpan):
-            super().on_end(span)
-        elif len(self._encoded) < _WAITING_MAX:
-            self._encoded.append(span)
+        """See ``SpanProcessor``; of encoded spans there may be several in one."""
+        if isinstance(span, EncodedSpan):
+            self._batch_processor.emit(span)
         else:
-            self._dropped += 1
-
-    def shutdown(self) -> None:
-        """See ``SpanProcessor``."""
-        self._is_closing.set()
-        self._thread.join()
-        super().shutdown()  # type: ignore[no-untyped-call]
-
-    def force_flush(self, timeout_millis: int | None = None) -> bool:
-        """See ``SpanProcessor``."""
-        self._pass_on()
-        return super().force_flush(timeout_millis)
-
-    def _run(self) -> None:
-        while not self._is_closing.wait(_PERIOD_S):
-            self._pass_on()
-        self._pass_on()  # What came last.
-
-    def _pass_on(self) -> None:
-        while spans := list(_taken(self._encoded, _JOINED_MAX)):
-            joined = b"".join(span.scope_spans for span in spans)
-            self._batch_processor.emit(EncodedSpan(joined, spans[0].resource))
-        dropped = self._dropped
-        if dropped > self._told and _LINES.allows():
-            _LOGGER.warning(
-                "spans of calls that are lost, because too many ended at once: %d", dropped
-            )
-            self._told = dropped
+            super().on_end(span)
 
 
-def _taken(spans: deque[EncodedSpan], count: int) -> Iterator[EncodedSpan]:
-    # Others may take as well, so that each step may be the last.
-    with suppress(IndexError):
-        for _ in range(count):
-            yield spans.popleft()
+def hand_over(encoded: Sequence[bytes], resource: Resource, processor: SpanProcessor) -> None:
+    """Give finished spans to a processor, several in one if it can take that.
+
+    What it raises is logged, and costs the spans that were given at once.
+    """
+    if isinstance(processor, EncodedSpanProcessor):
+        starts = range(0, len(encoded), _JOINED_MAX)
+        encoded = [b"".join(encoded[start : start + _JOINED_MAX]) for start in starts]
+    for each in encoded:
+        try:
+            processor.on_end(EncodedSpan(each, resource))
+        except Exception:
+            # Of the user's processors anything may come; the next span is another one.
+            if _LINES.allows():
+                _LOGGER.exception("spans of calls were lost")
 
 
 _FIELDS = frozenset(vars(ReadableSpan("", resource=Resource.get_empty())))

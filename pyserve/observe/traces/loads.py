@@ -7,7 +7,8 @@ import time
 from typing import TYPE_CHECKING
 
 from pyserve.observe.traces.process import IS_SAMPLED
-from pyserve.observe.traces.spans import Spans, current, end, entered, left, link, record_failure
+from pyserve.observe.traces.served import record_failure
+from pyserve.observe.traces.spans import Spans, current, end, entered, left, link
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span

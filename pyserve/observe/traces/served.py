@@ -1,29 +1,31 @@
 """The span of a call that came in, which is hardly more than a number until somebody wants more.
 
 Most spans are never looked at: user code adds nothing to them, and children need their context
-only. So the native side encodes them at the end of their calls. One that is read or added to is
-made in full at that moment, and is then a span of the SDK like any other.
+only. The native side ends and encodes those. One that is read or added to is made in full at that
+moment, and is then a span of the SDK like any other.
 """
 
 from __future__ import annotations
 
 import threading
-import time
 from typing import Any, Protocol
 
 from opentelemetry import trace
 from opentelemetry.baggage.propagation import W3CBaggagePropagator
 from opentelemetry.context import Context
 from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import Span, SpanLimits, SpanProcessor
+from opentelemetry.sdk.trace import ReadableSpan, Span, SpanLimits, SpanProcessor
 from opentelemetry.trace import SpanContext, TraceFlags
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
+from pyserve.observe.places import format_from_user_code
 from pyserve.observe.traces.encoded import decoded
 
 TRACE_CONTEXT, BAGGAGE = TraceContextTextMapPropagator(), W3CBaggagePropagator()
 """What carries the context of a call from process to process."""
 
+# What its end adds to the span of a call.
+_END_ATTRIBUTES = ("rpc.response.status_code", "http.response.status_code", "error.type")
 # Of the caller's, those that are a span's own too.
 _FLAGS = TraceFlags.SAMPLED | TraceFlags.RANDOM_TRACE_ID
 
@@ -34,17 +36,18 @@ class TracedCall(Protocol):
     def trace_headers(self) -> tuple[str, str, str]:
         """Return ``traceparent``, ``tracestate`` and ``baggage``."""
 
-    def encode_span(
-        self,
-        span_id: int,
-        start_unix_ns: int,
-        *,
-        end_unix_ns: int = 0,
-        code: int = 0,
-        http_status: int = 0,
-        details: str = "",
-    ) -> bytes:
-        """Return the call's span, in the words of OTLP."""
+    def begin_span(self, spans: Any, span_id: int, span: Any) -> None:
+        """Begin the call's span; ``spans`` gets it at the end of the call."""
+
+    @property
+    def has_open_span(self) -> bool:
+        """Whether it has not ended."""
+
+    def take_over_span(self) -> bool:
+        """Let ``span.on_call_end`` end it; ``False``: it has ended."""
+
+    def encode_span(self) -> bytes:
+        """Return it as it stands, in the words of OTLP."""
 
 
 def caller_context(trace_headers: tuple[str, str, str]) -> Context:
@@ -55,10 +58,10 @@ def caller_context(trace_headers: tuple[str, str, str]) -> Context:
 
 
 class ServedSpan(Span):
-    """Begins now.
+    """One that the native side ends, unless it has been made in full.
 
     Args:
-        call: The native call.
+        call: The native call, whose span it is.
         span_id: Of the span.
         resource, processor, limits: Of the provider.
     """
@@ -76,9 +79,7 @@ class ServedSpan(Span):
         # The base's own constructor is called when there is need.
         self._call, self._id = call, span_id
         self._provided = resource, processor, limits
-        self._begun_unix_ns = time.time_ns()
         self._own_context: SpanContext | None = None
-        self._encoded_end: bytes | None = None
 
     def get_span_context(self) -> SpanContext:
         """See ``Span``."""
@@ -101,24 +102,16 @@ class ServedSpan(Span):
 
     def is_recording(self) -> bool:
         """See ``Span``."""
-        return self._encoded_end is None and (not self._is_made() or super().is_recording())
+        return super().is_recording() if self._is_made() else self._call.has_open_span
 
-    def end_unseen(
-        self, now_unix_ns: int, code: int, details: str, http_status: int
-    ) -> bytes | None:
-        """End it as the native side sees it, and return that; ``None`` if it was made in full."""
-        with self._making:
-            if self._is_made():
-                return None
-            self._encoded_end = self._call.encode_span(
-                self._id,
-                self._begun_unix_ns,
-                end_unix_ns=now_unix_ns,
-                code=code,
-                http_status=http_status,
-                details=details,
-            )
-            return self._encoded_end
+    def fail(self, error: BaseException) -> None:
+        """Note what user code has raised."""
+        record_failure(self, error)
+
+    def on_call_end(self, unix_ns: int, encoded: bytes) -> None:
+        """End it, made in full, with what the native side says of the answer."""
+        with self._making:  # Another thread may be at it.
+            _end_as(self, unix_ns, decoded(encoded, self._provided[0]))
 
     def _caller(self) -> SpanContext:
         context = caller_context(self._call.trace_headers())
@@ -137,8 +130,8 @@ class ServedSpan(Span):
 
     def _make(self) -> None:
         resource, processor, limits = self._provided
-        encoded = self._encoded_end or self._call.encode_span(self._id, self._begun_unix_ns)
-        said = decoded(encoded, resource)
+        self._call.take_over_span()
+        said = decoded(self._call.encode_span(), resource)
         super().__init__(
             said.name,
             self.get_span_context(),
@@ -151,9 +144,40 @@ class ServedSpan(Span):
             limits=limits,
             instrumentation_scope=said.instrumentation_scope,
         )
-        self._start_time = self._begun_unix_ns
-        # Of one that has ended, and is read late.
-        self._status, self._end_time = said.status, said.end_time
+        # The last two of one that has ended, and is read late.
+        self._start_time, self._status, self._end_time = said.start_time, said.status, said.end_time
+
+
+class ProvidedSpan:
+    """Stands for a span of the SDK towards its call.
+
+    Attributes:
+        span: The span.
+    """
+
+    span: trace.Span
+
+    def fail(self, error: BaseException) -> None:
+        """Note what user code has raised."""
+        record_failure(self.span, error)
+
+    def on_call_end(self, unix_ns: int, encoded: bytes) -> None:
+        """End it with what the native side says of the answer."""
+        _end_as(self.span, unix_ns, decoded(encoded, Resource.get_empty()))
+
+
+def record_failure(span: trace.Span, error: BaseException) -> None:
+    """Make an event of it, with the frames that its author can act upon."""
+    if span.is_recording():
+        trace_text = format_from_user_code(error)
+        span.record_exception(error, {"exception.stacktrace": trace_text})
+
+
+def _end_as(span: trace.Span, unix_ns: int, ended: ReadableSpan) -> None:
+    said = ended.attributes or {}
+    span.set_attributes({key: said[key] for key in _END_ATTRIBUTES if key in said})
+    span.set_status(ended.status)
+    span.end(unix_ns)
 
 
 class _Made(Span):

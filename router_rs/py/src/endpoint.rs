@@ -22,6 +22,7 @@ pub(crate) const INITIAL_METADATA: i32 = 5;
 pub(crate) const DONE: i32 = 6;
 pub(crate) const STATE: i32 = 7;
 pub(crate) const CHOSEN: i32 = 8;
+pub(crate) const TRACED_CALL: i32 = 9;
 
 pub(crate) const CANCEL_CLIENT: i32 = 0;
 pub(crate) const CANCEL_DEADLINE: i32 = 1;
@@ -68,6 +69,10 @@ impl Endpoint {
         self.ring.push(token, Event::Writable);
     }
 
+    fn tell_traced(&self) {
+        self.ring.tell_traced();
+    }
+
     fn close(&self) {
         self.ring.close();
     }
@@ -100,12 +105,13 @@ fn to_python<'py>(
     let number = |number: i32| number.into_pyobject(py).map(Bound::into_any);
     let (kind, subject, payload) = match event {
         Event::Call { exchange, message } => {
+            let is_traced = ring.tells_traced() && !exchange.traceparent().is_empty();
             let call = Bound::new(py, ServerCall::new(exchange, ring.clone()))?.into_any();
             let payload = match message {
                 Some(message) => payload::to_python(py, message)?.into_any(),
                 None => none(),
             };
-            (CALL, call, payload)
+            (if is_traced { TRACED_CALL } else { CALL }, call, payload)
         }
         Event::Message(message) => (MESSAGE, none(), payload::to_python(py, message)?.into_any()),
         Event::HalfClose => (HALF_CLOSE, none(), none()),

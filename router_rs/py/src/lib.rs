@@ -23,6 +23,7 @@ mod records;
 mod ring;
 mod routing;
 mod runtime;
+mod served_spans;
 mod server;
 mod table;
 mod tls;
@@ -39,6 +40,7 @@ fn _router(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<endpoint::Endpoint>()?;
     module.add_class::<server::Server>()?;
     module.add_class::<server::ServerCall>()?;
+    module.add_class::<served_spans::ServedSpans>()?;
     module.add_class::<http::HttpHead>()?;
     module.add_class::<client::Channel>()?;
     module.add_class::<client::ClientCall>()?;
@@ -76,6 +78,7 @@ fn _router(module: &Bound<'_, PyModule>) -> PyResult<()> {
         ("DONE", endpoint::DONE),
         ("STATE", endpoint::STATE),
         ("CHOSEN", endpoint::CHOSEN),
+        ("TRACED_CALL", endpoint::TRACED_CALL),
         ("CANCEL_CLIENT", endpoint::CANCEL_CLIENT),
         ("CANCEL_DEADLINE", endpoint::CANCEL_DEADLINE),
         ("CANCEL_SHUTDOWN", endpoint::CANCEL_SHUTDOWN),

@@ -42,6 +42,8 @@ pub(crate) struct Ring {
     bell: Doorbell,
     signal: Arc<Signal>,
     is_closed: AtomicBool,
+    /// Calls that are sampled are told from others, which costs each a look at its headers.
+    tells_traced: AtomicBool,
     /// References to Python's objects were dropped, and wait for a thread of Python.
     has_released: AtomicBool,
     /// The I/O threads that have commands of this turn and were not woken yet.
@@ -60,6 +62,7 @@ impl Ring {
             bell: Doorbell::new(),
             signal: Arc::new(Signal { descriptor, wakeups: AtomicU64::new(0) }),
             is_closed: AtomicBool::new(false),
+            tells_traced: AtomicBool::new(false),
             has_released: AtomicBool::new(false),
             unwoken: Mutex::default(),
             stats: RingStats::default(),
@@ -68,6 +71,15 @@ impl Ring {
 
     pub(crate) fn descriptor(&self) -> RawFd {
         self.signal.descriptor.as_fd().as_raw_fd()
+    }
+
+    /// See `Endpoint.tell_traced`.
+    pub(crate) fn tell_traced(&self) {
+        self.tells_traced.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn tells_traced(&self) -> bool {
+        self.tells_traced.load(Ordering::Relaxed)
     }
 
     pub(crate) fn pop(&self) -> Option<(u64, Event)> {

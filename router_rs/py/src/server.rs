@@ -2,20 +2,17 @@
 
 use std::borrow::Cow;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use bytes::Bytes;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
-use router_core::Nanos;
 use router_net::grpc::{Code, Status, content_type};
 use router_net::io::Work;
 use router_net::link::{Command, Mailbox};
-use router_net::otlp::{self, Answer, Served};
 use router_net::server::{BatchState, Exchange, Method, Server as NetServer, ServerConfig};
-use router_net::trace_context::SpanId;
 
 use crate::convert::{
     self, encoding, encodings, limit_bytes, metadata_from_python, metadata_to_python,
@@ -27,6 +24,7 @@ use crate::measures;
 use crate::payload;
 use crate::ring::Ring;
 use crate::runtime;
+use crate::served_spans::{CallSpan, ServedSpans};
 use crate::tls::ServerTls;
 
 #[pyclass(frozen, module = "pyserve._router")]
@@ -248,11 +246,31 @@ impl Server {
 pub(crate) struct ServerCall {
     exchange: Arc<Exchange>,
     ring: Arc<Ring>,
+    /// Boxed, since most calls have none.
+    span: OnceLock<Box<CallSpan>>,
 }
 
 impl ServerCall {
     pub(crate) fn new(exchange: Arc<Exchange>, ring: Arc<Ring>) -> Self {
-        Self { exchange, ring }
+        Self { exchange, ring, span: OnceLock::new() }
+    }
+
+    /// The end of the call is queued.
+    fn end_span(&self, py: Python<'_>, code: Code, details: &str) {
+        if let Some(span) = self.span.get() {
+            span.end(py, &self.exchange, code.number().into(), details);
+        }
+    }
+
+    fn note_http_status(&self, status: u16) {
+        if let Some(span) = self.span.get() {
+            span.note_http_status(status);
+        }
+    }
+
+    fn begun_span(&self) -> PyResult<&CallSpan> {
+        let span = self.span.get().ok_or_else(|| PyRuntimeError::new_err("it has no span"));
+        span.map(Box::as_ref)
     }
 
     fn queue(&self, command: Command) -> bool {
@@ -325,26 +343,29 @@ impl ServerCall {
         (exchange.traceparent(), exchange.tracestate(), exchange.baggage())
     }
 
-    #[pyo3(signature = (
-        span_id, start_unix_ns, *, end_unix_ns = 0, code = 0, http_status = 0, details = "",
-    ))]
-    #[allow(clippy::too_many_arguments)] // keyword arguments of Python
-    fn encode_span<'py>(
-        &self,
-        py: Python<'py>,
-        span_id: u64,
-        start_unix_ns: u64,
-        end_unix_ns: u64,
-        code: u32,
-        http_status: u16,
-        details: &str,
-    ) -> PyResult<Bound<'py, PyBytes>> {
-        let served = Served { span: SpanId::of(span_id), start_unix: Nanos(start_unix_ns) };
-        let answer = Answer { at_unix: Nanos(end_unix_ns), code, http_status, details };
-        let answer = Some(answer).filter(|_| end_unix_ns != 0);
-        let span = otlp::span_of(&self.exchange, served, answer);
-        let span = span.ok_or_else(|| PyValueError::new_err("the call belongs to no trace"))?;
-        Ok(PyBytes::new(py, &span))
+    fn begin_span(&self, spans: &ServedSpans, span_id: u64, span: Py<PyAny>) -> PyResult<()> {
+        let span = Box::new(CallSpan::new(spans, span_id, span));
+        self.span.set(span).map_err(|_| PyRuntimeError::new_err("the call has a span"))
+    }
+
+    #[getter]
+    fn span(&self, py: Python<'_>) -> Option<Py<PyAny>> {
+        self.span.get()?.open_span(py)
+    }
+
+    #[getter]
+    fn has_open_span(&self) -> bool {
+        self.span.get().is_some_and(|span| span.is_open())
+    }
+
+    fn take_over_span(&self) -> PyResult<bool> {
+        Ok(self.begun_span()?.take_over())
+    }
+
+    fn encode_span<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        let encoded = self.begun_span()?.encode(&self.exchange);
+        let encoded = encoded.ok_or_else(|| PyValueError::new_err("the call belongs to no trace"));
+        Ok(PyBytes::new(py, &encoded?))
     }
 
     #[getter]
@@ -383,15 +404,20 @@ impl ServerCall {
         self.check_http()?;
         let status = http::status_from_python(&self.exchange, status)?;
         let headers = http::headers_from_python(headers)?;
+        let py = body.py();
         let body = payload::from_python(body, &self.ring)?;
         http::check_length(&self.exchange, status, &headers, body.len())?;
-        Ok(self.queue(Command::Respond { status, headers, body }))
+        let must_flush = self.queue(Command::Respond { status, headers, body });
+        self.note_http_status(status.as_u16());
+        self.end_span(py, Code::Ok, "");
+        Ok(must_flush)
     }
 
     fn start_response(&self, status: u16, headers: &Bound<'_, PyAny>) -> PyResult<bool> {
         self.check_http()?;
         let status = http::status_from_python(&self.exchange, status)?;
         let headers = http::headers_from_python(headers)?;
+        self.note_http_status(status.as_u16());
         Ok(self.queue(Command::StartResponse { status, headers }))
     }
 
@@ -414,7 +440,10 @@ impl ServerCall {
     }
 
     fn reply(&self, message: &Bound<'_, PyAny>) -> PyResult<bool> {
-        Ok(self.queue(Command::Reply(payload::from_python(message, &self.ring)?)))
+        let payload = payload::from_python(message, &self.ring)?;
+        let must_flush = self.queue(Command::Reply(payload));
+        self.end_span(message.py(), Code::Ok, "");
+        Ok(must_flush)
     }
 
     fn send_initial_metadata(
@@ -450,13 +479,19 @@ impl ServerCall {
         message: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<bool> {
         let metadata = metadata_from_python(trailing_metadata)?;
-        let status = Status::new(Code::from_number(code), details);
         let message =
             message.map(|message| payload::from_python(message, &self.ring)).transpose()?;
+        let code = Code::from_number(code);
+        // Before its words are given away.
+        self.end_span(trailing_metadata.py(), code, &details);
+        let status = Status::new(code, details);
         Ok(self.queue(Command::Finish { status, metadata, message }))
     }
 
-    fn release(&self) -> bool {
+    fn release(&self, py: Python<'_>) -> bool {
+        let is_late = self.time_remaining() == Some(0.0);
+        let code = if is_late { Code::DeadlineExceeded } else { Code::Cancelled };
+        self.end_span(py, code, "");
         self.queue(Command::Release)
     }
 }

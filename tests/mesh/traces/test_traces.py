@@ -45,13 +45,17 @@ def of_trace(receiver: Receiver, trace_id: str) -> list[ReceivedSpan]:
 
 
 def awaited(receiver: Receiver, trace_id: str, *names: str) -> Trace:
-    """Return the spans of a trace once those of these names came, and all that are above them."""
+    """Return the spans of a trace once those of these names came, and all that are above them.
+
+    A caller's span has the name of the one that it calls, which comes from another process.
+    """
 
     def is_whole() -> bool:
         found = of_trace(receiver, trace_id)
         known = {bytes.fromhex(CALLER), *(each.id for each in found)}
         parents = {each.parent for each in found if each.parent}
-        return {each.name for each in found} >= set(names) and known >= parents
+        made = {each.name for each in found if each.kind != CLIENT}
+        return made >= set(names) and known >= parents
 
     wait_until(is_whole, what=f"the spans {names} and all above them have come")
     return Trace(of_trace(receiver, trace_id))

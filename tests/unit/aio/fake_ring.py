@@ -108,6 +108,7 @@ class FakeServerCall:
         self.path = path
         self.host = "test"
         self.traceparent = ""
+        self.span = None
         self.is_asked = False
         self.peer = "ipv4:127.0.0.1:1"
         self.commands: list[Command] = []

@@ -45,7 +45,9 @@ pub(crate) use kept::{Kept, KeptBudget};
 pub(crate) use place::choose;
 pub use place::{Placement, Reservation};
 pub use ranker::{Candidate, News, Question, Ranker};
-pub use records::{AttemptRecord, CallRecord, CallRecords, KeptFor, RecordStats, TraceRecord};
+pub use records::{
+    AttemptRecord, CallRecord, CallRecords, KeptFor, RecordStats, TraceRecord, unix_now,
+};
 pub(crate) use settings::Wish;
 pub use settings::{CallOptions, RouterSettings};
 pub(crate) use snapshot::{Deployment, Found};

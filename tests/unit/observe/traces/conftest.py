@@ -11,6 +11,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from pyserve.observe.traces.process import PROCESS_TRACING
 from pyserve.observe.traces.spans import Processors, Spans
+from tests.unit.observe.traces.fake_call import FakeSpans
 
 
 class Looking(SpanProcessor):
@@ -35,15 +36,18 @@ class Kept:
             processors.add_span_processor(Looking())
         self.provider = TracerProvider(shutdown_on_exit=False, active_span_processor=processors)
         self.spans = Spans(self.provider, processors)
+        self.served = FakeSpans()
+        self.spans.sources.add(self.served)
 
     def names(self) -> list[str]:
-        return [span.name for span in self._exporter.get_finished_spans()]
+        return [span.name for span in self.spans_kept()]
 
     def spans_kept(self) -> tuple[ReadableSpan, ...]:
+        assert self.provider.force_flush()
         return self._exporter.get_finished_spans()
 
     def all(self, name: str) -> list[ReadableSpan]:
-        return [span for span in self._exporter.get_finished_spans() if span.name == name]
+        return [span for span in self.spans_kept() if span.name == name]
 
     def one(self, name: str) -> ReadableSpan:
         found = self.all(name)

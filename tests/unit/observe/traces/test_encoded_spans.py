@@ -14,14 +14,11 @@ from opentelemetry.proto.trace.v1 import trace_pb2
 from opentelemetry.proto.trace.v1.trace_pb2 import ScopeSpans
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
-from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExporter, SpanExportResult
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from pyserve.observe.seldom import Seldom
-from pyserve.observe.traces import encoded
-from pyserve.observe.traces.encoded import EncodedSpan, EncodedSpanProcessor
+from pyserve.observe.traces.encoded import EncodedSpan, EncodedSpanProcessor, hand_over
 from pyserve.observe.traces.otlp import EncodedSpanExporter
-from tests.support.waiting import wait_until
 from tests.unit.observe.traces.test_recorded_calls import record_of
 
 RESOURCE = Resource({"service.name": "Cart", "process.pid": 7}, "https://example.test/schema")
@@ -154,38 +151,21 @@ def test_all_are_exported_once_and_in_order_several_in_one():
     exporter = Collecting()
     processor = EncodedSpanProcessor(exporter)
     ids = [number.to_bytes(8) for number in range(1, 101)]
-    for span_id in ids:
-        processor.on_end(spans_of(span_id=span_id, attempts=[], parked_ns=0)[0])
-    processor.shutdown()
-
-    assert ids == [each for item in exporter.items for each in item]
-    assert len(exporter.items) < len(ids) // 4
-    assert max(map(len, exporter.items)) <= 8
-
-
-def test_they_are_passed_on_by_themselves_and_when_somebody_flushes():
-    exporter = Collecting()
-    processor = EncodedSpanProcessor(exporter)
-    (span, *_) = spans_of()
-    processor.on_end(span)
-    wait_until(lambda: processor._batch_processor._queue, 20)
-    processor.on_end(span)
+    spans = [spans_of(span_id=each, attempts=[], parked_ns=0)[0] for each in ids]
+    hand_over([each.scope_spans for each in spans], RESOURCE, processor)
     assert processor.force_flush()
 
-    assert 2 == sum(map(len, exporter.items))
+    assert ids == [each for item in exporter.items for each in item]
+    assert (13, 8) == (len(exporter.items), max(map(len, exporter.items)))
     processor.shutdown()
 
 
-def test_more_than_can_wait_are_told(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-):
-    monkeypatch.setattr(encoded, "_WAITING_MAX", 0)
-    monkeypatch.setattr(encoded, "_LINES", Seldom())
-    processor = EncodedSpanProcessor(Collecting())
-    processor.on_end(spans_of()[0])
-    processor.shutdown()
+def test_other_processors_get_each_by_itself():
+    exporter = Collecting()
+    spans = spans_of()
+    hand_over([each.scope_spans for each in spans], RESOURCE, SimpleSpanProcessor(exporter))
 
-    assert "too many ended at once: 1" in caplog.text
+    assert [1] * len(spans) == list(map(len, exporter.items))
 
 
 def test_only_fields_of_spans_are_decoded():

@@ -34,7 +34,8 @@ class Shelf:
 
 async def _ask(kept: Kept, shelf: Shelf, model_id: str, name: str) -> Any:
     """Ask for a model as a traced call does, whose span has that name."""
-    served, context = kept.spans.serve(FakeCall(name))
+    call = FakeCall(name)
+    context = kept.spans.serve(kept.served, call)
 
     async def ask() -> str:
         request = Request()
@@ -43,7 +44,7 @@ async def _ask(kept: Kept, shelf: Shelf, model_id: str, name: str) -> Any:
             return await shelf.get_model(model_id)
         finally:
             request.end()
-            served.end(0, "", 0)
+            call.end()
 
     return await asyncio.get_running_loop().create_task(ask(), context=context)
 

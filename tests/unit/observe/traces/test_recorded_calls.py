@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
 from pyserve import _router
 from pyserve.observe.metrics import Scrape
 from pyserve.observe.seldom import Seldom
-from pyserve.observe.traces import records
-from pyserve.observe.traces.records import RecordedSpans
+from pyserve.observe.traces import encoded, sources
 from pyserve.routing.records import CallRecords
 from tests.support.waiting import wait_until
 from tests.unit.observe.traces.conftest import Kept
+from tests.unit.observe.traces.fake_call import FakeSpans
 
 START = 1_700_000_000_000_000_000
 MS = 1_000_000
@@ -64,23 +66,13 @@ def record_of(**changes: Any) -> _router.CallRecord:
     return _router.CallRecord.of(Record(**changes))
 
 
-class Calls:
+def calls(*records: _router.CallRecord) -> FakeSpans:
     """Sampled calls that wait, as the native side keeps them."""
-
-    def __init__(self, *records: _router.CallRecord, without_spans: int = 0) -> None:
-        self._records = deque(records)
-        self._without_spans = without_spans
-
-    def take_spans(self, limit: int) -> list[bytes]:
-        count = min(limit, len(self._records))
-        return [span for _ in range(count) for span in self._records.popleft().encode_spans()]
-
-    def stats(self) -> dict[str, int]:
-        return {"without_spans": self._without_spans}
+    return FakeSpans(*(span for record in records for span in record.encode_spans()))
 
 
 def spans_of(kept: Kept, **changes: Any) -> dict[int, ReadableSpan]:
-    RecordedSpans(kept.spans, Calls(record_of(**changes))).close()
+    kept.spans.sources.add(calls(record_of(**changes)))
     return {span.context.span_id: span for span in kept.spans_kept()}
 
 
@@ -173,49 +165,76 @@ def test_calls_that_are_kept_for_other_reasons_have_no_span(kept: Kept):
     assert {} == spans_of(kept, is_sampled=False)
 
 
-def test_all_that_waits_is_made_however_much_it_is(kept: Kept):
-    calls = [record_of(attempts=[], parked_ns=0)] * 2_000
-    RecordedSpans(kept.spans, Calls(*calls)).close(30.0)
+def test_all_that_waits_is_handed_over_however_much_it_is(kept: Kept):
+    kept.spans.sources.add(calls(*[record_of(attempts=[], parked_ns=0)] * 2_000))
 
     assert 2_000 == len(kept.spans_kept())
 
 
-def test_they_are_made_while_the_process_goes_on(kept: Kept):
-    recorded = RecordedSpans(kept.spans, Calls(record_of()))
-    wait_until(lambda: len(kept.spans_kept()) == 5, 20)
-    recorded.close()
+def test_they_are_handed_over_by_themselves(kept: Kept):
+    waiting = calls(record_of())
+    kept.spans.sources.add(waiting)
+    wait_until(lambda: not waiting.waiting, 20)
+
+    assert 5 == len(kept.spans_kept())
 
 
-def test_calls_whose_spans_nobody_has_made_in_time_are_told(
+def test_one_that_is_removed_has_handed_over_what_it_had(kept: Kept):
+    waiting = calls(record_of())
+    kept.spans.sources.add(waiting)
+    kept.spans.sources.remove(waiting)
+    assert not waiting.waiting
+    waiting.waiting.append(b"nobody takes it")
+
+    assert 5 == len(kept.spans_kept())
+
+
+def test_what_waits_when_it_is_closed_is_handed_over(kept: Kept):
+    waiting = calls(record_of())
+    kept.spans.sources.add(waiting)
+    kept.spans.close(20.0)
+
+    assert not waiting.waiting
+
+
+def test_calls_whose_spans_nobody_has_taken_in_time_are_told_once(
     kept: Kept, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(records, "_LINES", Seldom())
-    RecordedSpans(kept.spans, Calls(without_spans=7)).close()
+    monkeypatch.setattr(sources, "_LINES", Seldom())
+    kept.spans.sources.add(FakeSpans(without_spans=7))
+    kept.spans.sources.take_all()
+    kept.spans.sources.take_all()
 
-    assert "7 sampled calls have no spans" in caplog.text
+    assert 1 == caplog.text.count("7 sampled calls have no spans")
 
 
-def test_a_processor_that_fails_costs_one_span_only(kept: Kept, monkeypatch: pytest.MonkeyPatch):
-    made: list[bytes] = []
+def test_a_processor_that_fails_costs_one_span_only(
+    kept: Kept, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(encoded, "_LINES", Seldom())
 
-    def fails_at_first(span: bytes) -> None:
-        made.append(span)
-        if len(made) == 1:
-            raise OSError("no space")
+    class FailsAtFirst(SimpleSpanProcessor):
+        made = 0
 
-    monkeypatch.setattr(kept.spans, "hand_over", fails_at_first)
-    RecordedSpans(kept.spans, Calls(record_of())).close()
+        def on_end(self, _span: ReadableSpan) -> None:
+            self.made += 1
+            if self.made == 1:
+                raise OSError("no space")
 
-    assert 5 == len(made)
+    processor = FailsAtFirst(InMemorySpanExporter())
+    kept.provider.add_span_processor(processor)
+    kept.spans.sources.add(calls(record_of()))
+
+    assert (5, 5) == (len(kept.spans_kept()), processor.made)
+    assert "no space" in caplog.text
 
 
 def test_records_and_spans_that_were_lost_are_counted(kept: Kept, monkeypatch: pytest.MonkeyPatch):
     found = CallRecords(samples_root=True)
-    assert found._spans is not None
-    monkeypatch.setattr(found._spans, "_calls", Calls(without_spans=3))
+    counts = {"recorded": 0, "dropped": 0, "without_spans": 3}
+    monkeypatch.setattr(found, "native", SimpleNamespace(stats=lambda: counts))
     scrape = Scrape({"replica": "other"})
     found.add_metrics(scrape, caller="shop/Cart", caller_id="Cart#1")
-    found._spans.close()
 
     labels = {"caller": "shop/Cart", "caller_id": "Cart#1"}
     assert {

@@ -136,6 +136,21 @@ async def test_a_status_that_the_handler_chooses_is_that_of_the_span(kept: Kept)
     assert "NOT_FOUND" == (span.attributes or {})["rpc.response.status_code"]
 
 
+async def test_what_is_raised_after_the_end_is_not_told(kept: Kept):
+    async def fails_late(_request: bytes, context: Any) -> bytes:
+        try:
+            await context.abort(grpc.StatusCode.NOT_FOUND, "no such tea")
+        finally:
+            raise LookupError("too late")
+
+    async with serving(fails_late) as call:
+        with pytest.raises(grpc.aio.AioRpcError):
+            await call(b"tea", metadata=SAMPLED)
+
+    span = kept.one("shop.Cart/Price")
+    assert ("no such tea", ()) == (span.status.description, tuple(span.events))
+
+
 @pytest.mark.parametrize(("timeout_s", "code"), [(None, "CANCELLED"), (0.05, "DEADLINE_EXCEEDED")])
 async def test_calls_that_nobody_waits_for_end_when_their_code_does(
     kept: Kept, timeout_s: float | None, code: str

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 from opentelemetry import baggage, trace
@@ -16,7 +15,6 @@ from opentelemetry.sdk.environment_variables import (
 from opentelemetry.sdk.trace import ReadableSpan, Span
 
 from pyserve.observe.traces.encoded import EncodedSpan
-from pyserve.observe.traces.served import ServedSpan
 from tests.unit.observe.traces.conftest import Kept
 from tests.unit.observe.traces.fake_call import CALLER_ID, TRACE_ID, FakeCall
 
@@ -26,19 +24,18 @@ def kept(monkeypatch: pytest.MonkeyPatch) -> Kept:
     return Kept(is_watched=False)
 
 
-def served(kept: Kept, call: FakeCall | None = None) -> tuple[Any, Span]:
-    """Begin a call's span; return what ends it and what user code sees."""
-    handle, context = kept.spans.serve(call or FakeCall())
-    span = context.run(trace.get_current_span)
+def served(kept: Kept, call: FakeCall | None = None) -> tuple[FakeCall, Span]:
+    """Begin a call's span; return the call and what user code sees."""
+    call = call or FakeCall()
+    span = kept.spans.serve(kept.served, call).run(trace.get_current_span)
     assert isinstance(span, Span)
-    return handle, span
+    return call, span
 
 
 def test_a_span_that_nobody_looks_at_is_encoded_once(kept: Kept):
-    call = FakeCall()
-    handle, span = served(kept, call)
+    call, span = served(kept)
     assert (True, 0) == (span.is_recording(), call.encoded)
-    handle.end(0, "", 0)
+    call.end()
 
     (found,) = kept.spans_kept()
     assert 1 == call.encoded
@@ -49,7 +46,7 @@ def test_a_span_that_nobody_looks_at_is_encoded_once(kept: Kept):
 
 def test_children_and_calls_need_its_context_only(kept: Kept):
     call = FakeCall(tracestate="vendor=x", baggage="tenant=blue")
-    handle, context = kept.spans.serve(call)
+    context = kept.spans.serve(kept.served, call)
 
     def child() -> None:
         with kept.provider.get_tracer("user").start_as_current_span("child"):
@@ -59,7 +56,7 @@ def test_children_and_calls_need_its_context_only(kept: Kept):
     sent = dict(context.run(kept.spans.outgoing))
     assert "blue" == context.run(baggage.get_baggage, "tenant")
     assert 0 == call.encoded
-    handle.end(0, "", 0)
+    call.end()
     own = kept.one("shop.Cart/Price").context
     assert {
         "traceparent": f"00-{TRACE_ID:032x}-{own.span_id:016x}-01",
@@ -84,7 +81,7 @@ CHANGES: list[Callable[[Span], object]] = [
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_what_is_added_is_exported_with_the_rest(kept: Kept, change: Callable[[Span], object]):
-    handle, span = served(kept)
+    call, span = served(kept)
     change(span)
     changed = (
         dict(span.attributes or {}),
@@ -93,7 +90,7 @@ def test_what_is_added_is_exported_with_the_rest(kept: Kept, change: Callable[[S
         [link.context.span_id for link in span.links],
     )
     assert (("shop.Cart/Price", {"pyserve.model_id": "big"}, [], [])) != changed
-    handle.end(0, "", 0)
+    call.end()
 
     (found,) = kept.spans_kept()
     assert not isinstance(found, EncodedSpan)
@@ -123,23 +120,16 @@ READS: list[Callable[[ReadableSpan], object]] = [
 
 @pytest.mark.parametrize("read", READS)
 def test_it_reads_as_what_is_exported_unseen(kept: Kept, read: Callable[[ReadableSpan], object]):
-    call = FakeCall()
-    span = ServedSpan(call, 5, kept.provider.resource, kept.spans._processor, kept.spans._limits)
+    call, span = served(kept)
     seen = read(span)
-    unseen = ServedSpan(call, 5, kept.provider.resource, kept.spans._processor, kept.spans._limits)
-    unseen._begun_unix_ns = span._begun_unix_ns
-    encoded = unseen.end_unseen(1, 0, "", 0)
-    assert encoded is not None
-    expected = read(EncodedSpan(encoded, kept.provider.resource))
+    expected = read(EncodedSpan(call.encode_span(), kept.provider.resource))
 
-    if isinstance(expected, dict):
-        del expected["rpc.response.status_code"]
     assert expected == seen
 
 
 def test_reading_it_late_tells_how_it_ended(kept: Kept, caplog: pytest.LogCaptureFixture):
-    handle, span = served(kept)
-    handle.end(5, "no tea", 0)
+    call, span = served(kept)
+    call.end(5, "no tea")
     with caplog.at_level(logging.WARNING):
         span.set_attribute("late", 1)
 
@@ -156,25 +146,24 @@ def test_reading_it_late_tells_how_it_ended(kept: Kept, caplog: pytest.LogCaptur
 
 
 def test_user_code_may_end_it_itself(kept: Kept):
-    handle, span = served(kept)
+    call, span = served(kept)
     span.end()
     assert not span.is_recording()
-    handle.end(0, "", 0)
+    call.end()
 
     assert ["shop.Cart/Price"] == kept.names()
 
 
 def test_only_the_first_end_counts(kept: Kept):
-    handle, _ = served(kept)
-    handle.end(0, "", 0)
-    handle.end(5, "", 0)
-    handle.fail(LookupError("too late"))
+    call, _ = served(kept)
+    call.end()
+    call.end(5)
 
     assert trace.StatusCode.UNSET == kept.one("shop.Cart/Price").status.status_code
 
 
 def test_threads_that_add_at_once_make_one_span(kept: Kept):
-    handle, span = served(kept)
+    call, span = served(kept)
     barrier = threading.Barrier(8)
 
     def add(number: int) -> None:
@@ -186,7 +175,7 @@ def test_threads_that_add_at_once_make_one_span(kept: Kept):
         each.start()
     for each in threads:
         each.join(10)
-    handle.end(0, "", 0)
+    call.end()
 
     said = dict(kept.one("shop.Cart/Price").attributes or {})
     assert {f"thread {number}": number for number in range(8)}.items() <= said.items()
@@ -205,8 +194,8 @@ def test_the_random_flag_of_the_caller_is_passed_on(kept: Kept):
 def test_limits_on_attributes_are_kept(monkeypatch: pytest.MonkeyPatch, variable: str, limit: str):
     monkeypatch.setenv(variable, limit)
     kept = Kept(is_watched=False)
-    handle, _ = served(kept)
-    handle.end(0, "", 0)
+    call, _ = served(kept)
+    call.end()
 
     (found,) = kept.spans_kept()
     assert "big" not in (found.attributes or {}).values()

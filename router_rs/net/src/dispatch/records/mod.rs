@@ -10,7 +10,7 @@ mod sampler;
 
 pub(super) use journal::{Journal, Why};
 pub(super) use record::Over;
-pub use record::{AttemptRecord, CallRecord, TraceRecord};
+pub use record::{AttemptRecord, CallRecord, TraceRecord, unix_now};
 
 use std::collections::VecDeque;
 use std::sync::Arc;

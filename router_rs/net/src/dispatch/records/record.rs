@@ -268,7 +268,8 @@ fn cut(text: &[u8], bytes_max: usize) -> String {
     String::from_utf8_lossy(&text[..text.len().min(bytes_max)]).into_owned()
 }
 
-fn unix_now() -> Nanos {
+/// Since 1970, by this machine's clock.
+pub fn unix_now() -> Nanos {
     // A clock before 1970 is wrong, and so is what it says.
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(Nanos::ZERO, nanos)
 }

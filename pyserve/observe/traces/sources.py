@@ -1,0 +1,100 @@
+"""Takes the spans of finished calls from the native side, which makes them after the calls.
+
+One source has the calls that a table has routed: the span of a call's hop (a server's at the
+ingress, a client's at a handle), of each attempt at a replica, and of the times that it was parked.
+Another has the calls that a server has answered.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from pyserve.observe.seldom import Seldom
+
+# 4 096 calls wait at each source, which suffices for 16 000 a second; a process at rest wakes four
+# times a second while it traces. After a large part the next look comes sooner.
+_PERIOD_S = 0.25
+_BUSY_PERIOD_S = 0.05
+_BUSY_SPANS = 2048
+# In one step, which keeps other threads waiting for their objects.
+_CALLS = 256
+_LOGGER, _LINES = logging.getLogger(__name__), Seldom()
+
+
+class SpanSource(Protocol):
+    """What is used of ``_router.CallRecords`` and ``_router.ServedSpans``."""
+
+    def take_spans(self, limit: int) -> Sequence[bytes]:
+        """Return the spans of up to ``limit`` calls."""
+
+    def stats(self) -> dict[str, int]:
+        """Return counts, ``without_spans`` among them."""
+
+
+class SpanSources:
+    """Hands finished spans to the exporters, in a thread of its own.
+
+    No loop takes part: that of an ingress may be the controller's, and has more urgent work. The
+    thread is there from the beginning, since an interpreter that ends lets none start.
+
+    Args:
+        hand_over: Takes encoded spans; see ``EncodedSpan``.
+        on_close: Called in the thread when the last have been handed over.
+    """
+
+    def __init__(
+        self, hand_over: Callable[[Sequence[bytes]], None], on_close: Callable[[], object]
+    ) -> None:
+        self._hand_over, self._on_close = hand_over, on_close
+        self._sources: tuple[SpanSource, ...] = ()
+        self._changing = threading.Lock()
+        self._lost_told = 0
+        self._is_closing, self._is_closed = threading.Event(), threading.Event()
+        threading.Thread(target=self._run, name="pyserve-spans", daemon=True).start()
+
+    def add(self, source: SpanSource) -> None:
+        """Look at this one too."""
+        with self._changing:
+            self._sources = (*self._sources, source)
+
+    def remove(self, source: SpanSource) -> None:
+        """Take what it has, and look at it no more. Idempotent."""
+        self._take_all(source)
+        with self._changing:
+            self._sources = tuple(each for each in self._sources if each is not source)
+
+    def take_all(self) -> int:
+        """Hand over all that waits; return how many spans those are."""
+        sources = self._sources
+        count = sum(map(self._take_all, sources))
+        lost = sum(source.stats()["without_spans"] for source in sources)
+        if lost > self._lost_told and _LINES.allows("lost"):
+            _LOGGER.warning("%d sampled calls have no spans: too many came at once", lost)
+            self._lost_told = lost
+        return count
+
+    def close(self, timeout_s: float) -> None:
+        """Hand over what waits and close the exporters, for ``timeout_s`` at most. Idempotent."""
+        self._is_closing.set()
+        self._is_closed.wait(timeout_s)
+
+    def _run(self) -> None:
+        period_s = _PERIOD_S
+        while not self._is_closing.wait(period_s):
+            period_s = _BUSY_PERIOD_S if self.take_all() >= _BUSY_SPANS else _PERIOD_S
+        try:
+            self.take_all()
+            # A collector that does not answer holds this for long.
+            self._on_close()
+        finally:
+            self._is_closed.set()
+
+    def _take_all(self, source: SpanSource) -> int:
+        count = 0
+        while spans := source.take_spans(_CALLS):
+            count += len(spans)
+            self._hand_over(spans)
+        return count
