@@ -1,12 +1,14 @@
 """``make bench-telemetry``: what metrics, traces and the open page cost a call.
 
-Four meshes, or five, take turns under ``unary_64``; the ratio of CPU per call is taken within each
-turn, and its median gets a 95 % confidence interval by the bootstrap (Efron 1979):
+Sides take turns under ``unary_64``; the ratio of CPU per call is taken within each turn. Two meshes
+that run the same differ by some per cent for as long as they live, by where their memory came to
+lie, so all are started anew for each round, and the page is open at the mesh that it is compared
+with. The median of the rounds gets a 95 % confidence interval by the bootstrap (Efron 1979):
 
 - ``quiet``: no metrics shown, no traces;
 - ``usual``: as a mesh starts, with metrics;
 - ``traced``: one call in a hundred is traced, and its spans go to a receiver by OTLP;
-- ``watched``: the page is open, in the form of the events that it reads;
+- ``watched``: the same mesh while the page is open, in the form of the events that it reads;
 - ``before``: an older tree with its own ``.venv``, by ``--before``. What cannot be switched off is
   counted by that.
 
@@ -53,7 +55,7 @@ class Bar:
     Attributes:
         side: The costly one.
         baseline: What it is compared with.
-        ratio_max: Of CPU per call, as the median of all turns.
+        ratio_max: Of CPU per call, as the median of all rounds.
     """
 
     side: str
@@ -128,15 +130,18 @@ class _Page:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print, write the results, and return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.telemetry", description=__doc__)
-    parser.add_argument("--turns", type=int, default=30)
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--turns", type=int, default=2, help="of each round")
     parser.add_argument("--seconds", type=float, default=2.0, help="of one measured run")
     parser.add_argument("--before", type=Path, help="an older tree that has been built")
     parser.add_argument("--output", type=Path, default=_RESULTS)
     options = parser.parse_args(arguments)
     begun = stamp()
     bars = (*_BARS, _BAR_BEFORE) if options.before else _BARS
-    runs, seen = _measure(options.before, options.turns, Duration(options.seconds, 0.5))
-    verdicts = [_verdict(bar, runs) for bar in bars]
+    duration = Duration(options.seconds, 0.5)
+    rounds, seen = _measure(options.before, options.rounds, options.turns, duration)
+    verdicts = [_verdict(bar, rounds) for bar in bars]
+    runs = {side: [run for each in rounds for run in each[side]] for side in rounds[0]}
     spreads = {
         side: asdict(Spread.of([run.metrics[_METRIC] for run in of_side]))
         for side, of_side in runs.items()
@@ -144,6 +149,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     wrong = sum(sum(run.errors.values()) for of_side in runs.values() for run in of_side)
     document = {
         "machine": begun,
+        "rounds": options.rounds,
         "turns": options.turns,
         "seconds": options.seconds,
         **seen,
@@ -155,40 +161,55 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0 if not wrong and all(verdict["met"] for verdict in verdicts) else 1
 
 
+# The runs of each side.
+_Round = Mapping[str, Sequence[Run]]
+
+
 def _measure(
-    before: Path | None, turns: int, duration: Duration
-) -> tuple[dict[str, list[Run]], dict[str, int]]:
-    """Run all sides in turns; also say how many spans and events there were."""
+    before: Path | None, rounds: int, turns: int, duration: Duration
+) -> tuple[list[_Round], dict[str, int]]:
+    """Run all rounds; also say how many spans and events there were."""
     cpus = CpuSets.of(sorted(os.sched_getaffinity(0)))
+    found: list[_Round] = []
+    events = 0
+    with affinity(cpus.generator), _sink() as (sink, endpoint):
+        for _ in range(rounds):
+            with ExitStack() as stack:
+                meshes = {
+                    name: stack.enter_context(
+                        running_server(
+                            "pyserve", cpus.server, tree=side.tree, variables=side.variables
+                        )
+                    )
+                    for name, side in _sides(before, endpoint).items()
+                }
+                # One mesh is on two sides.
+                meshes["watched"] = meshes["usual"]
+                runs, events_seen = _measure_round(meshes, turns, duration)
+                found.append(runs)
+                events += events_seen
+    if not sink.spans or events < rounds * turns:
+        text = f"{sink.spans} spans and {events} events: nobody traced, or nobody looked"
+        raise RuntimeError(text)
+    return found, {"spans": sink.spans, "events": events}
+
+
+def _measure_round(
+    meshes: Mapping[str, RunningServer], turns: int, duration: Duration
+) -> tuple[_Round, int]:
     program = find_generator()
-    runs: dict[str, list[Run]] = {}
-    with affinity(cpus.generator), _sink() as (sink, endpoint), ExitStack() as stack:
-        sides = {
-            name: stack.enter_context(
-                running_server("pyserve", cpus.server, tree=side.tree, variables=side.variables)
-            )
-            for name, side in _sides(before, endpoint).items()
-        }
-        events = 0
-        for turn in range(turns):
-            order = list(sides) if turn % 2 == 0 else list(reversed(sides))
-            for name in order:
-                page = _Page(sides[name].admin) if name == "watched" else None
-                try:
-                    found = measure(program, sides[name], _WORKLOAD, duration)
-                finally:
-                    if page:
-                        page.close()
-                        events += page.events
-                runs.setdefault(name, []).append(found)
-        _check(sides, sink.spans, events, turns)
-    return runs, {"spans": sink.spans, "events": events}
-
-
-def _check(sides: Mapping[str, RunningServer], spans: int, events: int, turns: int) -> None:
-    """Nothing was measured where nobody traced or looked."""
-    if not spans or events < turns:
-        raise RuntimeError(f"{spans} spans and {events} events in {turns} turns of {list(sides)}")
+    runs: dict[str, list[Run]] = {name: [] for name in meshes}
+    events = 0
+    for turn in range(turns):
+        for name in list(meshes)[:: 1 if turn % 2 == 0 else -1]:
+            page = _Page(meshes[name].admin) if name == "watched" else None
+            try:
+                runs[name].append(measure(program, meshes[name], _WORKLOAD, duration))
+            finally:
+                if page:
+                    page.close()
+                    events += page.events
+    return runs, events
 
 
 def _sides(before: Path | None, endpoint: str) -> dict[str, _Side]:
@@ -202,16 +223,14 @@ def _sides(before: Path | None, endpoint: str) -> dict[str, _Side]:
         "quiet": _Side({"PYSERVE_METRICS_PORT": "off", "PYSERVE_TRACING_ENABLED": "0"}),
         "usual": _Side(usual),
         "traced": _Side({**usual, **traced}),
-        "watched": _Side(usual),
     }
     if before:
         sides["before"] = _Side(tree=before.resolve())
     return sides
 
 
-def _verdict(bar: Bar, runs: Mapping[str, Sequence[Run]]) -> dict[str, object]:
-    pairs = zip(runs[bar.side], runs[bar.baseline], strict=True)
-    ratios = [side.metrics[_METRIC] / base.metrics[_METRIC] for side, base in pairs]
+def _verdict(bar: Bar, rounds: Sequence[_Round]) -> dict[str, object]:
+    ratios = [_ratio(bar, runs) for runs in rounds]
     low, high = confidence(ratios)
     spread = Spread.of(ratios)
     print(
@@ -221,6 +240,11 @@ def _verdict(bar: Bar, runs: Mapping[str, Sequence[Run]]) -> dict[str, object]:
     interval = {"low": low, "high": high}
     met = spread.median <= bar.ratio_max
     return {**asdict(bar), "ratio": asdict(spread), "interval": interval, "met": met}
+
+
+def _ratio(bar: Bar, runs: _Round) -> float:
+    pairs = zip(runs[bar.side], runs[bar.baseline], strict=True)
+    return statistics.median(side.metrics[_METRIC] / base.metrics[_METRIC] for side, base in pairs)
 
 
 def confidence(values: Sequence[float]) -> tuple[float, float]:

@@ -21,7 +21,9 @@ def test_the_interval_lies_around_the_median_and_shrinks_with_more_values():
 @pytest.mark.usefixtures("program")
 def test_each_side_is_measured_and_traces_and_events_have_come(tmp_path):
     output = tmp_path / "telemetry.json"
-    code = telemetry.main(["--turns", "1", "--seconds", "1.5", "--output", str(output)])
+    code = telemetry.main(
+        ["--rounds", "1", "--turns", "1", "--seconds", "1.5", "--output", str(output)]
+    )
     found = json.loads(output.read_text(encoding="utf-8"))
     assert found["wrong"] == 0
     assert found["spans"] > 0
