@@ -110,6 +110,15 @@ def check_flag(field: str, value: object) -> bool:
     return value
 
 
+def check_switch(field: str, value: object) -> bool:
+    """Return a flag that may be written as a text, as on a command line."""
+    found = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+    is_on = found.get(str(value).lower())
+    if is_on is None:
+        raise refuse(field, value, "true or false")
+    return is_on
+
+
 def check_mapping(field: str, value: object) -> dict[str, object]:
     """Return a copy of ``value`` if it is a mapping with strings as keys."""
     if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):

@@ -44,6 +44,7 @@ PURE_MODULES = (
     "pyserve/launch/on_kubernetes/reading.py",
     "pyserve/launch/on_kubernetes/templates.py",
     "pyserve/launch/on_kubernetes/tracking.py",
+    "pyserve/launch/on_ray/packing.py",
     "pyserve/launch/on_ray/wishes.py",
     "pyserve/control/autoscaling/measures.py",
     "pyserve/control/state/counts.py",

@@ -157,6 +157,7 @@ class KubernetesLauncher:
             tls_secret=options.tls_secret,
             environment=mesh_variables("OTEL_", but=_OF_THIS_POD),
             template=options.pod_template,
+            packs=options.pack,
             owner=None if own is None else own.owner,
         )
         self._output = OutputFollower(self._api, self._pods_path, self._site.said)

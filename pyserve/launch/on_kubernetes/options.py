@@ -7,10 +7,11 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from pyserve.config.pods import check_pod_template
-from pyserve.config.validation import check_mapping, check_text
+from pyserve.config.validation import check_mapping, check_switch, check_text
 from pyserve.errors import MeshError
 
 NAME = "kubernetes"
+_SWITCHES = {"logs", "pack"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +27,7 @@ class LauncherOptions:
         pod_template: laid over every pod, below what a deployment says.
         kubeconfig, context: which cluster; "": the one that this process runs in, or the usual.
         logs: whether the output of replicas is followed, for ``pyserve logs``.
+        pack: whether replicas lie together on few nodes, in place of apart.
     """
 
     namespace: str = ""
@@ -37,6 +39,7 @@ class LauncherOptions:
     kubeconfig: str = ""
     context: str = ""
     logs: bool = True
+    pack: bool = False
 
     @classmethod
     def read(cls, given: Mapping[str, object]) -> LauncherOptions:
@@ -54,11 +57,11 @@ class LauncherOptions:
             )
         values: dict[str, Any] = dict(given)
         for name in names:
-            if name in values and name not in ("pod_template", "logs"):
+            if name in values and name not in {"pod_template", *_SWITCHES}:
                 values[name] = check_text(f"launcher.{name}", values[name])
         if "pod_template" in values:
             template = check_mapping("launcher.pod_template", values["pod_template"])
             values["pod_template"] = check_pod_template("launcher.pod_template", template)
-        if "logs" in values:
-            values["logs"] = str(values["logs"]).lower() not in ("false", "0", "no")
+        for name in _SWITCHES & values.keys():
+            values[name] = check_switch(f"launcher.{name}", values[name])
         return cls(**values)

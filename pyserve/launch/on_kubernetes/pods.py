@@ -59,6 +59,7 @@ class PodPlan:
         tls_secret: the Secret with certificates between processes; "": none.
         environment: variables of every replica.
         template: laid over every pod.
+        packs: replicas lie together where that can be, in place of apart.
         owner: the object with which they go; none: they go when the launcher ends them.
     """
 
@@ -70,6 +71,7 @@ class PodPlan:
     tls_secret: str = ""
     environment: Mapping[str, str] = field(default_factory=dict)
     template: Object = field(default_factory=dict)
+    packs: bool = False
     owner: Object | None = None
 
 
@@ -106,10 +108,10 @@ def pod_of(order: ReplicaOrder, plan: PodPlan, controller: str) -> dict[str, Any
             "enableServiceLinks": False,
             "automountServiceAccountToken": False,
             "securityContext": security_of_pod(),
-            "topologySpreadConstraints": spread(_of_version(labels)),
+            **({} if plan.packs else {"topologySpreadConstraints": spread(_of_version(labels))}),
             "containers": [_container(order, plan, controller)],
             "volumes": secret_volumes(plan.token_secret, plan.tls_secret),
-            **_affinity(options, labels),
+            **_affinity(options, labels, packs=plan.packs),
         },
     }
     for template in (plan.template, options.pod_template or {}):
@@ -316,7 +318,9 @@ def spread(labels: Mapping[str, str]) -> list[dict[str, Any]]:
     ]
 
 
-def _affinity(options: DeploymentOptions, labels: Mapping[str, str]) -> dict[str, Any]:
+def _affinity(
+    options: DeploymentOptions, labels: Mapping[str, str], *, packs: bool
+) -> dict[str, Any]:
     found: dict[str, Any] = {}
     wanted = options.resources
     if wanted.label_selector:
@@ -341,6 +345,15 @@ def _affinity(options: DeploymentOptions, labels: Mapping[str, str]) -> dict[str
             "topologyKey": HOST_LABEL,
         }
         found["podAntiAffinity"] = {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}
+    if packs:
+        # The scheduler counts them: the more lie on a node, the better.
+        replicas = {name: labels[name] for name in ("app.kubernetes.io/component", MESH_LABEL)}
+        near = {"labelSelector": {"matchLabels": replicas}, "topologyKey": HOST_LABEL}
+        found["podAffinity"] = {
+            "preferredDuringSchedulingIgnoredDuringExecution": [
+                {"weight": _WEIGHT_MAX, "podAffinityTerm": near}
+            ]
+        }
     return {"affinity": found} if found else {}
 
 

@@ -35,6 +35,7 @@ from pyserve.launch.on_ray.messages import (
     receive,
     send,
 )
+from pyserve.launch.on_ray.packing import Packing
 
 _LOGGER = logging.getLogger(__name__)
 # The first one whose actors take label_selector and fallback_strategy.
@@ -100,6 +101,7 @@ class Agent:
         self._found: dict[str, Any] = {}
         self._groups: dict[str, _Group] = {}
         self._grouping = asyncio.Lock()
+        self._packing, self._placing = Packing(), asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
@@ -179,6 +181,7 @@ class Agent:
             actor = await self._made(wanted, found)
         except OSError as error:
             del self._making[replica_id]
+            self._packing.leave(replica_id)
             await self._leave_group(wanted)
             self._tell(Followed(replica_id, str(error)))
             return
@@ -188,6 +191,7 @@ class Agent:
         self._tell(Followed(replica_id))
         summary = await self._until_end(running)
         await asyncio.to_thread(self._cluster.end, actor)
+        self._packing.leave(replica_id)
         await self._leave_group(wanted)
         del self._running[replica_id]
         self._tell(Ended(replica_id, summary))
@@ -201,6 +205,7 @@ class Agent:
         if shortage := wanted.wishes.shortage(await asyncio.to_thread(self._cluster.nodes)):
             raise OSError(shortage)
         group = await self._group(wanted)
+        node = wanted.ingress_of or (await self._packed(wanted) if wanted.packs else "")
         from pyserve.launch.on_ray.actor import IngressActor, ReplicaActor
 
         kind = IngressActor if wanted.ingress_of else ReplicaActor
@@ -208,8 +213,16 @@ class Agent:
             self._cluster.make_actor,
             *(kind, wanted.replica_id, wanted.wishes, group),
             is_detached=wanted.is_detached,
-            node=wanted.ingress_of,
+            node=node,
+            may_differ=not wanted.ingress_of,
         )
+
+    async def _packed(self, wanted: Follow) -> str:
+        """Return the node where a replica is to lie; "": where Ray will have it."""
+        # In the order in which they came: those that come last are the first to end.
+        async with self._placing:
+            nodes, free = await asyncio.to_thread(self._cluster.nodes_and_free)
+            return self._packing.place(wanted.replica_id, wanted.wishes, nodes, free)
 
     async def _group(self, wanted: Follow) -> Any:
         """Return the placement group that a replica lies in, ``None`` without one."""

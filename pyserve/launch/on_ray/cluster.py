@@ -100,6 +100,14 @@ def nodes() -> list[Node]:
     ]
 
 
+def nodes_and_free() -> tuple[list[Node], dict[str, dict[str, float]]]:
+    """Return the nodes that live, and what is left of each by its id."""
+    # What Ray Serve asks too; there is no public question for it.
+    ask: Any = ray._private.state.available_resources_per_node  # noqa: SLF001
+    free: dict[str, dict[str, float]] = ask()
+    return nodes(), free
+
+
 def actors() -> dict[str, Any]:
     """Return the actors of our namespace, by their names."""
     found = {}
@@ -136,7 +144,14 @@ def make_group(name: str, wishes: Wishes, *, is_detached: bool) -> Any:
 
 
 def make_actor(
-    kind: type, name: str, wishes: Wishes, group: Any, *, is_detached: bool, node: str = ""
+    kind: type,
+    name: str,
+    wishes: Wishes,
+    group: Any,
+    *,
+    is_detached: bool,
+    node: str = "",
+    may_differ: bool = False,
 ) -> Any:
     """Make an actor; the cluster places it when it can.
 
@@ -147,13 +162,14 @@ def make_actor(
         group: that it lies in, or ``None``.
         is_detached: it outlives this process.
         node: where it has to lie; "": anywhere.
+        may_differ: it may lie elsewhere where that node has no room.
 
     Raises:
         OSError: Ray will not have it.
     """
     options: dict[str, object] = dict(wishes.actor)
     if node:
-        options["scheduling_strategy"] = NodeAffinitySchedulingStrategy(node, soft=False)
+        options["scheduling_strategy"] = NodeAffinitySchedulingStrategy(node, soft=may_differ)
     if group is not None:
         options["scheduling_strategy"] = PlacementGroupSchedulingStrategy(
             group,

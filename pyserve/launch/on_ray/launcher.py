@@ -16,6 +16,7 @@ from typing import Any
 
 from pyserve.config import check_address
 from pyserve.config.capabilities import OF_LAUNCHERS, PODS, Capabilities
+from pyserve.config.validation import check_switch
 from pyserve.control.reconcile.rationing import Room
 from pyserve.control.replicas.launching import Ended, Events, ReplicaOrder, Waiting
 from pyserve.errors import MeshError
@@ -44,7 +45,7 @@ _TRY_AGAIN_S = 1.0
 _CLOSED_WITHIN_S = 10.0
 _INGRESS_GRACE_S = 5.0
 _STARTS_MAX = 64
-_OPTIONS = dict.fromkeys(("address", "ingress_address"))
+_OPTIONS = dict.fromkeys(("address", "ingress_address", "pack"))
 _LOST = "was lost with the Ray cluster that it was started in"
 
 
@@ -60,7 +61,7 @@ class RayLauncher:
     Args:
         site: the mesh. The option ``address`` says where the cluster is, by default on this
             machine; ``ingress_address`` where an ingress listens on each of its other nodes, by
-            default on none.
+            default on none; ``pack`` has replicas lie on few nodes.
     """
 
     name = "ray"
@@ -68,8 +69,8 @@ class RayLauncher:
 
     def __init__(self, site: Site) -> None:
         if unknown := sorted(site.options.keys() - _OPTIONS):
-            known, wrong = " and ".join(_OPTIONS), ", ".join(unknown)
-            raise MeshError(f"the launcher 'ray' has no option {wrong}, but {known}")
+            known, wrong = ", ".join(_OPTIONS), ", ".join(unknown)
+            raise MeshError(f"the launcher 'ray' has no option {wrong}; it has {known}")
         self._site = site
         self._address = str(site.options.get("address", "auto"))
         # Of the names of actors; whoever has the token of the mesh finds them.
@@ -87,6 +88,7 @@ class RayLauncher:
         self._adopting: set[asyncio.Task[None]] = set()
         self._ending_strays: asyncio.Task[None] | None = None
         self._variables: Mapping[str, str] = {}
+        self._packs = check_switch("launcher.pack", site.options.get("pack", False))
         self._ingress_address = str(site.options.get("ingress_address", ""))
         if self._ingress_address:
             check_address("ingress_address of the launcher 'ray'", self._ingress_address)
@@ -253,6 +255,7 @@ class RayLauncher:
                 beginning=await self._beginning(order),
                 is_new=is_new,
                 is_detached=self._site.is_lasting,
+                packs=self._packs,
             )
         )
 

@@ -50,6 +50,7 @@ class Follow:
         is_new: make the actor; otherwise it is there.
         is_detached: it outlives the agent.
         ingress_of: it is no replica but an ingress, of the node with this id of Ray; "": it is one.
+        packs: it is to lie where others do, so that few nodes are used.
     """
 
     replica_id: ReplicaId
@@ -58,6 +59,7 @@ class Follow:
     is_new: bool = True
     is_detached: bool = False
     ingress_of: str = ""
+    packs: bool = False
 
 
 @dataclass(frozen=True, slots=True)

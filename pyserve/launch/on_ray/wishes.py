@@ -17,7 +17,7 @@ _ACCELERATOR = "accelerator_type:"
 _TRACE = 0.001
 # Each node has one of whatever has such a name, so that shares of it bound how many of something
 # lie there; of Ray's own Serve too (``ray._raylet.IMPLICIT_RESOURCE_PREFIX``).
-_OF_EACH_NODE = "node:__internal_implicit_resource_"
+OF_EACH_NODE = "node:__internal_implicit_resource_"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +48,7 @@ class Wishes:
         gang: whose placement group that is; "": its own.
         working_dir: of this machine, to be uploaded; "": none.
         per_node: how many of its like may lie on a node; 0: any number.
+        amounts: what its actor takes of a node.
     """
 
     actor: Mapping[str, object]
@@ -58,16 +59,20 @@ class Wishes:
     gang: str = ""
     working_dir: str = ""
     per_node: int = 0
-    _amounts: Mapping[str, float] = field(default_factory=dict)
+    amounts: Mapping[str, float] = field(default_factory=dict)
 
     def shortage(self, nodes: Sequence[Node]) -> str:
         """Return why no node could ever hold it, "" if one could."""
-        for amounts in self.bundles or (self._amounts,):
+        for amounts in self.bundles or (self._placed_amounts(),):
             if not any(_fits(amounts, node) for node in nodes):
                 return (
                     f"no node of the Ray cluster has {_told(amounts)}; {_largest(amounts, nodes)}"
                 )
         return ""
+
+    def _placed_amounts(self) -> Mapping[str, float]:
+        """Return those that nodes say they have."""
+        return {k: v for k, v in self.amounts.items() if not k.startswith(OF_EACH_NODE)}
 
     def told(self) -> str:
         """Return in words what is asked for."""
@@ -75,7 +80,7 @@ class Wishes:
             whose = "of its gang, " if self.gang else ""
             return f"room for the bundles {whose}{', '.join(map(_told, self.bundles))}"
         few = f" and fewer than {self.per_node} of its deployment" if self.per_node else ""
-        return f"a node with {_told(self._amounts)} left{few}"
+        return f"a node with {_told(self._placed_amounts())} left{few}"
 
 
 def wishes_of(order: ReplicaOrder) -> Wishes:
@@ -108,7 +113,11 @@ def wishes_of(order: ReplicaOrder) -> Wishes:
         bundle_labels=[dict(each) for each in options.placement_group_bundle_label_selector or ()],
         working_dir=options.working_dir or "",
         per_node=options.max_replicas_per_node or 0,
-        _amounts={name: amount for name, amount in amounts.items() if amount},
+        amounts={
+            name: amount
+            for name, amount in {**amounts, **_share_of_node(order, options)}.items()
+            if amount
+        },
     )
     return made if order.gang is None else _of_gang(made, order.gang)
 
@@ -116,7 +125,7 @@ def wishes_of(order: ReplicaOrder) -> Wishes:
 def _of_gang(one: Wishes, gang: Gang) -> Wishes:
     """Return what a member asks for: the bundles of all of them are one placement group."""
     actor = dict(one.actor)
-    bundles, labels = one.bundles or [one._amounts], one.bundle_labels  # noqa: SLF001  # its own
+    bundles, labels = one.bundles or [one.amounts], one.bundle_labels
     # Within a group Ray looks at the labels of bundles.
     selector = actor.pop("label_selector", None)
     if not one.bundles and isinstance(selector, Mapping):
@@ -137,7 +146,7 @@ def _share_of_node(order: ReplicaOrder, options: DeploymentOptions) -> dict[str,
     if options.max_replicas_per_node is None:
         return {}
     name = f"{order.key.application}:{order.key.deployment}:{order.version}"
-    return {f"{_OF_EACH_NODE}{name}": 1 / options.max_replicas_per_node}
+    return {f"{OF_EACH_NODE}{name}": 1 / options.max_replicas_per_node}
 
 
 def _environment(order: ReplicaOrder) -> dict[str, object]:

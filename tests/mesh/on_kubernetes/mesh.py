@@ -45,12 +45,15 @@ class Mesh:
         cluster: It has the namespace.
         namespace: Of all of the mesh.
         folder: For files of its own.
+
+    Attributes:
+        file: The applications, as they were applied last.
     """
 
     def __init__(self, cluster: Cluster, namespace: str, folder: Path) -> None:
         self.cluster = cluster
         self.namespace = namespace
-        self._folder = folder
+        self.file = folder / "app.yaml"
         self._token = folder / "token"
         self._token.touch(0o600)
         self._token.write_text(_TOKEN)
@@ -79,9 +82,8 @@ class Mesh:
                 "import_path": "services.pipeline.service:app",
             },
         ]
-        file = self._folder / "app.yaml"
-        file.write_text(yaml.safe_dump({"applications": applications}))
-        self.cluster.kubectl("apply", "-f", "-", text=self._manifests(file))
+        self.file.write_text(yaml.safe_dump({"applications": applications}))
+        self.cluster.kubectl("apply", "-f", "-", text=self._manifests(self.file))
 
     def _manifests(self, file: Path) -> str:
         command = [

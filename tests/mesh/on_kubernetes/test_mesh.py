@@ -14,9 +14,11 @@ from functools import partial
 
 import pytest
 
+from tests.mesh.launchers.answers import of_digits
 from tests.mesh.on_kubernetes.calling import Calls
 from tests.mesh.on_kubernetes.cluster import Cluster
 from tests.mesh.on_kubernetes.mesh import INGRESS, ROUTING, SETTLED_WITHIN_S, Mesh, mesh_in
+from tests.support.mesh import running_mesh
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 # As a ready sign that calls flow: a second of them.
@@ -67,6 +69,14 @@ def test_stages_of_an_application_hand_values_from_pod_to_pod(mesh: Mesh) -> Non
     mesh.cluster.eventually(serves, SETTLED_WITHIN_S)
 
     assert "40 frames" in mesh.exec("python", "-", text=FILM)
+
+
+def test_the_same_file_gives_the_same_answers_on_this_machine(mesh: Mesh) -> None:
+    with running_mesh(str(mesh.file)) as here:
+        [(label, probabilities)] = found = of_digits(here.address)
+
+    assert (7, 10) == (label, len(probabilities))
+    assert found == of_digits(mesh.address)
 
 
 def test_pods_belong_to_the_controller_and_lie_on_both_nodes(mesh: Mesh) -> None:

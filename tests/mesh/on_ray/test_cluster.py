@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 
 from pyserve.control.state.mesh import Replica
 from pyserve.launch.on_ray.launcher import RayLauncher
-from tests.mesh.launchers.world import TIMEOUT_S, World, kill
+from tests.mesh.launchers.world import TIMEOUT_S, Engine, World, kill, standing
 from tests.support.ray_cluster import add_node
 from tests.support.waiting import eventually
 
@@ -258,3 +259,23 @@ async def test_no_more_replicas_lie_on_a_node_than_may(world: World) -> None:
     before = {each.id for each in replicas}
     await eventually(lambda: before.isdisjoint(each.id for each in world.serving()), TIMEOUT_S)
     await eventually(lambda: 3 == len(world.serving()), TIMEOUT_S)
+
+
+@pytest.mark.parity("G-32")
+async def test_replicas_that_are_packed_use_few_nodes_and_free_them(cluster: Any) -> None:
+    options = {"address": cluster.address, "pack": "true"}
+    async with standing(Engine("ray", options=options)) as world:
+        for count, used in ((2, 1), (3, 2), (6, 3), (4, 2), (2, 1)):
+            world.deploy("plain", count, resources={"num_cpus": 1})
+            found = {each.place.node for each in await served(world, count)}
+            assert used == len(found), count
+            # What an actor held is free some time after its end.
+            await eventually(partial(holds, count), TIMEOUT_S)
+
+
+def holds(cpus: int) -> bool:
+    """Say whether so many processors of the cluster are taken."""
+    import ray
+
+    whole, free = ray.cluster_resources()["CPU"], ray.available_resources().get("CPU", 0.0)
+    return bool(cpus == whole - free)

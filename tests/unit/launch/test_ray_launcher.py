@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pyserve.config import DeploymentOptions
-from pyserve.errors import MeshError
+from pyserve.errors import MeshError, OptionError
 from pyserve.launch import Ended, Event, ReplicaOrder, Site, Waiting, notices_of
 from pyserve.launch.on_ray import launcher as module
 from pyserve.launch.on_ray.launcher import RayLauncher
@@ -315,5 +315,29 @@ async def test_nodes_elsewhere_need_a_controller_that_they_can_reach(
 def test_an_option_that_it_does_not_know_is_refused(tmp_path: Path) -> None:
     made = site(tmp_path, [])
 
-    with pytest.raises(MeshError, match="has no option adress, but address and ingress_address"):
+    with pytest.raises(
+        MeshError, match="has no option adress; it has address, ingress_address, pack"
+    ):
         RayLauncher(Site(**{**vars(made), "options": {"adress": "a:1"}}))
+
+
+@pytest.mark.parametrize(
+    ("given", "packs"), [({}, False), ({"pack": "true"}, True), ({"pack": False}, False)]
+)
+async def test_whether_replicas_are_packed_is_told_with_each(
+    given: dict[str, object], packs: bool, cluster: Cluster, tmp_path: Path
+) -> None:
+    launcher = RayLauncher(Site(**{**vars(site(tmp_path, [])), "options": given}))
+    await launcher.open()
+    await started(launcher, cluster)
+
+    assert [packs] == [each.packs for each in cluster.link.of(Follow)]
+    launcher.let_go()
+    await launcher.close()
+
+
+def test_what_is_no_switch_is_refused(tmp_path: Path) -> None:
+    made = site(tmp_path, [])
+
+    with pytest.raises(OptionError, match=r"launcher\.pack='tight'.*true or false"):
+        RayLauncher(Site(**{**vars(made), "options": {"pack": "tight"}}))

@@ -166,6 +166,23 @@ def test_replicas_lie_apart_where_that_can_be() -> None:
     assert "Echo" == host["labelSelector"]["matchLabels"]["pyserve/deployment"]
 
 
+@pytest.mark.parity("G-32")
+def test_replicas_lie_together_where_the_mesh_says_so() -> None:
+    plan = PodPlan(**{**{name: getattr(PLAN, name) for name in PLAN.__slots__}, "packs": True})
+    pod = pod_of(order(max_replicas_per_node=1), plan, "mesh:1")
+
+    assert "topologySpreadConstraints" not in pod["spec"]
+    affinity = pod["spec"]["affinity"]
+    [near] = affinity["podAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
+    term = near["podAffinityTerm"]
+    assert ("kubernetes.io/hostname", 100) == (term["topologyKey"], near["weight"])
+    # Of any deployment of this mesh, and no ingress of it.
+    labels = term["labelSelector"]["matchLabels"]
+    assert {"app.kubernetes.io/component": "replica", "pyserve/mesh": PLAN.mesh} == labels
+    assert labels.items() <= pod["metadata"]["labels"].items()
+    assert "podAntiAffinity" in affinity
+
+
 TEMPLATE = {
     "metadata": {"labels": {"team": "shop", "pyserve/mesh": "stolen"}},
     "spec": {

@@ -1,0 +1,84 @@
+"""On which node of a Ray cluster a replica is to lie so that few nodes are used. Pure.
+
+Best fit: a node that is in use before one that is not, and among those the one that has least left
+(Johnson 1974, "Fast algorithms for bin packing"; Ray Serve's PACK strategy does the same). So nodes
+fill up one after the other, the last that were used are the first to be free again, and a cluster
+that takes idle nodes away can do so.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from pyserve.launch.on_ray.wishes import OF_EACH_NODE, Node, Wishes
+
+Amounts = Mapping[str, float]
+# A node has other work on it if it has less of these than it could have.
+_COUNTED = ("CPU", "GPU")
+
+
+class Packing:
+    """Where replicas have been put; the cluster shows what they take some time later only."""
+
+    def __init__(self) -> None:
+        self._places: dict[str, tuple[str, Amounts]] = {}
+
+    def place(
+        self, replica_id: str, wishes: Wishes, nodes: Sequence[Node], free: Mapping[str, Amounts]
+    ) -> str:
+        """Choose the node of a replica, and count it there.
+
+        Args:
+            replica_id: of the replica.
+            wishes: what it asks for.
+            nodes: those that live.
+            free: what the cluster says is left, by the ids of nodes.
+
+        Returns:
+            The id of the node; "": none has room, or its labels or its bundles say where it lies.
+        """
+        if wishes.bundles or wishes.actor.keys() & {"label_selector", "fallback_strategy"}:
+            return ""
+        amounts = wishes.amounts
+        best: tuple[bool, float, str] | None = None
+        for node in nodes:
+            taken = self._taken(node.id)
+            said = free.get(node.id, {})
+            left = {name: _left(node, said, taken, name) for name in {*_COUNTED, *amounts}}
+            if any(left[name] < amount for name, amount in amounts.items()):
+                continue
+            is_idle = all(left[name] >= _whole(node, name) for name in left)
+            after = min(
+                ((left[name] - amount) / _whole(node, name) for name, amount in amounts.items()),
+                default=1.0,
+            )
+            best = min(best or (True, 2.0, ""), (is_idle, after, node.id))
+        chosen = best[2] if best else ""
+        if chosen:
+            self._places[replica_id] = chosen, amounts
+        return chosen
+
+    def leave(self, replica_id: str) -> None:
+        """Forget a replica. Idempotent."""
+        self._places.pop(replica_id, None)
+
+    def _taken(self, node: str) -> Counter[str]:
+        taken: Counter[str] = Counter()
+        for place, amounts in self._places.values():
+            if place == node:
+                taken.update(amounts)
+        return taken
+
+
+def _whole(node: Node, name: str) -> float:
+    return 1.0 if name.startswith(OF_EACH_NODE) else node.resources.get(name, 0.0)
+
+
+def _left(node: Node, said: Amounts, taken: Amounts, name: str) -> float:
+    """Return what is left by what we know; the cluster knows of others, too."""
+    whole = _whole(node, name)
+    ours = whole - taken.get(name, 0.0)
+    # It leaves out what is taken whole.
+    theirs = whole if name.startswith(OF_EACH_NODE) else said.get(name, 0.0)
+    return min(ours, theirs)
