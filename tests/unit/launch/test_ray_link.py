@@ -8,6 +8,7 @@ import socket
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 
@@ -15,6 +16,11 @@ from pyserve.launch.on_ray import link as module
 from pyserve.launch.on_ray.link import Link
 
 pytestmark = pytest.mark.slow
+
+
+def descriptors() -> set[Path]:
+    """Return what this process has open."""
+    return set(Path("/proc/self/fd").iterdir())
 
 
 @asynccontextmanager
@@ -48,3 +54,17 @@ async def test_one_for_which_nobody_waits_any_more_is_killed() -> None:
             await closing
         assert -signal.SIGKILL == process.returncode
         await link.close()
+
+
+async def test_a_connection_that_cannot_be_opened_leaves_no_descriptor(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def refused(*, sock: socket.socket) -> None:
+        raise OSError(f"no place for {sock.fileno()}")
+
+    monkeypatch.setattr(module.asyncio, "open_connection", refused)
+    before = descriptors()
+    with pytest.raises(OSError, match="no place"):
+        await Link.open("auto", "pyserve-x", tells_nodes=False)
+
+    assert before == descriptors()
