@@ -37,7 +37,7 @@ BYTES_PER_CHANGE_MAX = 1024
 # Of each ten: four leave and four come, two say something else of themselves.
 CHANGES = 40
 # A fifth more than there are; most of them are those of a join.
-CALLS_PER_CHANGE_MAX = 1500
+CALLS_PER_CHANGE_MAX = 1300
 
 
 class Mesh:
@@ -165,11 +165,10 @@ def calls_of_changes(replicas: int) -> int:
 @pytest.mark.parity("S-85")
 def test_what_a_change_costs_does_not_grow_with_the_mesh() -> None:
     """Four times the replicas: nobody looks at those that have not changed."""
-    # In a process of its own: what other tests have left in this one makes calls too.
+    # Each start reads the variables of the process, of which the tests of all else have any number.
     script = f"from {__name__} import *; print(*map(calls_of_changes, (FEW, MANY)))"
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT, check=True
-    )
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env={}, check=True)
     few, many = map(int, done.stdout.split())
     assert many < 1.1 * few
     assert many / CHANGES < CALLS_PER_CHANGE_MAX
