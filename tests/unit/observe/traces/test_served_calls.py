@@ -15,6 +15,7 @@ from opentelemetry.context import attach, detach
 import pyserve
 from pyserve import aio
 from pyserve.aio._deferred import DeferredUnary
+from pyserve.observe.traces.process import PROCESS_TRACING
 from tests.support.waiting import eventually
 from tests.unit.observe.traces.conftest import Kept
 
@@ -149,6 +150,23 @@ async def test_what_is_raised_after_the_end_is_not_told(kept: Kept):
 
     span = kept.one("shop.Cart/Price")
     assert ("no such tea", ()) == (span.status.description, tuple(span.events))
+
+
+async def test_those_that_nobody_takes_are_bounded_and_counted(monkeypatch: pytest.MonkeyPatch):
+    kept = Kept(is_watched=False)
+    monkeypatch.setattr(PROCESS_TRACING, "spans", kept.spans)
+    added: list[Any] = []
+    monkeypatch.setattr(kept.spans.sources, "add", added.append)
+    async with serving(_answer) as call:
+        for _ in range(41):
+            await asyncio.gather(*(call(b"tea", metadata=SAMPLED) for _ in range(100)))
+        (waiting,) = added
+
+        assert {"without_spans": 4} == waiting.stats()
+        assert 4096 == len(waiting.take_spans(5_000))
+        await call(b"tea", metadata=SAMPLED)
+        assert 1 == len(waiting.take_spans(5_000))
+    kept.spans.close(5.0)
 
 
 @pytest.mark.parametrize(("timeout_s", "code"), [(None, "CANCELLED"), (0.05, "DEADLINE_EXCEEDED")])
