@@ -51,6 +51,8 @@ class SpanSources:
         self._hand_over, self._on_close = hand_over, on_close
         self._sources: tuple[SpanSource, ...] = ()
         self._changing = threading.Lock()
+        # So that who has asked for all has them handed over when this returns. A processor may ask.
+        self._taking = threading.RLock()
         self._lost_told = 0
         self._is_closing, self._is_closed = threading.Event(), threading.Event()
         threading.Thread(target=self._run, name="pyserve-spans", daemon=True).start()
@@ -94,7 +96,8 @@ class SpanSources:
 
     def _take_all(self, source: SpanSource) -> int:
         count = 0
-        while spans := source.take_spans(_CALLS):
-            count += len(spans)
-            self._hand_over(spans)
+        with self._taking:
+            while spans := source.take_spans(_CALLS):
+                count += len(spans)
+                self._hand_over(spans)
         return count

@@ -122,9 +122,9 @@ def test_a_traceback_begins_in_user_code_and_has_no_frame_of_this_package(
 
 
 def test_an_exception_that_cannot_be_read_is_written_all_the_same(caplog) -> None:
-    class HostileError(Exception):
+    class HostileError(SyntaxError):
         @property
-        def __notes__(self) -> object:
+        def filename(self) -> str:  # type: ignore[override]
             raise LookupError
 
     log = Log()
