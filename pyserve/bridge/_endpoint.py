@@ -187,13 +187,23 @@ class LoopEndpoint:
                     receiver = receivers.pop(token, None) if kind == _DONE else receivers.get(token)
                     if receiver is not None:
                         receiver.on_event(kind, subject, payload)
-                    elif kind == _TRACED_CALL and on_call is not None and self.trace is not None:
-                        self.trace(subject).run(on_call, token, subject, payload)  # type: ignore[arg-type]
+                    elif kind == _TRACED_CALL and on_call is not None:
+                        context = self._begin_trace(subject)  # type: ignore[arg-type]
+                        context.run(on_call, token, subject, payload)  # type: ignore[arg-type]
                     # Late events of an ended call have nobody to tell.
             except Exception:
                 # One broken receiver must not lose the events of the others.
                 _LOGGER.exception("an event of kind %d could not be dispatched", kind)
         return len(events)
+
+    def _begin_trace(self, call: _router.ServerCall) -> contextvars.Context:
+        assert self.trace is not None, "tell_traced has set it"
+        try:
+            return self.trace(call)
+        except Exception:
+            # Of the user's processors anything may come; the call is answered all the same.
+            _LOGGER.exception("the span of a call cannot begin")
+            return contextvars.copy_context()
 
     def _on_ready(self) -> None:
         self._readable = True

@@ -152,10 +152,10 @@ class ProvidedSpan:
     """Stands for a span of the SDK towards its call.
 
     Attributes:
-        span: The span.
+        span: The span, once the SDK has made it.
     """
 
-    span: trace.Span
+    span: trace.Span = trace.INVALID_SPAN
 
     def fail(self, error: BaseException) -> None:
         """Note what user code has raised."""

@@ -11,6 +11,7 @@ import grpc
 import pytest
 from opentelemetry import baggage, trace
 from opentelemetry.context import attach, detach
+from opentelemetry.sdk.trace import SpanProcessor
 
 import pyserve
 from pyserve import aio
@@ -150,6 +151,23 @@ async def test_what_is_raised_after_the_end_is_not_told(kept: Kept):
 
     span = kept.one("shop.Cart/Price")
     assert ("no such tea", ()) == (span.status.description, tuple(span.events))
+
+
+async def test_a_processor_that_fails_costs_the_span_and_not_the_call(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    class Failing(SpanProcessor):
+        def on_start(self, span: Any, parent_context: Any = None) -> None:
+            raise LookupError("no place for it")
+
+    kept = Kept(is_watched=False)
+    kept.provider.add_span_processor(Failing())
+    monkeypatch.setattr(PROCESS_TRACING, "spans", kept.spans)
+    async with serving(_answer) as call:
+        assert b"7" == await asyncio.wait_for(call(b"tea", metadata=SAMPLED), 10)
+
+    assert "the span of a call cannot begin" in caplog.text
+    kept.spans.close(5.0)
 
 
 async def test_those_that_nobody_takes_are_bounded_and_counted(monkeypatch: pytest.MonkeyPatch):
