@@ -169,7 +169,9 @@ def make_actor(
     """
     options: dict[str, object] = dict(wishes.actor)
     if node:
-        options["scheduling_strategy"] = NodeAffinitySchedulingStrategy(node, soft=may_differ)
+        options["scheduling_strategy"] = NodeAffinitySchedulingStrategy(
+            node, soft=may_differ, _spill_on_unavailable=may_differ
+        )
     if group is not None:
         options["scheduling_strategy"] = PlacementGroupSchedulingStrategy(
             group,

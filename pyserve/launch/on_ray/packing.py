@@ -16,6 +16,8 @@ from pyserve.launch.on_ray.wishes import OF_EACH_NODE, Node, Wishes
 Amounts = Mapping[str, float]
 # A node has other work on it if it has less of these than it could have.
 _COUNTED = ("CPU", "GPU")
+# Ray counts in ten-thousandths; sums of floats miss by less.
+_UNIT = 1e-4
 
 
 class Packing:
@@ -46,9 +48,9 @@ class Packing:
             taken = self._taken(node.id)
             said = free.get(node.id, {})
             left = {name: _left(node, said, taken, name) for name in {*_COUNTED, *amounts}}
-            if any(left[name] < amount for name, amount in amounts.items()):
+            if any(left[name] + _UNIT < amount for name, amount in amounts.items()):
                 continue
-            is_idle = all(left[name] >= _whole(node, name) for name in left)
+            is_idle = all(left[name] + _UNIT >= _whole(node, name) for name in left)
             after = min(
                 ((left[name] - amount) / _whole(node, name) for name, amount in amounts.items()),
                 default=1.0,

@@ -130,7 +130,7 @@ class ServedSpan(Span):
 
     def _make(self) -> None:
         resource, processor, limits = self._provided
-        self._call.take_over_span()
+        is_open = self._call.take_over_span()
         said = decoded(self._call.encode_span(), resource)
         super().__init__(
             said.name,
@@ -144,8 +144,9 @@ class ServedSpan(Span):
             limits=limits,
             instrumentation_scope=said.instrumentation_scope,
         )
-        # The last two of one that has ended, and is read late.
-        self._start_time, self._status, self._end_time = said.start_time, said.status, said.end_time
+        self._start_time = said.start_time
+        if not is_open:  # It has ended, and is read late.
+            self._status, self._end_time = said.status, said.end_time
 
 
 class ProvidedSpan:

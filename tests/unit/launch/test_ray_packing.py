@@ -91,3 +91,11 @@ def test_no_node_gets_more_than_it_has_and_none_is_begun_while_another_has_room(
             assert not any(used[name] for name in roomy)
         if place:
             used[place] += cpus
+
+
+@pytest.mark.parametrize(("cpus", "count"), [(0.2, 20), (0.1, 40), (0.8, 5)])
+def test_shares_fill_a_node_to_the_last_one(cpus: float, count: int) -> None:
+    packing = Packing()
+    found = [packing.place(f"Echo#{n}", wishes(cpus), NODES, FREE) for n in range(count)]
+
+    assert ["1"] * count == found
