@@ -138,11 +138,9 @@ class CallRecords(Records[rust.CallRecord]):
             bare.add("pyserve_call_spans_dropped_total", counts["without_spans"], **labels)
 
     async def follow(self) -> None:
-        """Do what ``Records.follow`` does, and make the last spans at its end."""
+        """Do what ``Records.follow`` does; afterwards the last spans are taken."""
         try:
             await super().follow()
         finally:
             if self._spans is not None:
-                # Not in a thread of a pool: an interpreter that ends lets no task go there, and a
-                # script's last spans are made then. It takes milliseconds.
                 self._spans.sources.remove(self.native)

@@ -36,6 +36,7 @@ from pyserve.launch.on_ray.messages import (
     send,
 )
 from pyserve.launch.on_ray.packing import Packing
+from pyserve.launch.on_ray.wishes import Node
 
 _LOGGER = logging.getLogger(__name__)
 # The first one whose actors take label_selector and fallback_strategy.
@@ -202,10 +203,11 @@ class Agent:
             if found is None:
                 raise OSError("its actor has ended")
             return found
-        if shortage := wanted.wishes.shortage(await asyncio.to_thread(self._cluster.nodes)):
+        nodes = await asyncio.to_thread(self._cluster.nodes)
+        if shortage := wanted.wishes.shortage(nodes):
             raise OSError(shortage)
         group = await self._group(wanted)
-        node = wanted.ingress_of or (await self._packed(wanted) if wanted.packs else "")
+        node = wanted.ingress_of or (await self._packed(wanted, nodes) if wanted.packs else "")
         from pyserve.launch.on_ray.actor import IngressActor, ReplicaActor
 
         kind = IngressActor if wanted.ingress_of else ReplicaActor
@@ -217,11 +219,11 @@ class Agent:
             may_differ=not wanted.ingress_of,
         )
 
-    async def _packed(self, wanted: Follow) -> str:
+    async def _packed(self, wanted: Follow, nodes: Sequence[Node]) -> str:
         """Return the node where a replica is to lie; "": where Ray will have it."""
-        # In the order in which they came: those that come last are the first to end.
+        # One after the other, as they come: those that came last are mostly the first to end.
         async with self._placing:
-            nodes, free = await asyncio.to_thread(self._cluster.nodes_and_free)
+            free = await asyncio.to_thread(self._cluster.free)
             return self._packing.place(wanted.replica_id, wanted.wishes, nodes, free)
 
     async def _group(self, wanted: Follow) -> Any:

@@ -100,12 +100,12 @@ def nodes() -> list[Node]:
     ]
 
 
-def nodes_and_free() -> tuple[list[Node], dict[str, dict[str, float]]]:
-    """Return the nodes that live, and what is left of each by its id."""
+def free() -> dict[str, dict[str, float]]:
+    """Return what is left of each node, by its id."""
     # What Ray Serve asks too; there is no public question for it.
     ask: Any = ray._private.state.available_resources_per_node  # noqa: SLF001
-    free: dict[str, dict[str, float]] = ask()
-    return nodes(), free
+    found: dict[str, dict[str, float]] = ask()
+    return found
 
 
 def actors() -> dict[str, Any]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from pyserve.launch.on_ray.wishes import OF_EACH_NODE, Node, Wishes
+from pyserve.launch.on_ray.wishes import Node, Wishes
 
 Amounts = Mapping[str, float]
 # A node has other work on it if it has less of these than it could have.
@@ -42,17 +42,23 @@ class Packing:
         """
         if wishes.bundles or wishes.actor.keys() & {"label_selector", "fallback_strategy"}:
             return ""
-        amounts = wishes.amounts
+        amounts = {**wishes.amounts, **wishes.share}
         best: tuple[bool, float, str] | None = None
         for node in nodes:
+            # Of a share every node has one, which the cluster does not tell.
+            whole = {**dict.fromkeys(_COUNTED, 0.0), **node.resources, **_ones(wishes.share)}
+            said = {**free.get(node.id, {}), **_ones(wishes.share)}
             taken = self._taken(node.id)
-            said = free.get(node.id, {})
-            left = {name: _left(node, said, taken, name) for name in {*_COUNTED, *amounts}}
+            # We know of ours at once, the cluster of all some time later.
+            left = {
+                name: min(whole.get(name, 0.0) - taken[name], said.get(name, 0.0))
+                for name in {*_COUNTED, *amounts}
+            }
             if any(left[name] + _UNIT < amount for name, amount in amounts.items()):
                 continue
-            is_idle = all(left[name] + _UNIT >= _whole(node, name) for name in left)
+            is_idle = all(left[name] + _UNIT >= whole[name] for name in left)
             after = min(
-                ((left[name] - amount) / _whole(node, name) for name, amount in amounts.items()),
+                ((left[name] - amount) / whole[name] for name, amount in amounts.items()),
                 default=1.0,
             )
             best = min(best or (True, 2.0, ""), (is_idle, after, node.id))
@@ -73,14 +79,5 @@ class Packing:
         return taken
 
 
-def _whole(node: Node, name: str) -> float:
-    return 1.0 if name.startswith(OF_EACH_NODE) else node.resources.get(name, 0.0)
-
-
-def _left(node: Node, said: Amounts, taken: Amounts, name: str) -> float:
-    """Return what is left by what we know; the cluster knows of others, too."""
-    whole = _whole(node, name)
-    ours = whole - taken.get(name, 0.0)
-    # It leaves out what is taken whole.
-    theirs = whole if name.startswith(OF_EACH_NODE) else said.get(name, 0.0)
-    return min(ours, theirs)
+def _ones(names: Amounts) -> dict[str, float]:
+    return dict.fromkeys(names, 1.0)

@@ -17,7 +17,7 @@ _ACCELERATOR = "accelerator_type:"
 _TRACE = 0.001
 # Each node has one of whatever has such a name, so that shares of it bound how many of something
 # lie there; of Ray's own Serve too (``ray._raylet.IMPLICIT_RESOURCE_PREFIX``).
-OF_EACH_NODE = "node:__internal_implicit_resource_"
+_OF_EACH_NODE = "node:__internal_implicit_resource_"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +49,7 @@ class Wishes:
         working_dir: of this machine, to be uploaded; "": none.
         per_node: how many of its like may lie on a node; 0: any number.
         amounts: what its actor takes of a node.
+        share: what it takes besides of what each node has one of, for ``per_node``.
     """
 
     actor: Mapping[str, object]
@@ -60,19 +61,16 @@ class Wishes:
     working_dir: str = ""
     per_node: int = 0
     amounts: Mapping[str, float] = field(default_factory=dict)
+    share: Mapping[str, float] = field(default_factory=dict)
 
     def shortage(self, nodes: Sequence[Node]) -> str:
         """Return why no node could ever hold it, "" if one could."""
-        for amounts in self.bundles or (self._placed_amounts(),):
+        for amounts in self.bundles or (self.amounts,):
             if not any(_fits(amounts, node) for node in nodes):
                 return (
                     f"no node of the Ray cluster has {_told(amounts)}; {_largest(amounts, nodes)}"
                 )
         return ""
-
-    def _placed_amounts(self) -> Mapping[str, float]:
-        """Return those that nodes say they have."""
-        return {k: v for k, v in self.amounts.items() if not k.startswith(OF_EACH_NODE)}
 
     def told(self) -> str:
         """Return in words what is asked for."""
@@ -80,7 +78,7 @@ class Wishes:
             whose = "of its gang, " if self.gang else ""
             return f"room for the bundles {whose}{', '.join(map(_told, self.bundles))}"
         few = f" and fewer than {self.per_node} of its deployment" if self.per_node else ""
-        return f"a node with {_told(self._placed_amounts())} left{few}"
+        return f"a node with {_told(self.amounts)} left{few}"
 
 
 def wishes_of(order: ReplicaOrder) -> Wishes:
@@ -98,7 +96,8 @@ def wishes_of(order: ReplicaOrder) -> Wishes:
     if wanted.accelerator_type is not None:
         actor["accelerator_type"] = wanted.accelerator_type
         amounts[f"{_ACCELERATOR}{wanted.accelerator_type}"] = _TRACE
-    if custom := {**wanted.resources, **_share_of_node(order, options)}:
+    share = _share_of_node(order, options)
+    if custom := {**wanted.resources, **share}:
         actor["resources"] = custom
     if wanted.label_selector is not None:
         actor["label_selector"] = dict(wanted.label_selector)
@@ -113,11 +112,8 @@ def wishes_of(order: ReplicaOrder) -> Wishes:
         bundle_labels=[dict(each) for each in options.placement_group_bundle_label_selector or ()],
         working_dir=options.working_dir or "",
         per_node=options.max_replicas_per_node or 0,
-        amounts={
-            name: amount
-            for name, amount in {**amounts, **_share_of_node(order, options)}.items()
-            if amount
-        },
+        amounts={name: amount for name, amount in amounts.items() if amount},
+        share=share,
     )
     return made if order.gang is None else _of_gang(made, order.gang)
 
@@ -146,7 +142,7 @@ def _share_of_node(order: ReplicaOrder, options: DeploymentOptions) -> dict[str,
     if options.max_replicas_per_node is None:
         return {}
     name = f"{order.key.application}:{order.key.deployment}:{order.version}"
-    return {f"{OF_EACH_NODE}{name}": 1 / options.max_replicas_per_node}
+    return {f"{_OF_EACH_NODE}{name}": 1 / options.max_replicas_per_node}
 
 
 def _environment(order: ReplicaOrder) -> dict[str, object]:

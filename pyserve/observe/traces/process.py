@@ -91,6 +91,8 @@ class Tracing:
 
     def leave_to_parent(self) -> None:
         """Make no more spans: this is a forked child, whose parent has the exporter's threads."""
+        if self.spans is not None:
+            self.spans.sources.leave_to_parent()
         self.spans = None
 
     def stop(self, timeout_s: float = 2.0) -> None:

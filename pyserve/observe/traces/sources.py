@@ -50,10 +50,11 @@ class SpanSources:
     ) -> None:
         self._hand_over, self._on_close = hand_over, on_close
         self._sources: tuple[SpanSource, ...] = ()
+        self._leaving: tuple[SpanSource, ...] = ()
         self._changing = threading.Lock()
         # So that who has asked for all has them handed over when this returns. A processor may ask.
         self._taking = threading.RLock()
-        self._lost_told = 0
+        self._lost = self._lost_told = 0
         self._is_closing, self._is_closed = threading.Event(), threading.Event()
         threading.Thread(target=self._run, name="pyserve-spans", daemon=True).start()
 
@@ -63,20 +64,30 @@ class SpanSources:
             self._sources = (*self._sources, source)
 
     def remove(self, source: SpanSource) -> None:
-        """Take what it has, and look at it no more. Idempotent."""
-        self._take_all(source)
+        """Look at this one once more, and then never again. Idempotent.
+
+        Whoever removes one may be a loop, and what processors do may take long.
+        """
         with self._changing:
-            self._sources = tuple(each for each in self._sources if each is not source)
+            self._leaving = (*self._leaving, source)
 
     def take_all(self) -> int:
         """Hand over all that waits; return how many spans those are."""
-        sources = self._sources
-        count = sum(map(self._take_all, sources))
-        lost = sum(source.stats()["without_spans"] for source in sources)
+        with self._taking:
+            sources, leaving = self._sources, self._leaving
+            count = sum(map(self._take, sources))
+            lost = self._lost + sum(map(_lost_by, sources))
+            self._drop(leaving)
         if lost > self._lost_told and _LINES.allows("lost"):
             _LOGGER.warning("%d sampled calls have no spans: too many came at once", lost)
             self._lost_told = lost
         return count
+
+    def leave_to_parent(self) -> None:
+        """Take nothing more: this is a forked child, and what waits is its parent's."""
+        self._sources = ()
+        # The parent's thread may have held them.
+        self._changing, self._taking = threading.Lock(), threading.RLock()
 
     def close(self, timeout_s: float) -> None:
         """Hand over what waits and close the exporters, for ``timeout_s`` at most. Idempotent."""
@@ -94,10 +105,22 @@ class SpanSources:
         finally:
             self._is_closed.set()
 
-    def _take_all(self, source: SpanSource) -> int:
+    def _take(self, source: SpanSource) -> int:
         count = 0
-        with self._taking:
-            while spans := source.take_spans(_CALLS):
-                count += len(spans)
-                self._hand_over(spans)
+        while spans := source.take_spans(_CALLS):
+            count += len(spans)
+            self._hand_over(spans)
         return count
+
+    def _drop(self, leaving: Sequence[SpanSource]) -> None:
+        if not leaving:
+            return
+        with self._changing:
+            dropped = [each for each in self._sources if each in leaving]
+            self._sources = tuple(each for each in self._sources if each not in leaving)
+            self._leaving = self._leaving[len(leaving) :]
+        self._lost += sum(map(_lost_by, dropped))
+
+
+def _lost_by(source: SpanSource) -> int:
+    return source.stats()["without_spans"]

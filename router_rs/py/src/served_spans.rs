@@ -6,15 +6,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crossbeam_queue::ArrayQueue;
 use parking_lot::Mutex;
+use pyo3::exceptions::PyException;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use router_core::Nanos;
+use router_net::dispatch::unix_now;
 use router_net::otlp::{self, Answer, Served};
 use router_net::server::Exchange;
 use router_net::trace_context::SpanId;
-
-use router_net::dispatch::unix_now;
 
 /// Answered calls that wait: 16 000 a second, where they are taken four times a second.
 const WAITING_MAX: usize = 4096;
@@ -61,19 +61,17 @@ impl Queue {
 
     fn take(&self, limit: usize) -> Vec<Vec<u8>> {
         let taken = std::iter::from_fn(|| self.waiting.pop()).take(limit);
-        let encode = |it: Answered| otlp::span_of(&it.exchange, it.served, Some(it.end.answer()));
-        taken.filter_map(encode).collect()
+        taken.filter_map(|answered| answered.span.encode(&answered.exchange)).collect()
     }
 }
 
 #[derive(Debug)]
 struct Answered {
     exchange: Arc<Exchange>,
-    served: Served,
-    end: End,
+    span: Arc<CallSpan>,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 struct End {
     at_unix: Nanos,
     code: u32,
@@ -158,23 +156,37 @@ impl CallSpan {
     }
 
     /// Only the first end counts.
-    pub(crate) fn end(&self, py: Python<'_>, exchange: &Arc<Exchange>, code: u32, details: &str) {
-        let (ended, end) = {
+    ///
+    /// # Errors
+    /// What Python raises to end the process; what a processor of the user's raises is logged.
+    pub(crate) fn end(
+        self: &Arc<Self>,
+        py: Python<'_>,
+        exchange: &Arc<Exchange>,
+        code: u32,
+        details: &str,
+    ) -> PyResult<()> {
+        let at_unix = unix_now();
+        let ended = {
             let mut state = self.state.lock();
-            let State::Open { http_status, .. } = *state else { return };
-            let end = End { at_unix: unix_now(), code, http_status, details: details.to_owned() };
-            (std::mem::replace(&mut *state, State::Ended(end.clone())), end)
+            let State::Open { http_status, .. } = *state else { return Ok(()) };
+            let end = End { at_unix, code, http_status, details: details.to_owned() };
+            std::mem::replace(&mut *state, State::Ended(end))
         };
-        if let State::Open { span, is_taken_over: true, .. } = ended {
-            let encoded = self.encode(exchange).unwrap_or_default();
-            let arguments = (end.at_unix.0, PyBytes::new(py, &encoded));
-            if let Err(error) = span.call_method1(py, intern!(py, "on_call_end"), arguments) {
-                // A processor of the user's; the call is answered all the same.
+        let State::Open { span, is_taken_over: true, .. } = ended else {
+            let (exchange, span) = (Arc::clone(exchange), Arc::clone(self));
+            self.queue.push(Answered { exchange, span });
+            return Ok(());
+        };
+        let encoded = self.encode(exchange).unwrap_or_default();
+        let arguments = (at_unix.0, PyBytes::new(py, &encoded));
+        match span.call_method1(py, intern!(py, "on_call_end"), arguments) {
+            Err(error) if error.is_instance_of::<PyException>(py) => {
                 error.write_unraisable(py, None);
+                Ok(())
             }
-        } else {
-            let (exchange, served) = (Arc::clone(exchange), self.served);
-            self.queue.push(Answered { exchange, served, end });
+            Err(error) => Err(error),
+            Ok(_) => Ok(()),
         }
     }
 }

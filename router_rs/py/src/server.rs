@@ -246,8 +246,8 @@ impl Server {
 pub(crate) struct ServerCall {
     exchange: Arc<Exchange>,
     ring: Arc<Ring>,
-    /// Boxed, since most calls have none.
-    span: OnceLock<Box<CallSpan>>,
+    /// Of a sampled call, from its begin.
+    span: OnceLock<Arc<CallSpan>>,
 }
 
 impl ServerCall {
@@ -255,11 +255,9 @@ impl ServerCall {
         Self { exchange, ring, span: OnceLock::new() }
     }
 
-    /// The end of the call is queued.
-    fn end_span(&self, py: Python<'_>, code: Code, details: &str) {
-        if let Some(span) = self.span.get() {
-            span.end(py, &self.exchange, code.number().into(), details);
-        }
+    fn end_span(&self, py: Python<'_>, code: Code, details: &str) -> PyResult<()> {
+        let Some(span) = self.span.get() else { return Ok(()) };
+        span.end(py, &self.exchange, code.number().into(), details)
     }
 
     fn note_http_status(&self, status: u16) {
@@ -270,7 +268,7 @@ impl ServerCall {
 
     fn begun_span(&self) -> PyResult<&CallSpan> {
         let span = self.span.get().ok_or_else(|| PyRuntimeError::new_err("it has no span"));
-        span.map(Box::as_ref)
+        span.map(Arc::as_ref)
     }
 
     fn queue(&self, command: Command) -> bool {
@@ -344,7 +342,7 @@ impl ServerCall {
     }
 
     fn begin_span(&self, spans: &ServedSpans, span_id: u64, span: Py<PyAny>) -> PyResult<()> {
-        let span = Box::new(CallSpan::new(spans, span_id, span));
+        let span = Arc::new(CallSpan::new(spans, span_id, span));
         self.span.set(span).map_err(|_| PyRuntimeError::new_err("the call has a span"))
     }
 
@@ -409,7 +407,7 @@ impl ServerCall {
         http::check_length(&self.exchange, status, &headers, body.len())?;
         let must_flush = self.queue(Command::Respond { status, headers, body });
         self.note_http_status(status.as_u16());
-        self.end_span(py, Code::Ok, "");
+        self.end_span(py, Code::Ok, "")?;
         Ok(must_flush)
     }
 
@@ -442,7 +440,7 @@ impl ServerCall {
     fn reply(&self, message: &Bound<'_, PyAny>) -> PyResult<bool> {
         let payload = payload::from_python(message, &self.ring)?;
         let must_flush = self.queue(Command::Reply(payload));
-        self.end_span(message.py(), Code::Ok, "");
+        self.end_span(message.py(), Code::Ok, "")?;
         Ok(must_flush)
     }
 
@@ -482,16 +480,18 @@ impl ServerCall {
         let message =
             message.map(|message| payload::from_python(message, &self.ring)).transpose()?;
         let code = Code::from_number(code);
-        // Before its words are given away.
-        self.end_span(trailing_metadata.py(), code, &details);
+        let said = self.span.get().map(|_| details.clone()).unwrap_or_default();
         let status = Status::new(code, details);
-        Ok(self.queue(Command::Finish { status, metadata, message }))
+        let must_flush = self.queue(Command::Finish { status, metadata, message });
+        self.end_span(trailing_metadata.py(), code, &said)?;
+        Ok(must_flush)
     }
 
-    fn release(&self, py: Python<'_>) -> bool {
+    fn release(&self, py: Python<'_>) -> PyResult<bool> {
         let is_late = self.time_remaining() == Some(0.0);
         let code = if is_late { Code::DeadlineExceeded } else { Code::Cancelled };
-        self.end_span(py, code, "");
-        self.queue(Command::Release)
+        let must_flush = self.queue(Command::Release);
+        self.end_span(py, code, "")?;
+        Ok(must_flush)
     }
 }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -16,6 +18,7 @@ from pyserve import _router
 from pyserve.observe.metrics import Scrape
 from pyserve.observe.seldom import Seldom
 from pyserve.observe.traces import encoded, sources
+from pyserve.observe.traces.process import PROCESS_TRACING
 from pyserve.routing.records import CallRecords
 from tests.support.waiting import wait_until
 from tests.unit.observe.traces.conftest import Kept
@@ -183,10 +186,45 @@ def test_one_that_is_removed_has_handed_over_what_it_had(kept: Kept):
     waiting = calls(record_of())
     kept.spans.sources.add(waiting)
     kept.spans.sources.remove(waiting)
+    assert 5 == len(kept.spans_kept())
     assert not waiting.waiting
     waiting.waiting.append(b"nobody takes it")
 
     assert 5 == len(kept.spans_kept())
+
+
+def test_removing_one_waits_for_no_processor(kept: Kept):
+    may_end, is_there = threading.Event(), threading.Event()
+
+    class Waiting(SimpleSpanProcessor):
+        def on_end(self, _span: ReadableSpan) -> None:
+            is_there.set()
+            assert may_end.wait(20)
+
+    kept.provider.add_span_processor(Waiting(InMemorySpanExporter()))
+    kept.spans.sources.add(calls(record_of()))
+    assert is_there.wait(20)
+    removing = threading.Thread(target=kept.spans.sources.remove, args=(FakeSpans(),))
+    removing.start()
+    removing.join(10)
+    is_stuck = removing.is_alive()
+    may_end.set()
+
+    assert not is_stuck
+
+
+def test_a_child_has_nothing_of_its_parent(kept: Kept):
+    waiting = calls(record_of())
+    kept.spans.sources.add(waiting)
+    count = len(kept.spans_kept())
+    waiting.waiting.append(b"the parent's")
+    with kept.spans.sources._taking:  # As when its thread is at it while another one forks.
+        child = os.fork()
+        if child == 0:
+            PROCESS_TRACING.leave_to_parent()
+            os._exit(0 if count == len(kept.spans_kept()) else 1)
+        waiting.waiting.clear()
+    assert (child, 0) == os.waitpid(child, 0)
 
 
 def test_what_waits_when_it_is_closed_is_handed_over(kept: Kept):

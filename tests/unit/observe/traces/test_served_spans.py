@@ -15,6 +15,7 @@ from opentelemetry.sdk.environment_variables import (
 from opentelemetry.sdk.trace import ReadableSpan, Span
 
 from pyserve.observe.traces.encoded import EncodedSpan
+from tests.support.waiting import wait_until
 from tests.unit.observe.traces.conftest import Kept
 from tests.unit.observe.traces.fake_call import CALLER_ID, TRACE_ID, FakeCall
 
@@ -179,6 +180,25 @@ def test_threads_that_add_at_once_make_one_span(kept: Kept):
 
     said = dict(kept.one("shop.Cart/Price").attributes or {})
     assert {f"thread {number}": number for number in range(8)}.items() <= said.items()
+
+
+def test_one_whose_call_ends_while_it_is_made_is_exported(kept: Kept):
+    class Ending(FakeCall):
+        """Another thread ends the call as soon as Python has its span."""
+
+        def take_over_span(self) -> bool:
+            is_open = super().take_over_span()
+            self.ending = threading.Thread(target=self.end)
+            self.ending.start()
+            wait_until(lambda: not self.has_open_span, 10)
+            return is_open
+
+    call, span = served(kept, Ending())
+    span.set_attribute("mine", 1)
+    assert isinstance(call, Ending)
+    call.ending.join(10)
+
+    assert "0" == (kept.one("shop.Cart/Price").attributes or {})["rpc.response.status_code"]
 
 
 def test_the_random_flag_of_the_caller_is_passed_on(kept: Kept):
