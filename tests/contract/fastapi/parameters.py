@@ -1,7 +1,7 @@
 """Path, query, header and cookie parameters, and dependencies."""
 
 from collections.abc import AsyncIterator, Iterator
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Annotated, Any
 from uuid import UUID
@@ -10,6 +10,8 @@ from fastapi import APIRouter, Cookie, Depends, Header, HTTPException, Path, Que
 from fastapi.security import HTTPBasic, HTTPBasicCredentials, OAuth2PasswordBearer
 
 router = APIRouter()
+
+LONG_PAST = datetime(2000, 1, 1, tzinfo=UTC)
 
 
 class Colour(StrEnum):
@@ -62,7 +64,8 @@ async def read_cookies(
 ) -> dict[str, Any]:
     response.set_cookie("session", "new", httponly=True, max_age=60)
     response.set_cookie("theme", "dark", path="/", samesite="strict")
-    response.delete_cookie("old")
+    # What `delete_cookie` sends, but for its date: that is the second of each answer.
+    response.set_cookie("old", "", max_age=0, expires=LONG_PAST)
     return {"session": session}
 
 
