@@ -7,6 +7,7 @@ of templates it uses only what a reader, and the tests without Helm, can follow.
 from __future__ import annotations
 
 import base64
+import re
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,14 @@ NOT_IN_BASE = ("Secret", "ConfigMap", "Job")
 IMAGE = "pyserve-mesh"
 _HEAD = "# Written by `make gen` from pyserve/launch/on_kubernetes/manifests.py.\n"
 _TOKEN, _APPLICATIONS, _REPLICAS = "TOKEN", "APPLICATIONS", 987654
+# Items of lists that are there only with certificates.
+_TLS_ITEMS = re.compile(
+    r"(?:^( *)- name: (?:PYSERVE_MESH_TLS_\w+|pyserve-tls)\n(?:\1  .*\n)*)+", re.MULTILINE
+)
 _LAUNCHER = {"LAUNCHER": "MORE"}
 _OPTIONS = (
     '{{ merge (dict "name" .Release.Name "token_secret" (printf "%s-token" .Release.Name)) '
+    '(ternary (dict) (dict "tls_secret" .Values.tlsSecret) (empty .Values.tlsSecret)) '
     ".Values.launcher | toJson | quote }}"
 )
 VALUES = """\
@@ -31,6 +37,9 @@ image: pyserve-mesh:VERSION
 
 # The mesh token, hexadecimal: openssl rand -hex 32
 token: ""
+
+# A Secret with certificates between processes, of the controller's name; empty: there are none.
+tlsSecret: ""
 
 # What `pyserve deploy` takes; empty: nothing is deployed.
 applications: ""
@@ -79,6 +88,7 @@ def chart_file() -> str:
         storage_class="CLASS",
         ingress_replicas=_REPLICAS,
         service_type="{{ .Values.ingress.serviceType }}",
+        tls_secret="{{ .Values.tlsSecret }}",  # noqa: S106
         launcher=_LAUNCHER,
     )
     objects = manifests(settings)
@@ -97,7 +107,7 @@ def _template(found: dict[str, Any]) -> str:
         (f"replicas: {_REPLICAS}", "replicas: {{ .Values.ingress.replicas }}"),
     ):
         text = text.replace(old, new)
-    text = _with_launcher(_with_class(text))
+    text = _TLS_ITEMS.sub(_only_with_certificates, _with_launcher(_with_class(text)))
     return (
         f"{{{{- if .Values.applications }}}}\n{text}{{{{- end }}}}\n"
         if is_of_applications
@@ -107,6 +117,10 @@ def _template(found: dict[str, Any]) -> str:
 
 def _indented(value: str) -> str:
     return f"applications.yaml: |\n{{{{ {value} | indent 4 }}}}"
+
+
+def _only_with_certificates(items: re.Match[str]) -> str:
+    return f"{{{{- if .Values.tlsSecret }}}}\n{items[0]}{{{{- end }}}}\n"
 
 
 def _with_class(text: str) -> str:

@@ -9,7 +9,10 @@ from collections.abc import Mapping
 from typing import Any
 
 _PART = re.compile(r"\{\{-? (?P<what>.*?) -?\}\}")
-_BLOCK = re.compile(r"\{\{- (if|with) (\.[\w.]+) \}\}\n(.*?)\{\{- end \}\}\n", re.DOTALL)
+# One without another in it.
+_BLOCK = re.compile(
+    r"\{\{- (if|with) (\.[\w.]+) \}\}\n((?:(?!\{\{- (?:if|with) ).)*?)\{\{- end \}\}\n", re.DOTALL
+)
 
 
 def render(
@@ -27,7 +30,9 @@ def render(
         value = _get(found[2], scope)
         return found[3].replace("{{ . }}", str(value)) if value else ""
 
-    return _PART.sub(lambda found: _value(found["what"], scope), _BLOCK.sub(block, template))
+    while _BLOCK.search(template):
+        template = _BLOCK.sub(block, template)
+    return _PART.sub(lambda found: _value(found["what"], scope), template)
 
 
 def _value(what: str, scope: Mapping[str, Any]) -> str:
@@ -40,11 +45,12 @@ def _value(what: str, scope: Mapping[str, Any]) -> str:
         assert text, what
         return base64.b64encode(text.encode()).decode()
     if what.startswith('merge (dict "name" .Release.Name "token_secret"'):
-        release = scope["Release"]["Name"]
+        release, values = scope["Release"]["Name"], scope["Values"]
         merged = {
             "name": release,
             "token_secret": f"{release}-token",
-            **scope["Values"]["launcher"],
+            **({"tls_secret": values["tlsSecret"]} if values["tlsSecret"] else {}),
+            **values["launcher"],
         }
         return json.dumps(json.dumps(merged, sort_keys=True))
     raise NotImplementedError(what)

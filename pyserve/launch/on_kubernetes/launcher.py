@@ -25,6 +25,7 @@ from pyserve.launch.on_kubernetes.options import NAME, LauncherOptions
 from pyserve.launch.on_kubernetes.output import OutputFollower
 from pyserve.launch.on_kubernetes.pods import (
     MESH_LABEL,
+    TLS_NAMES,
     TOKEN_KEY,
     PodPlan,
     labels_of,
@@ -146,6 +147,12 @@ class KubernetesLauncher:
                 f"the launcher {NAME!r} has no image for its pods; name one with pyserve and your "
                 f"code by --launcher-option image=NAME"
             )
+        environment = mesh_variables("OTEL_", but=_OF_THIS_POD)
+        if options.tls_secret and TLS_NAMES not in environment:
+            raise MeshError(
+                f"pods are dialled by addresses that no certificate of the Secret "
+                f"{options.tls_secret!r} has; set {TLS_NAMES} to a name that it does have"
+            )
         identity = self._site.token if own is None else own.uid.encode()
         mesh = mesh_label(identity)
         self._plan = PodPlan(
@@ -155,7 +162,7 @@ class KubernetesLauncher:
             image=image,
             token_secret=options.token_secret or f"{options.name}-{mesh}-token",
             tls_secret=options.tls_secret,
-            environment=mesh_variables("OTEL_", but=_OF_THIS_POD),
+            environment=environment,
             template=options.pod_template,
             packs=options.pack,
             owner=None if own is None else own.owner,

@@ -17,6 +17,7 @@ from pyserve.launch.on_kubernetes.pods import (
     APPLICATION_LABEL,
     DEPLOYMENT_LABEL,
     METRICS_PORT,
+    TLS_NAMES,
     TOKEN_KEY,
     ZONE_LABEL,
     label_value,
@@ -64,7 +65,7 @@ class ManifestSettings:
         ingress_kind: Deployment, or DaemonSet for one on each node.
         ingress_replicas: of a Deployment.
         service_type: of the ingress's Service.
-        tls_secret: a Secret with certificates between processes; "": there are none.
+        tls_secret: a Secret with a certificate of ``tls_name`` for all; "": there is none.
         launcher: more options of the launcher.
     """
 
@@ -89,9 +90,14 @@ class ManifestSettings:
         return f"{self.name}-token"
 
     @property
+    def tls_name(self) -> str:
+        """Of the controller, and what certificates of all processes have: pods come and go."""
+        return f"{self.name}-controller.{self.namespace}.svc"
+
+    @property
     def controller(self) -> str:
         """Where the controller is reached."""
-        return f"{self.name}-controller.{self.namespace}.svc:{_CONTROLLER_PORT}"
+        return f"{self.tls_name}:{_CONTROLLER_PORT}"
 
 
 def manifests(settings: ManifestSettings) -> list[Object]:
@@ -365,6 +371,7 @@ def _container(
         "PYSERVE_BIND_HOST": "0.0.0.0",  # noqa: S104
         "PYTHONUNBUFFERED": "1",
         **secret_variables(settings.tls_secret),
+        **({TLS_NAMES: settings.tls_name} if settings.tls_secret else {}),
     }
     return {
         "name": "pyserve",

@@ -27,6 +27,7 @@ TOKEN_FOLDER, TOKEN_KEY = "/etc/pyserve/token", "token"
 TLS_FOLDER = "/etc/pyserve/tls"
 # Of cert-manager's Secrets, and of those of the type kubernetes.io/tls.
 TLS_FILES = {"CERT_FILE": "tls.crt", "KEY_FILE": "tls.key", "CA_FILE": "ca.crt"}
+TLS_NAMES = "PYSERVE_MESH_TLS_NAMES"
 METRICS_PORT = 9101
 # The user of the images in this repository; any that is not root will do.
 USER = 10001

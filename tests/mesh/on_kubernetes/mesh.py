@@ -9,13 +9,14 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from pyserve.config.tls import TlsFiles
 from pyserve.control.discovery import MeshAddress
 from pyserve.driver.client import ControlClient
 from pyserve.driver.status import DeploymentStatusOverview, read_status
@@ -48,12 +49,16 @@ class Mesh:
 
     Attributes:
         file: The applications, as they were applied last.
+        arguments: Of the command that prints the objects, besides.
+        tls: What a driver shows to its controller; None: nothing.
     """
 
     def __init__(self, cluster: Cluster, namespace: str, folder: Path) -> None:
         self.cluster = cluster
         self.namespace = namespace
         self.file = folder / "app.yaml"
+        self.arguments: Sequence[str] = ()
+        self.tls: TlsFiles | None = None
         self._token = folder / "token"
         self._token.touch(0o600)
         self._token.write_text(_TOKEN)
@@ -89,7 +94,7 @@ class Mesh:
         command = [
             *(sys.executable, "-m", "pyserve", "kubernetes", "manifests", str(file)),
             *("--image", self.cluster.image, "--namespace", self.namespace),
-            *("--token-file", str(self._token)),
+            *("--token-file", str(self._token), *self.arguments),
         ]
         done = subprocess.run(
             command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=60
@@ -108,7 +113,7 @@ class Mesh:
         """Return what the mesh says of a deployment; none while nobody can say."""
         address = MeshAddress(controller=self._service("controller"), token=bytes.fromhex(_TOKEN))
         try:
-            with closing(ControlClient(address)) as client:
+            with closing(ControlClient(address, self.tls)) as client:
                 found = read_status(client.status()).applications.get(application)
         except MeshError:
             return None

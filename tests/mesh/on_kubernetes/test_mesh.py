@@ -11,13 +11,21 @@ import textwrap
 import time
 from collections.abc import Iterator
 from functools import partial
+from typing import Any
 
 import pytest
 
 from tests.mesh.launchers.answers import of_digits
 from tests.mesh.on_kubernetes.calling import Calls
 from tests.mesh.on_kubernetes.cluster import Cluster
-from tests.mesh.on_kubernetes.mesh import INGRESS, ROUTING, SETTLED_WITHIN_S, Mesh, mesh_in
+from tests.mesh.on_kubernetes.mesh import (
+    CONTROLLER,
+    INGRESS,
+    ROUTING,
+    SETTLED_WITHIN_S,
+    Mesh,
+    mesh_in,
+)
 from tests.support.mesh import running_mesh
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
@@ -230,6 +238,39 @@ def test_a_lost_node_costs_no_call_that_had_not_reached_it(mesh: Mesh) -> None:
     print(calls)
     assert not calls.failed
     mesh.cluster.kubectl("wait", "--for=condition=Ready", f"node/{lost}", "--timeout=55s")
+
+
+def test_a_lost_node_of_the_controller_costs_no_call_either(mesh: Mesh) -> None:
+    """Nobody else replaces a StatefulSet's pod, so what was there comes back with the node."""
+    before = set(mesh.digits())
+    mesh.apply()
+    mesh.cluster.eventually(partial(mesh.is_new, before), SETTLED_WITHIN_S)
+    controller = mesh.controller()
+    lost, uid = controller["spec"]["nodeName"], controller["metadata"]["uid"]
+    ingress = next(each for each in mesh.pods(INGRESS).values() if each["spec"]["nodeName"] != lost)
+    with Calls(f"{ingress['status']['podIP']}:8000") as calls:
+        mesh.cluster.eventually(lambda: len(calls.by_replica) == 2 and calls.count > MANY)
+        begun = time.monotonic()
+        mesh.cluster.use_tool("cut", lost.removeprefix("node-"))
+        try:
+            # The cluster gives the pods of the node up.
+            mesh.cluster.eventually(lambda: not mesh.pods(CONTROLLER), SETTLED_WITHIN_S)
+            print(f"given up {time.monotonic() - begun:.1f} s after the loss; {calls}")
+        finally:
+            mesh.cluster.use_tool("mend", lost.removeprefix("node-"))
+        mesh.cluster.eventually(
+            lambda: {uid} != uids(mesh.pods(CONTROLLER)) != set() and mesh.is_settled(),
+            SETTLED_WITHIN_S,
+        )
+        many = calls.count + MANY
+        mesh.cluster.eventually(lambda: calls.count > many)
+    print(f"all is back {time.monotonic() - begun:.1f} s after the loss; {calls}")
+    assert not calls.failed
+    mesh.cluster.kubectl("wait", "--for=condition=Ready", f"node/{lost}", "--timeout=55s")
+
+
+def uids(pods: dict[str, Any]) -> set[str]:
+    return {each["metadata"]["uid"] for each in pods.values()}
 
 
 def all_on(mesh: Mesh, node: str) -> bool:

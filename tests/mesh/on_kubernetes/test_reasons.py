@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 SAID_WITHIN_S = 10.0
+GPU = "nvidia.com/gpu"
 SERVED_WITHIN_S = 60.0
 # A node that is lost is known to be by its streams' silence, and given up ten seconds later.
 LOST_WITHIN_S = 45.0
@@ -80,6 +83,37 @@ async def test_a_node_that_nobody_has_is_told(world: World) -> None:
 
     await says(world, "waits for a node: Unschedulable: 0/")
     assert "Insufficient cpu" in message(world)
+
+
+@contextlib.contextmanager
+def one_gpu(cluster: Cluster, node: str) -> Iterator[None]:
+    """Have a node say that it has a GPU, as the plug-in of a vendor does."""
+
+    def tell(count: str | None) -> None:
+        amounts = {GPU: count}
+        status = json.dumps({"status": {"capacity": amounts, "allocatable": amounts}})
+        cluster.kubectl("patch", "node", node, "--subresource=status", "--type=merge", "-p", status)
+
+    tell("1")
+    try:
+        yield
+    finally:
+        tell(None)
+
+
+@pytest.mark.parity("G-11")
+async def test_a_gpu_is_asked_for_by_its_resource_and_the_second_one_waits(
+    world: World, cluster: Cluster, namespace: str
+) -> None:
+    node = cluster.get("nodes")[-1]["metadata"]["name"]
+    with one_gpu(cluster, node):
+        world.deploy("plain", 2, resources={"num_gpus": 1})
+
+        (replica,) = await serving(world)
+        await says(world, f"Insufficient {GPU}")
+        assert node == replica.place.node
+        [container] = pod_of(cluster, namespace, replica)["spec"]["containers"]
+        assert "1" == container["resources"]["limits"][GPU]
 
 
 async def test_an_image_that_cannot_be_pulled_is_told_and_the_old_version_serves(

@@ -68,14 +68,21 @@ def tls_context(leaf: Leaf | None, *roots: Authority) -> ssl.SSLContext:
     return context
 
 
-def served_serial(address: str, leaf: Leaf | None, *roots: Authority) -> int:
-    """Return the serial number of the certificate that the server shows now."""
+def served_serial(address: str, leaf: Leaf | None, *roots: Authority, name: str = "") -> int:
+    """Return the serial number of the certificate that the server shows now.
+
+    Args:
+        address: ``host:port``.
+        leaf: What the client shows.
+        roots: What it trusts.
+        name: What the certificate must have; "": the host.
+    """
     host, _, port = address.rpartition(":")
     context = tls_context(leaf, *roots)
     context.set_alpn_protocols(["h2"])
     with (
         socket.create_connection((host, int(port)), timeout=TIMEOUT_S) as plain,
-        context.wrap_socket(plain, server_hostname=host) as secure,
+        context.wrap_socket(plain, server_hostname=name or host) as secure,
     ):
         assert secure.version() == "TLSv1.3"
         found = secure.getpeercert()

@@ -249,6 +249,23 @@ async def test_one_that_ended_while_no_launcher_was_there_tells_how(under: Under
     assert Ended(ECHO, "ended with exit code 7") == await under.next()
 
 
+async def test_certificates_without_a_name_to_check_are_refused(
+    under: Under, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pods are dialled by addresses, which no certificate of a Secret has."""
+    with pytest.raises(MeshError, match="set PYSERVE_MESH_TLS_NAMES to a name that it does have"):
+        await under.make(tls_secret="mesh-tls").open()
+    monkeypatch.setenv("PYSERVE_MESH_TLS_NAMES", "controller.serving.svc")
+    other = under.make(tls_secret="mesh-tls")
+    await other.open()
+    await other.start(order(ECHO))
+    [container] = under.cluster.created[-1]["spec"]["containers"]
+    variables = {each["name"]: each.get("value") for each in container["env"]}
+    await other.close()
+
+    assert "controller.serving.svc" == variables["PYSERVE_MESH_TLS_NAMES"]
+
+
 async def test_a_secret_that_somebody_else_has_made_is_left(under: Under) -> None:
     other = under.make(token_secret="theirs")
     under.cluster.rights = {"create secrets", "delete secrets"}

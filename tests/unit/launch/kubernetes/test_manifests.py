@@ -115,6 +115,15 @@ def test_every_process_has_the_token_by_a_file_and_finds_the_controller() -> Non
     assert TOKEN == base64.b64decode(found("Secret")["data"]["token"]).decode()
 
 
+def test_certificates_are_checked_for_a_name_that_does_not_change_with_pods() -> None:
+    settings = replace(SETTINGS, tls_secret="mesh-tls")
+    for kind in ("StatefulSet", "Deployment", "Job"):
+        [container] = found(kind, settings=settings)["spec"]["template"]["spec"]["containers"]
+        variables = {each["name"]: each.get("value") for each in container["env"]}
+        assert "mesh-controller.serving.svc" == variables["PYSERVE_MESH_TLS_NAMES"]
+        assert variables["PYSERVE_CONTROLLER"].startswith("mesh-controller.serving.svc:")
+
+
 def test_pods_fit_the_restricted_standard_of_pod_security() -> None:
     for each in manifests(SETTINGS):
         if each["kind"] in ("StatefulSet", "Deployment", "Job"):
@@ -174,6 +183,7 @@ CHART_VALUES = {
     "launcher": {"pod_template": {"spec": {"nodeSelector": {"pool": "serving"}}}},
     "storage": {"size": "2Gi", "class": "fast"},
     "ingress": {"replicas": 3, "serviceType": "NodePort"},
+    "tlsSecret": "mesh-tls",
 }
 AS_VALUES = ManifestSettings(
     name="mesh",
@@ -185,6 +195,7 @@ AS_VALUES = ManifestSettings(
     storage_class="fast",
     ingress_replicas=3,
     service_type="NodePort",
+    tls_secret="mesh-tls",
     launcher=CHART_VALUES["launcher"],  # type: ignore[arg-type]  # one of several kinds
 )
 
