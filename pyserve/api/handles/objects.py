@@ -11,7 +11,7 @@ from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from pyserve.api.context import attached
-from pyserve.api.handles.framing import HOLD_BYTES_MIN
+from pyserve.api.handles.framing import HELD_BYTES_MIN
 from pyserve.api.handles.inputs import Input
 from pyserve.api.handles.leases import Lease
 from pyserve.api.handles.nested import Use, note
@@ -107,7 +107,7 @@ class ObjectRef(Input, Generic[Result_co]):
             return self._response.lease()
         if self._lease is None and self._body is None:
             parts = codec(_CODEC).encode(self._value)
-            if size_bytes(parts) >= HOLD_BYTES_MIN:
+            if size_bytes(parts) >= HELD_BYTES_MIN:
                 self._lease = _held(parts)
             else:
                 self._body = (join(parts), _CODEC)

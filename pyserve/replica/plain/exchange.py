@@ -16,14 +16,14 @@ from pyserve.api.handles.framing import (
     ALIGNED,
     ALIGNMENT_BYTES,
     HEADER,
-    HOLD,
-    HOLD_BYTES_MIN,
+    HELD_BYTES_MIN,
     ID,
     ID_BYTES,
     ID_END,
     REFERENCE,
     STREAM,
     VALUE,
+    held_bytes_min,
     read_request,
 )
 from pyserve.errors import Abort, KindError, SerializationError, UsageError
@@ -75,30 +75,40 @@ class CallContext(Protocol):
 class Door:
     """How one call is answered.
 
+    Args:
+        request_codec: What the request is read with.
+        response_codec: What the result is written with.
+        flags: Of the request's frame; ``None``: it is not framed, and neither are its answers.
+        holding: Where large results stay that the flags ask to be held.
+        references: See the attribute.
+
     Attributes:
         codec: That of the request.
         references: Where arguments are to be put in, and the descriptors of their values.
         streams: Whether the caller wants a stream; ``None``: it takes what comes.
     """
 
-    __slots__ = ("_encode", "_held_by", "_prefix", "codec", "references", "streams")
+    __slots__ = (
+        *("_encode", "_held_bytes_min", "_holding", "_prefix"),
+        *("codec", "references", "streams"),
+    )
 
     def __init__(
         self,
         request_codec: Codec,
         *,
         response_codec: Codec,
-        framed: bool,
-        held_by: References | None,
+        flags: int | None = None,
+        holding: References | None = None,
         references: tuple[tuple[int | str, object], ...] = (),
-        streams: bool | None = None,
     ) -> None:
         self.codec = request_codec
-        self.streams = streams
+        self.streams = None if flags is None else bool(flags & STREAM)
         self.references = references
         self._encode = response_codec
-        self._prefix = _VALUE if framed else None
-        self._held_by = held_by
+        self._prefix = None if flags is None else _VALUE
+        self._holding = holding
+        self._held_bytes_min = None if flags is None else held_bytes_min(flags)
 
     def encode(self, value: object) -> Message:
         """Return the message of one result.
@@ -111,7 +121,7 @@ class Door:
         prefix = self._prefix
         if len(parts) == 1:
             (body,) = parts
-            if type(body) is bytes and len(body) < HOLD_BYTES_MIN:
+            if type(body) is bytes and len(body) < HELD_BYTES_MIN:
                 # One piece crosses to the native half at less cost than two.
                 if prefix is None:
                     return body
@@ -119,9 +129,9 @@ class Door:
                 return (prefix if len(body) < _ALIGNED_BYTES_MIN else _ALIGNED) + body
         if prefix is None:
             return parts
-        held_by = self._held_by
-        if held_by is not None and size_bytes(parts) >= HOLD_BYTES_MIN:
-            descriptor = held_by.hold(parts, self._encode.name)
+        holding, least = self._holding, self._held_bytes_min
+        if holding is not None and least is not None and size_bytes(parts) >= least:
+            descriptor = holding.hold(parts, self._encode.name)
             return [_REFERENCE, msgpack.packb(descriptor.to_wire())]
         return [_ALIGNED, *parts]
 
@@ -176,7 +186,7 @@ class Exchange:
                         f"{self.label}: {subtype} is spoken only inside the mesh, use another "
                         f"codec",
                     )
-                door = Door(known, response_codec=known, framed=False, held_by=None)
+                door = Door(known, response_codec=known)
                 self._doors[subtype, _FOREIGN] = door
             args, kwargs = door.codec.decode_call(message)
         except UsageError as error:
@@ -186,13 +196,7 @@ class Exchange:
     def _framed_door(self, subtype: str, flags: int) -> Door:
         self._check_stream(flags)
         known = codec(subtype)
-        door = Door(
-            known,
-            response_codec=known,
-            framed=True,
-            held_by=self._references if flags & HOLD else None,
-            streams=bool(flags & STREAM),
-        )
+        door = Door(known, response_codec=known, flags=flags, holding=self._references)
         self._doors[subtype, flags] = door
         return door
 
@@ -215,10 +219,9 @@ class Exchange:
         door = Door(
             known,
             response_codec=answer,
-            framed=True,
-            held_by=self._references if flags & HOLD else None,
+            flags=flags,
+            holding=self._references,
             references=header.references,
-            streams=bool(flags & STREAM),
         )
         args, kwargs = known.decode_call(body)
         return door, args, kwargs

@@ -17,6 +17,8 @@ from tests.support.waiting import eventually
 pytestmark = pytest.mark.slow
 
 MIB = 2**20
+# Goes by reference without another word.
+LARGE = 9 * MIB
 
 
 @pytest.mark.parity("S-07")
@@ -29,7 +31,7 @@ async def test_a_response_is_an_argument(worker: pyserve.DeploymentHandle) -> No
 @pytest.mark.parity("S-07")
 def test_a_script_chains(worker: pyserve.DeploymentHandle) -> None:
     assert 10 == worker.size_of.remote(worker.blob.remote(10)).result(timeout_s=30)
-    assert MIB == worker.size_of.remote(worker.blob.remote(MIB)).result(timeout_s=30)
+    assert LARGE == worker.size_of.remote(worker.blob.remote(LARGE)).result(timeout_s=30)
 
 
 @pytest.mark.parity("S-07")
@@ -63,7 +65,7 @@ async def test_many_inputs_keep_their_order(worker: pyserve.DeploymentHandle) ->
     """The later ones are ready first, and every other one is large."""
     delays = [0.2, 0.1, 0.0]
     assert delays == await worker.gather.remote(*(worker.sleep.remote(each) for each in delays))
-    sizes = [10, 200_000] * 4
+    sizes = [10, LARGE] * 4
     parts = await worker.gather.remote(
         *(worker.blob.remote(size, byte) for byte, size in enumerate(sizes))
     )
@@ -99,7 +101,7 @@ async def test_only_arguments_of_their_own_are_resolved(worker: pyserve.Deployme
 
 @pytest.mark.parity("S-81")
 async def test_a_response_becomes_a_reference(worker: pyserve.DeploymentHandle) -> None:
-    for size in (10, MIB):
+    for size in (10, LARGE):
         reference = await worker.blob.remote(size)._to_object_ref()
         assert size == await worker.size_of.remote(reference)
         assert size == len(await reference)
@@ -112,23 +114,23 @@ async def test_references_inside_of_values_travel_as_such(
 ) -> None:
     """Also one whose value is still being made."""
     pending = worker.sleep.remote(0.1)._to_object_ref_sync()
-    large = worker.blob.remote(MIB)._to_object_ref_sync()
-    assert [0.1, MIB] == await worker.look_up.remote({"first": pending, "second": large})
+    large = worker.blob.remote(LARGE)._to_object_ref_sync()
+    assert [0.1, LARGE] == await worker.look_up.remote({"first": pending, "second": large})
 
 
 @pytest.mark.parity("S-81")
 async def test_a_method_hands_references_over(chief: pyserve.DeploymentHandle) -> None:
     """The values outlive the call that has put them."""
-    large, small = await chief.put.remote(MIB)
+    large, small = await chief.put.remote(LARGE)
     assert isinstance(large, pyserve.ObjectRef)
-    assert MIB == len(await large)
+    assert LARGE == len(await large)
     assert b"small" == await small
 
 
 def test_get_and_put_work_in_scripts(worker: pyserve.DeploymentHandle) -> None:
-    reference = pyserve.put(bytes(MIB))
-    assert MIB == worker.size_of.remote(reference).result(timeout_s=30)
-    assert MIB == len(pyserve.get(reference))
+    reference = pyserve.put(bytes(LARGE))
+    assert LARGE == worker.size_of.remote(reference).result(timeout_s=30)
+    assert LARGE == len(pyserve.get(reference))
     assert [1, 2] == pyserve.get([worker.remote(1), worker.remote(2)], timeout=30)
     with pytest.raises(TimeoutError):
         pyserve.get(worker.sleep.remote(10), timeout=0.05)
@@ -167,20 +169,35 @@ async def test_stages_overlap(worker: pyserve.DeploymentHandle) -> None:
 async def test_by_reference_can_be_turned_off(worker: pyserve.DeploymentHandle) -> None:
     """Then answers come back whole, and values that are held elsewhere are sent whole."""
     never = worker.options(_by_reference=False)
-    inline = never.blob.remote(MIB)
+    inline = never.blob.remote(LARGE)
     await inline.arrive()
     assert inline.lease() is None
-    held = worker.options(_by_reference=True).blob.remote(MIB)
+    held = worker.options(_by_reference=True).blob.remote(LARGE)
     await held.arrive()
     assert held.lease() is not None
-    assert MIB == await never.size_of.remote(held)
-    assert MIB == await never.size_of.remote(inline)
+    assert LARGE == await never.size_of.remote(held)
+    assert LARGE == await never.size_of.remote(inline)
+
+
+@pytest.mark.parity("S-76")
+async def test_results_stay_by_their_size(worker: pyserve.DeploymentHandle) -> None:
+    """Those of 8 MiB; with True those of 64 KiB, as without another word the chunks of streams."""
+
+    async def stays(by_reference: bool | None, size: int) -> bool:
+        response = worker.options(_by_reference=by_reference).blob.remote(size)
+        await response.arrive()
+        return response.lease() is not None
+
+    sizes = (2**16 - 1_000, 2**16, 2**23 - 1_000, 2**23)
+    assert [False, False, False, True] == [await stays(None, each) for each in sizes]
+    assert [False, True, True, True] == [await stays(True, each) for each in sizes]
+    assert [False, False, False, False] == [await stays(False, each) for each in sizes]
 
 
 async def test_held_values_are_freed_when_nobody_refers_to_them(
     worker: pyserve.DeploymentHandle,
 ) -> None:
-    responses = [worker.blob.remote(MIB) for _ in range(4)]
+    responses = [worker.blob.remote(LARGE) for _ in range(4)]
     await asyncio.gather(*(each.arrive() for each in responses))
     assert 4 <= await worker.held.remote()
     del responses
@@ -195,4 +212,4 @@ async def test_held_values_are_freed_when_nobody_refers_to_them(
 @pytest.mark.parity("S-07")
 async def test_a_replica_chains(chief: pyserve.DeploymentHandle) -> None:
     assert 100 == await chief.relay.remote(100)
-    assert MIB == await chief.relay.remote(MIB)
+    assert LARGE == await chief.relay.remote(LARGE)

@@ -12,7 +12,8 @@ from tests.unit.replica.native_client import Client
 
 pytestmark = pytest.mark.slow
 
-SIZE = 200_000
+# Goes by reference without another word.
+SIZE = 9_000_000
 
 
 class Stranger(Client):

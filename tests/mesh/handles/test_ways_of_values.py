@@ -16,6 +16,8 @@ from tests.support.waiting import eventually
 pytestmark = pytest.mark.slow
 
 MIB = 2**20
+# Goes by reference without another word.
+LARGE = 9 * MIB
 # Deployments of ``apps.py`` and what each of them says to 1: nine sums, and Worker's echo.
 ENSEMBLE = {
     **{f"Leaf{number}": number for number in range(5)},
@@ -64,7 +66,7 @@ async def test_a_caller_never_holds_what_goes_from_one_replica_to_another(
 ) -> None:
     """Not for a moment: the peak of its memory, shared memory included, stays where it was."""
     size = 64 * MIB
-    assert MIB == await several.size_of.remote(worker.blob.remote(MIB))
+    assert LARGE == await several.size_of.remote(worker.blob.remote(LARGE))
     before = _forget_peak()
     assert [size, size] == await asyncio.gather(
         several.size_of.remote(worker.blob.remote(size)),
@@ -85,12 +87,12 @@ async def test_a_handle_wins_over_the_switch_of_its_process(
     monkeypatch.setenv("PYSERVE_USE_GRPC_BY_DEFAULT", "1")
     attach(mesh)  # The environment is read here.
     for by_reference, stays in ((None, False), (True, True), (False, False)):
-        response = worker.options(_by_reference=by_reference).blob.remote(MIB)
+        response = worker.options(_by_reference=by_reference).blob.remote(LARGE)
         await response.arrive()
         assert stays is (response.lease() is not None)
     monkeypatch.setenv("PYSERVE_USE_GRPC_BY_DEFAULT", "0")
     attach(mesh)
-    response = worker.options(_by_reference=None).blob.remote(MIB)
+    response = worker.options(_by_reference=None).blob.remote(LARGE)
     await response.arrive()
     assert response.lease() is not None
 

@@ -33,7 +33,7 @@ MEMBER = "spiffe://test/mesh/*"
 # The bound of the requirement: a reload takes effect within it.
 RELOAD_S = 5.0
 # Above what travels inside of a call.
-LARGE_BYTES = 1 << 20
+LARGE_BYTES = 9 << 20
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"
 
 
