@@ -2,14 +2,43 @@
 
 import contextlib
 import os
+import shutil
 import stat
+import tempfile
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 
+from tests.support.waiting import wait_until
+
 # Not of the package's own names: unknown ones are warned of.
 SESSION_VARIABLE = "TEST_SESSION_OF_PYSERVE"
+# A drain without calls in flight takes less than a second; the rest is for a busy machine.
+_END_TIMEOUT_S = 30.0
+
+
+@contextlib.contextmanager
+def environment_of_a_mesh() -> Iterator[dict[str, str]]:
+    """Yield the environment of a mesh with a home of its own; nothing of it may be left."""
+    # Short, because the path of a Unix socket has room for 107 bytes.
+    home = Path(tempfile.mkdtemp(prefix="pyserve-mesh-", dir="/tmp"))
+    session = uuid.uuid4().hex
+    try:
+        yield {
+            **os.environ,
+            "PYSERVE_HOME": str(home),
+            # Whoever says no address gets a free port: 8000 may be somebody else's.
+            "PYSERVE_INGRESS_PORT": "0",
+            SESSION_VARIABLE: session,
+        }
+        wait_until(
+            lambda: not processes_of(session), _END_TIMEOUT_S, "the mesh has left no process"
+        )
+        assert [] == sockets_below(home)
+    finally:
+        shutil.rmtree(home, ignore_errors=True)
 
 
 def processes_of(session: str) -> list[str]:

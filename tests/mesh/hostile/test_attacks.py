@@ -83,7 +83,9 @@ def _attack(
     rss_bytes = ingress.memory_info().rss
     command = [sys.executable, "-m", "benchmarks.hostile.attacker", name]
     target = target_of(ATTACKS[name], f"{address[0]}:{address[1]}")
-    command += [target, str(seconds), *options]
+    # Of its own, or the ingress would hold against it what the attack before has done.
+    source = f"127.0.1.{1 + sorted(ATTACKS).index(name)}"
+    command += [target, str(seconds), "--source", source, *options]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as attacker:
         has_ended = threading.Event()
         watcher = threading.Thread(target=_set_after, args=(attacker, has_ended))
