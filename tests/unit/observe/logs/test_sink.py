@@ -70,8 +70,10 @@ def test_reader_that_stalls_costs_lines_and_no_time(monkeypatch):
     sink.close(timeout_s=10)
 
     lines = stream.getvalue().splitlines()
-    (told,) = [line for line in lines if "were dropped" in line]
-    assert 20_000 == len(lines) - 1 + int(told.split()[1])
+    told = [int(line.split()[1]) for line in lines if "were dropped" in line]
+    # Once more where the thread that writes was late to come to its first line.
+    assert 1 <= len(told) <= 2
+    assert 20_000 == len(lines) - len(told) + sum(told)
 
 
 class BrokenStream(io.StringIO):

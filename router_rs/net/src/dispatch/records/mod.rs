@@ -21,9 +21,13 @@ use router_core::{Nanos, Slowest};
 use crate::BriefMutex;
 use sampler::Sampler;
 
-/// So many of each kind wait to be taken; then the oldest go. A few seconds of what one ingress
-/// keeps, and about 4 MiB.
+/// So many wait to be taken; then the oldest go. A few seconds of what one ingress keeps, and about
+/// 4 MiB.
 const WAITING_MAX: usize = 4096;
+
+/// So many of the sampled ones wait for whoever looks at calls: the last. With as many as of the
+/// others, each is kept until its memory has left every cache, which costs the calls that follow.
+const LOOKED_AT_MAX: usize = 512;
 
 /// So many calls a second are kept for their failure, and as many for being slow: in an overload one
 /// refusal is like the other, and there is no time for them.
@@ -185,10 +189,10 @@ impl CallRecords {
         let Waiting { sampled, others, unsent } = &mut *waiting;
         // Whoever looks at sampled ones wants the last of them; that all have spans is what counts.
         let (forgotten, lost, count) = if record.is_sampled {
-            let forgotten = push(sampled, Arc::clone(&record));
-            (forgotten, push(unsent, record), &self.without_spans)
+            let forgotten = push(sampled, Arc::clone(&record), LOOKED_AT_MAX);
+            (forgotten, push(unsent, record, WAITING_MAX), &self.without_spans)
         } else {
-            (None, push(others, record), &self.dropped)
+            (None, push(others, record, WAITING_MAX), &self.dropped)
         };
         drop(waiting); // Before what is freed.
         drop(forgotten);
@@ -215,8 +219,9 @@ impl Waiting {
 fn push(
     waiting: &mut VecDeque<Arc<CallRecord>>,
     record: Arc<CallRecord>,
+    count_max: usize,
 ) -> Option<Arc<CallRecord>> {
-    let oldest = if waiting.len() < WAITING_MAX { None } else { waiting.pop_front() };
+    let oldest = if waiting.len() < count_max { None } else { waiting.pop_front() };
     waiting.push_back(record);
     oldest
 }
@@ -318,7 +323,9 @@ mod tests {
         }
         let stats = records.stats();
         assert_eq!((0, 10), (stats.dropped, stats.without_spans));
-        assert!(records.take(usize::MAX).iter().any(|record| record.request_id == "failed"));
+        let taken = records.take(usize::MAX);
+        assert!(taken.iter().any(|record| record.request_id == "failed"));
+        assert_eq!(1 + LOOKED_AT_MAX, taken.len());
         assert_eq!(WAITING_MAX, records.take_unsent(usize::MAX).len());
     }
 
