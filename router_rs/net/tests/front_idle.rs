@@ -122,13 +122,14 @@ async fn a_head_that_is_not_whole_counts_with_what_has_come_of_it() {
     let mut clients = Vec::new();
     for _ in 0..12 {
         let mut client = Http1::connect(&front).await;
-        client.send("GET / HTTP/1.1\r\n").await;
+        assert_eq!(200, client.fetch("/-/healthz").await.status);
         clients.push(client);
     }
-    until("all to have begun", || front.stat("connections") == 12).await;
-    let field = format!("x: {}", "y".repeat(12 << 10));
+    // Whoever has not yet said what it speaks may be told to go, and stay for what it says then.
+    until("all to rest", || front.stat("rests") == 12).await;
+    let begun = format!("GET / HTTP/1.1\r\nx: {}", "y".repeat(12 << 10));
     for client in &mut clients {
-        client.send(&field).await;
+        client.send(&begun).await;
     }
     until("those to go that have no room", || front.stat("connections") == 4).await;
     assert_eq!(8, front.stat("idle_closed"));
