@@ -13,9 +13,12 @@ _CALLS = 8
 
 
 def of_digits(address: str) -> set[tuple[int, tuple[float, ...]]]:
-    """Return the label and the probabilities that each of some calls was answered with."""
+    """Return the label and the probabilities that each of some calls was answered with.
+
+    Probabilities are single floats, of which two builds of numpy give other last digits.
+    """
     request = digits_pb2.ClassifyRequest(pixels=SEVEN.read_bytes())
     with grpc.insecure_channel(address) as channel:
         stub = digits_pb2_grpc.DigitsStub(channel)
         found = [stub.Classify(request, timeout=30) for _ in range(_CALLS)]
-    return {(each.label, tuple(each.probabilities)) for each in found}
+    return {(each.label, tuple(round(one, 6) for one in each.probabilities)) for each in found}

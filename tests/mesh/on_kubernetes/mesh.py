@@ -150,6 +150,20 @@ class Mesh:
         """Say whether digits has so many pods."""
         return count == len(self.digits())
 
+    def spread(self) -> None:
+        """Have replicas of digits on two nodes: one may have been replaced beside the other."""
+
+        def is_spread() -> bool:
+            found = self.digits()
+            if not self.is_settled() or len(found) != 2:
+                return False
+            if 2 == len({each["spec"]["nodeName"] for each in found.values()}):
+                return True
+            self.cluster.kubectl("delete", "pod", min(found), "-n", self.namespace)
+            return False
+
+        self.cluster.eventually(is_spread, SETTLED_WITHIN_S)
+
     def is_new(self, before: set[str]) -> bool:
         """Say whether none of these pods is left, and others serve."""
         return not before & set(self.digits()) and self.is_settled()

@@ -215,6 +215,7 @@ def test_a_lost_node_costs_no_call_that_had_not_reached_it(mesh: Mesh) -> None:
     Calls go to an ingress on the other node; the controller is there too, since nobody but its
     StatefulSet replaces it.
     """
+    mesh.spread()
     stays = mesh.controller()["spec"]["nodeName"]
     (lost,) = {each["metadata"]["name"] for each in mesh.cluster.get("nodes")} - {stays}
     ingress = next(
@@ -242,9 +243,7 @@ def test_a_lost_node_costs_no_call_that_had_not_reached_it(mesh: Mesh) -> None:
 
 def test_a_lost_node_of_the_controller_costs_no_call_either(mesh: Mesh) -> None:
     """Nobody else replaces a StatefulSet's pod, so what was there comes back with the node."""
-    before = set(mesh.digits())
-    mesh.apply()
-    mesh.cluster.eventually(partial(mesh.is_new, before), SETTLED_WITHIN_S)
+    mesh.spread()
     controller = mesh.controller()
     lost, uid = controller["spec"]["nodeName"], controller["metadata"]["uid"]
     ingress = next(each for each in mesh.pods(INGRESS).values() if each["spec"]["nodeName"] != lost)
