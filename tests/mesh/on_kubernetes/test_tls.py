@@ -94,6 +94,9 @@ def test_calls_go_by_certificates_from_an_ingress_on_each_node(private: Private)
 
 def test_a_renewed_certificate_is_taken_without_a_lost_call(private: Private) -> None:
     mesh, before = private.mesh, set(private.mesh.pods())
+    with Calls(mesh.address) as first:
+        # Nodes learn a little later than pods that the pods of a Service are ready.
+        mesh.cluster.eventually(lambda: first.count > 0)
     with Calls(mesh.address) as calls:
         mesh.cluster.eventually(lambda: calls.count > MANY)
         private.renew()
