@@ -12,7 +12,8 @@ use std::thread;
 
 use router_core::PolicyKind;
 use simulator::{
-    BARS, Bar, End, Executes, Figure, Limit, Log, Rule, Scenario, mean, median, quantile, run,
+    BARS, Bar, End, Executes, Field, Figure, Limit, Log, Rule, Scenario, mean, median, quantile,
+    run,
 };
 
 fn main() {
@@ -62,6 +63,7 @@ fn report(bar: &Bar, seeds: u64) -> String {
 
 fn rules(scenario: &Scenario) -> Vec<Rule> {
     let mut rules: Vec<Rule> = PolicyKind::ALL.into_iter().map(Rule::Router).collect();
+    rules.extend(Field::ALL.map(Rule::Field));
     rules.push(Rule::Seeds);
     // It knows who is free and not who fails, and it takes a stream for work.
     if scenario.failing == 0 && scenario.executes != Executes::Workers {

@@ -168,3 +168,8 @@ fn eight_replicas_that_are_asked_for_all_they_can_do_do_it() {
 fn so_do_thirty_two() {
     check("closed_loop_32");
 }
+
+#[test]
+fn a_replica_that_is_slow_by_nature_gets_what_waits_for_no_other() {
+    check("six_replicas");
+}

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use router_core::{Nanos, PolicyKind};
 
+use super::field::Field;
 use super::log::{End, Log, Record, mean, quantile};
 use super::scenario::{Executes, Scenario, seconds};
 use super::system::Rule;
@@ -32,7 +33,7 @@ pub(crate) enum Limit {
     AtLeast(f64),
 }
 
-pub(crate) const BARS: [Bar; 26] = [
+pub(crate) const BARS: [Bar; 27] = [
     Bar { scenario: "l1_equal_replicas", measure: equal_replicas },
     Bar { scenario: "l2_unequal_replicas", measure: unequal_replicas },
     Bar { scenario: "l3_slow_replica", measure: slow_replica },
@@ -59,6 +60,7 @@ pub(crate) const BARS: [Bar; 26] = [
     Bar { scenario: "equal_shares_joined", measure: equal_shares },
     Bar { scenario: "closed_loop_8", measure: closed_loop },
     Bar { scenario: "closed_loop_32", measure: closed_loop },
+    Bar { scenario: "six_replicas", measure: six_replicas },
 ];
 
 // === the bars ===
@@ -345,6 +347,15 @@ fn closed_loop(scenario: &Scenario, policy: PolicyKind, seed: u64) -> Vec<Figure
         at_least("p25 of utilisation", quantile(&ours.utilisations(scenario), 250), 0.99),
         at_most("p50 / p50 of the seeds' rule", slower(500), 1.0),
         at_most("p99 / p99 of the seeds' rule", slower(990), 1.0),
+    ]
+}
+
+fn six_replicas(scenario: &Scenario, policy: PolicyKind, seed: u64) -> Vec<Figure> {
+    let ours = run(scenario, Rule::Router(policy), seed).latencies_ms();
+    let tail_of = |rule| p99(&run(scenario, rule, seed).latencies_ms());
+    vec![
+        at_most("p99 / p99 of least", p99(&ours) / tail_of(Rule::Router(PolicyKind::Least)), 0.6),
+        at_most("p99 / p99 of peak-EWMA", p99(&ours) / tail_of(Rule::Field(Field::PeakEwma)), 1.0),
     ]
 }
 

@@ -19,12 +19,14 @@
 //! | `routers` | the shipping router as a system, and its checkers |
 //! | `central` | one queue for all replicas, as a system |
 //! | `seeds_rule` | two picks, cached lengths, sleeping backoff, as a system |
+//! | `field` | rules that others use, as policies of the shipping router |
 //! | `log` | what happened, and its figures |
 //! | `bars` | what must hold, by scenario |
 
 mod bars;
 mod central;
 mod executor;
+mod field;
 mod log;
 mod replica;
 mod routers;
@@ -38,6 +40,8 @@ mod world;
 pub(crate) use bars::{BARS, Bar, Figure, Limit, median};
 #[allow(unused_imports)]
 pub(crate) use executor::{Executor, Job};
+#[allow(unused_imports)]
+pub(crate) use field::Field;
 #[allow(unused_imports)]
 pub(crate) use log::{End, Log, Record, mean, quantile};
 #[allow(unused_imports)]

@@ -7,6 +7,7 @@ use router_core::{
     ReplicaId, ReplicaSpec, RetryConfig, Router, RouterConfig, Ticket, WaiterId,
 };
 
+use super::field::{Field, Latencies, Peak};
 use super::log::End;
 use super::scenario::Scenario;
 use super::system::{Answer, Move, System};
@@ -31,6 +32,7 @@ enum Place {
 struct Open {
     router: usize,
     offered_at: Nanos,
+    sent_at: Nanos,
     place: Place,
 }
 
@@ -48,6 +50,8 @@ struct Desk {
     budget: Budget,
     watched_until: Nanos,
     sends: u64,
+    /// What a rule of others reads.
+    latencies: Latencies,
 }
 
 pub(crate) struct Routers {
@@ -72,7 +76,7 @@ enum Keys {
 
 impl Routers {
     pub(crate) fn new(scenario: &Scenario, policy: PolicyKind, seed: u64) -> Self {
-        Self::of(scenario, seed, |config| Router::new(RouterConfig { policy, ..config }))
+        Self::of(scenario, seed, |config, _| Router::new(RouterConfig { policy, ..config }))
     }
 
     /// With a policy from outside.
@@ -81,10 +85,20 @@ impl Routers {
         seed: u64,
         policy: fn() -> Box<dyn Policy>,
     ) -> Self {
-        Self::of(scenario, seed, |config| Router::with_policy(config, policy()))
+        Self::of(scenario, seed, |config, _| Router::with_policy(config, policy()))
     }
 
-    fn of(scenario: &Scenario, seed: u64, make: impl Fn(RouterConfig) -> Router) -> Self {
+    pub(crate) fn with_field(scenario: &Scenario, field: Field, seed: u64) -> Self {
+        Self::of(scenario, seed, |config, latencies| {
+            Router::with_policy(config, field.policy(latencies))
+        })
+    }
+
+    fn of(
+        scenario: &Scenario,
+        seed: u64,
+        make: impl Fn(RouterConfig, &Latencies) -> Router,
+    ) -> Self {
         let near = scenario.prefer_near;
         let config = |index: u64| RouterConfig {
             queue_len_max: scenario.queue_len_max,
@@ -97,17 +111,21 @@ impl Routers {
             seed: seed.wrapping_mul(1_000).wrapping_add(index),
             ..RouterConfig::default()
         };
-        let desk = |index| Desk {
-            router: make(config(index)),
-            parked: BTreeMap::new(),
-            patient: BTreeSet::new(),
-            in_flight: BTreeMap::new(),
-            asked: BTreeSet::new(),
-            offered: 0,
-            completed: 0,
-            budget: Budget::default(),
-            watched_until: Nanos::ZERO,
-            sends: 0,
+        let desk = |index| {
+            let latencies = Latencies::default();
+            Desk {
+                router: make(config(index), &latencies),
+                latencies,
+                parked: BTreeMap::new(),
+                patient: BTreeSet::new(),
+                in_flight: BTreeMap::new(),
+                asked: BTreeSet::new(),
+                offered: 0,
+                completed: 0,
+                budget: Budget::default(),
+                watched_until: Nanos::ZERO,
+                sends: 0,
+            }
         };
         Self {
             desks: (0..scenario.routers as u64).map(desk).collect(),
@@ -143,6 +161,7 @@ impl Routers {
             Decision::Send(assignment) => {
                 let (replica, is_leased) = (assignment.replica, assignment.is_leased);
                 open.place = Place::Sent(assignment.ticket, replica);
+                open.sent_at = now;
                 let in_flight = desk.sent(replica, is_leased, now);
                 assert!(in_flight <= self.capacity, "{replica:?} has {in_flight} calls");
                 self.in_flight_max = self.in_flight_max.max(in_flight);
@@ -205,6 +224,15 @@ impl Routers {
         desk.completed += 1;
         desk.router.complete(ticket, outcome, now, &mut self.released);
         self.follow(open.router, now, moves);
+    }
+
+    /// A replica has answered, whatever it says.
+    fn record(&mut self, call: u32, now: Nanos) {
+        let open = &self.calls[&call];
+        if let Place::Sent(_, replica) = open.place {
+            let latency = now.saturating_sub(open.sent_at);
+            Peak::record(&self.desks[open.router].latencies, replica, latency, now);
+        }
     }
 
     /// A sent call is with its router again, which may send it elsewhere.
@@ -270,7 +298,8 @@ impl System for Routers {
         if matches!(decision, Decision::Send(_)) {
             desk.check_turn(now);
         }
-        let open = Open { router: wants.router, offered_at: now, place: Place::Undecided };
+        let (router, place) = (wants.router, Place::Undecided);
+        let open = Open { router, offered_at: now, sent_at: now, place };
         self.calls.insert(call, open);
         self.decided(call, decision, now, moves);
     }
@@ -283,6 +312,9 @@ impl System for Routers {
         now: Nanos,
         moves: &mut Vec<Move>,
     ) {
+        if matches!(answer, Answer::Done | Answer::Failure) {
+            self.record(call, now);
+        }
         match answer {
             Answer::Done => {
                 self.complete(call, Outcome::done(load), now, moves);

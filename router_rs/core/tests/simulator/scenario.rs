@@ -297,6 +297,14 @@ impl Scenario {
         speeds * calls_per_ms * 1e3
     }
 
+    /// On how many calls a replica works at once; `None`: it may hold more, or decides itself.
+    pub(crate) fn works_on(&self) -> Option<u32> {
+        match self.executes {
+            Executes::Serial => Some(1),
+            Executes::Parallel | Executes::Workers | Executes::Batches => None,
+        }
+    }
+
     /// For how long a call keeps a replica, or one of its workers, busy on average.
     fn busy_ms(&self) -> f64 {
         let long = self.long_percent / 100.0;

@@ -3,6 +3,7 @@
 use router_core::{Load, Nanos, PolicyKind, ReplicaId, ReplicaSpec};
 
 use super::central::Central;
+use super::field::Field;
 use super::log::End;
 use super::routers::Routers;
 use super::scenario::Scenario;
@@ -19,6 +20,8 @@ pub(crate) enum Rule {
     /// One queue for all replicas; whoever is free takes the first. Nothing is ever sent to a
     /// replica that is not free, and the network between takes no time.
     Central,
+    /// The shipping router with a rule that others use.
+    Field(Field),
     /// Power of two choices as in the seeds.
     Seeds,
     /// The replica that the session hashes to, whatever its load.
@@ -104,6 +107,9 @@ impl Rule {
         match self {
             Self::Router(policy) => Box::new(Routers::new(scenario, policy, seed)),
             Self::Blind(policy) => Box::new(Routers::new(scenario, policy, seed).blind()),
+            Self::Field(field) => {
+                Box::new(Routers::with_field(&field.world(scenario), field, seed))
+            }
             Self::Central => Box::new(Central::new(scenario)),
             Self::Seeds => Box::new(SeedsRule::new(scenario, seed)),
             Self::PureHash => Box::new(Central::pinned(scenario)),
@@ -119,6 +125,7 @@ impl Rule {
         match self {
             Self::Router(policy) => snake_case(policy),
             Self::Blind(policy) => format!("{} blind", snake_case(policy)),
+            Self::Field(field) => field.name().to_owned(),
             Self::Central => "central queue".to_owned(),
             Self::Seeds => "seeds' rule".to_owned(),
             Self::PureHash => "pure hashing".to_owned(),

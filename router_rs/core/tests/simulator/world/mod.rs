@@ -27,6 +27,7 @@ pub(crate) fn run(scenario: &Scenario, rule: Rule, seed: u64) -> Log {
         // What it sends in one moment is a step, so the batcher waits no longer than that.
         Rule::Central => world.batch_window_ms = 1e-6,
         Rule::PureHash => world.limit = 0,
+        Rule::Field(field) => world = field.world(scenario),
         Rule::Router(_) | Rule::Blind(_) | Rule::Seeds => {}
     }
     let traffic = Traffic::new(scenario, seed);
