@@ -55,13 +55,6 @@ const LASTING_MIN: Nanos = Nanos::from_millis(10);
 /// A lasting call is so many means in the mean: few change little, and if nearly all are, the mean
 /// follows them.
 const LASTING_WEIGHT: f64 = 2.0;
-/// The share of lasting calls is that of so many, or half as many, of the last.
-const ANSWERED_MAX: u32 = 8_192;
-/// With a larger share of them, too many of the calls at a replica are about to become lasting for
-/// a count of what keeps it busy. Above what lognormal times with σ = 1 make.
-const LASTING_SHARE_MAX: f64 = 1.0 / 100.0;
-/// Of what kinds calls are is not known before. Arbitrary.
-const KINDS_KNOWN_AFTER: Nanos = Nanos::from_secs(1);
 /// With as many reports of calls of other routers replicas are shared with them. Of the last 32, so
 /// that three are enough.
 const SHARED_MIN: f32 = 0.1;
@@ -92,11 +85,6 @@ pub(crate) struct Pool {
     call_ns: f64,
     deviation_ns: f64,
     call_level: f64,
-    /// How many calls were answered, and how many became lasting, of late.
-    answered: u32,
-    lasted: u32,
-    /// When the first call ended.
-    known_since: Nanos,
     /// How many of the reports of late said that a replica had calls of other routers; a mean.
     shared: f32,
 }
@@ -129,9 +117,6 @@ impl Default for Pool {
             call_ns: 0.0,
             deviation_ns: 0.0,
             call_level: 0.0,
-            answered: 0,
-            lasted: 0,
-            known_since: Nanos::MAX,
             shared: 0.0,
         }
     }
@@ -178,27 +163,15 @@ impl Pool {
 
     /// So many calls keep a replica of this pace busy: more of them only wait there. `None`:
     /// unknown, or calls are so short that it would idle while the next is under way.
-    pub(crate) fn useful_for(&self, pace: &Pace, tier: Tier, now: Nanos) -> Option<u32> {
+    pub(crate) fn useful_for(&self, pace: &Pace, tier: Tier) -> Option<u32> {
         let turnaround_ns = self.turnaround_ns(tier);
-        let useful = self.useful.filter(|_| turnaround_ns > 0.0 && self.is_of_one_kind(now))?;
+        let useful = self.useful.filter(|_| turnaround_ns > 0.0)?;
         let rate = self.rate(useful) / f64::from(pace.slowness(self));
         let idle = turnaround_ns * rate / f64::from(useful);
         if idle <= IDLE_MAX {
             return Some(useful);
         }
         (idle <= IDLE_WITH_RESERVE_MAX).then_some(useful + 1)
-    }
-
-    /// Few enough calls last that those at a replica say what keeps it busy. Not before one that
-    /// was among the first would have shown.
-    fn is_of_one_kind(&self, now: Nanos) -> bool {
-        let seen_after = self.lasting_after(1).saturating_mul(2).max(KINDS_KNOWN_AFTER);
-        let seen_at = self.known_since.saturating_add(seen_after);
-        now >= seen_at && self.lasting_share() <= LASTING_SHARE_MAX
-    }
-
-    fn lasting_share(&self) -> f64 {
-        f64::from(self.lasted) / f64::from(self.answered.max(1))
     }
 
     /// So many calls keep a replica like the others busy; 1 if unknown.
@@ -248,12 +221,6 @@ impl Pool {
         Nanos((usual_ns.max(self.call_ns * LASTING_MEANS) * crowd) as u64).max(LASTING_MIN)
     }
 
-    /// So many calls have become lasting.
-    #[inline]
-    fn on_lasting(&mut self, calls: u32) {
-        self.lasted += calls;
-    }
-
     /// A call was answered after `latency` where so many were, itself included, that are not
     /// lasting.
     ///
@@ -261,12 +228,11 @@ impl Pool {
     /// end, when the count of those in flight is past help; and a stream that sends all the time
     /// is work to its end, as any other call.
     #[inline(never)]
-    fn learn_time(&mut self, latency: Nanos, level: u32, now: Nanos) {
+    fn learn_time(&mut self, latency: Nanos, level: u32) {
         let (latency_ns, level) = (latency.0 as f64, f64::from(level.max(1)));
         if self.call_ns == 0.0 {
             (self.call_ns, self.call_level) = (latency_ns.max(1.0), level);
             self.deviation_ns = self.call_ns;
-            self.known_since = now;
             return;
         }
         let is_lasting = latency > LASTING_MIN && latency > self.lasting_after(level as u32);
@@ -274,11 +240,6 @@ impl Pool {
         self.deviation_ns += ((sample_ns - self.call_ns).abs() - self.deviation_ns) * MEAN_WEIGHT;
         self.call_ns += (sample_ns - self.call_ns) * MEAN_WEIGHT;
         self.call_level += (level - self.call_level) * MEAN_WEIGHT;
-        self.answered += 1;
-        if self.answered >= ANSWERED_MAX {
-            self.answered /= 2;
-            self.lasted /= 2;
-        }
     }
 
     #[inline]

@@ -6,15 +6,11 @@ use crate::learnt::{Pace, Pool};
 use crate::router::{Demand, Health};
 use crate::time::Nanos;
 
-/// What a replica told about the calls of other routers counts half after this time. Tuned with four
-/// routers in simulation: what counts for longer makes them all avoid the same replicas, then all
-/// run there.
+/// What a replica told about the calls of other routers counts half after this time: they end.
+/// Arbitrary; nothing is chosen by it.
 const OTHERS_HALVED: Nanos = Nanos::from_millis(60);
 /// So many times the time of the others is slow.
 const SLOW: f32 = 2.0;
-/// What one lasting call adds to the expected time of others, so that of replicas that are equal
-/// otherwise the one with fewer comes first. Less than chance adds, or that one gets all.
-const LASTING_SHARE: f64 = 1.0 / 64.0;
 /// How often a slow replica that nobody uses is tried: at ten calls a second and replica, one in
 /// three hundred of what it would get.
 const PROBE_INTERVAL: Nanos = Nanos::from_secs(3);
@@ -196,22 +192,12 @@ impl Replica {
         if self.is_in() { self.capacity.saturating_sub(self.in_flight) } else { 0 }
     }
 
-    /// Calls of other routers there, as far as known: what it told fades, because they end.
-    #[inline]
+    /// Calls of other routers there, as far as known, for people: a choice by them only makes
+    /// routers run after each other.
     pub(crate) fn others(&self, now: Nanos) -> u32 {
-        self.others_until(now).0
-    }
-
-    /// As [`Replica::others`], and until when it is so many if the replica tells nothing else.
-    #[inline]
-    pub(crate) fn others_until(&self, now: Nanos) -> (u32, Nanos) {
         let (count, told_at) = self.others;
-        if count == 0 {
-            return (0, Nanos::MAX);
-        }
         let age = now.saturating_sub(told_at).0 / OTHERS_HALVED.0;
-        let halved_at = told_at.saturating_add(OTHERS_HALVED.saturating_mul(age + 1));
-        (count.checked_shr(age as u32).unwrap_or(0), halved_at)
+        count.checked_shr(age as u32).unwrap_or(0)
     }
 
     /// After how many nanoseconds one more call here is expected to be answered.
@@ -220,36 +206,29 @@ impl Replica {
         if let Some(batch) = &self.batch {
             return batch.finish_ns(now);
         }
-        let others = self.others(now);
         if self.pace.is_behind(now) {
-            return self.late_finish_ns(pool, others, now);
+            return self.late_finish_ns(pool, now);
         }
-        self.finish_at(&self.pace, pool, others, now)
+        self.finish_at(&self.pace, pool, now)
     }
 
     #[cold]
     #[inline(never)]
-    fn late_finish_ns(&self, pool: &Pool, others: u32, now: Nanos) -> f64 {
-        self.finish_at(&self.pace.at(pool, others, now), pool, others, now)
+    fn late_finish_ns(&self, pool: &Pool, now: Nanos) -> f64 {
+        self.finish_at(&self.pace.at(pool, now), pool, now)
     }
 
     #[inline]
-    fn finish_at(&self, pace: &Pace, pool: &Pool, others: u32, now: Nanos) -> f64 {
-        let slowness = pace.slowness_at(pool, others, now);
-        let finish_ns = pool.finish_ns(pace.level() + others + 1) * slowness;
-        let turnaround_ns = pool.turnaround_ns(self.tier);
-        if pace.lasting() == 0 {
-            return finish_ns + turnaround_ns;
-        }
-        finish_ns * (1.0 + f64::from(pace.lasting()) * LASTING_SHARE) + turnaround_ns
+    fn finish_at(&self, pace: &Pace, pool: &Pool, now: Nanos) -> f64 {
+        let slowness = pace.slowness_at(pool, now);
+        pool.finish_ns(pace.level() + 1) * slowness + pool.turnaround_ns(self.tier)
     }
 
-    /// Calls of all routers there that are not lasting, and how many times the pool's time one
+    /// Calls there that are not lasting, and how many times the pool's time one
     /// takes, with the time since the last event.
     pub(crate) fn level_and_slowness(&self, pool: &Pool, now: Nanos) -> (u32, f64) {
-        let others = self.others(now);
-        let pace = self.pace.at(pool, others, now);
-        (pace.level() + others, pace.slowness_at(pool, others, now))
+        let pace = self.pace.at(pool, now);
+        (pace.level(), pace.slowness_at(pool, now))
     }
 
     /// It was slow when it last worked, which is a while ago.
@@ -271,7 +250,7 @@ impl Replica {
     #[cold]
     #[inline(never)]
     fn is_late_probe_due(&self, pool: &Pool, now: Nanos) -> bool {
-        self.pace.at(pool, self.others(now), now).is_worth_a_probe(pool, SLOW, PROBE_INTERVAL, now)
+        self.pace.at(pool, now).is_worth_a_probe(pool, SLOW, PROBE_INTERVAL, now)
     }
 
     #[inline]

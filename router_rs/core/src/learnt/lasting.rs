@@ -63,11 +63,11 @@ impl Calls {
     }
 
     #[inline]
-    pub(super) fn on_sent(&mut self, pool: &Pool, others: u32, now: Nanos) {
+    pub(super) fn on_sent(&mut self, pool: &Pool, now: Nanos) {
         self.current += 1;
         if self.level() == 1 {
             self.began_at = now;
-            self.look_at = self.over_at(pool, others);
+            self.look_at = self.over_at(pool);
         }
     }
 
@@ -90,8 +90,8 @@ impl Calls {
 
     /// At `look_at`: the next generation begins, if the limit of the present level has passed.
     /// Returns how many calls become lasting by that.
-    pub(super) fn look(&mut self, pool: &Pool, others: u32) -> Option<u32> {
-        let over_at = self.over_at(pool, others);
+    pub(super) fn look(&mut self, pool: &Pool) -> Option<u32> {
+        let over_at = self.over_at(pool);
         if over_at > self.look_at {
             self.look_at = over_at;
             return None;
@@ -100,14 +100,14 @@ impl Calls {
         self.lasting += fresh;
         self.generation = self.generation.wrapping_add(1);
         self.began_at = self.look_at;
-        self.look_at = if self.level() == 0 { Nanos::MAX } else { self.over_at(pool, others) };
+        self.look_at = if self.level() == 0 { Nanos::MAX } else { self.over_at(pool) };
         Some(fresh)
     }
 
     /// The limit may have changed. No call is older for it: what is over by now ends now.
-    pub(super) fn on_limit(&mut self, pool: &Pool, others: u32, now: Nanos) {
+    pub(super) fn on_limit(&mut self, pool: &Pool, now: Nanos) {
         if self.level() > 0 {
-            self.look_at = self.over_at(pool, others).max(now).min(self.look_at);
+            self.look_at = self.over_at(pool).max(now).min(self.look_at);
         }
     }
 
@@ -120,7 +120,7 @@ impl Calls {
         self.look_at.saturating_add(age)
     }
 
-    fn over_at(&self, pool: &Pool, others: u32) -> Nanos {
-        self.began_at.saturating_add(pool.lasting_after(self.level() + others))
+    fn over_at(&self, pool: &Pool) -> Nanos {
+        self.began_at.saturating_add(pool.lasting_after(self.level()))
     }
 }

@@ -9,8 +9,6 @@ use crate::time::Nanos;
 const PACE_MAX: f32 = 200.0;
 /// As many calls as the guess that a replica is like the others weighs.
 const PACE_GUESS: f32 = 2.0;
-/// The same where a replica is left alone for what it is thought to be: chance must not do that.
-const PACE_GUESS_SURE: f64 = 8.0;
 /// A failure weighs like so many calls that should have ended and did not.
 const FAILURE_WEIGHT: f32 = 4.0;
 /// A difference from the others counts from so many standard deviations of the evidence on, and of so
@@ -25,11 +23,10 @@ const MISSED_YOUNG_MAX: f32 = 2.0;
 /// However long a replica was silent, the next calls may change what is thought of it. Tuned: with 16,
 /// one that turned ten times slower is found too late; without a bound, streams look like slow calls.
 const MISSED_MAX: f32 = 40.0;
-/// After so long without a call what is known of a replica weighs like so many calls; more if it was
-/// slow, and like one where other routers have sent calls meanwhile.
+/// After so long without a call what is known of a replica weighs like so many calls, and like one
+/// where other routers have sent calls meanwhile.
 const PACE_FADES: Nanos = Nanos::from_secs(1);
 const FADED_CALLS: f32 = 16.0;
-const TRIED_CALLS: f32 = 64.0;
 /// If the next answer comes before so many calls should have ended, the replica has recovered.
 const RECOVERED_MAX: f32 = 1.5;
 /// Six times the expected time may pass between two departures before it tells. Tuned with unequal
@@ -135,23 +132,22 @@ impl Usual {
 // === impl Pace: what happens ===
 
 impl Pace {
-    /// Counts the time up to `now`, at which the replica has `others` calls of other routers. Must
-    /// come before any of its calls come or go.
+    /// Counts the time up to `now`. Must come before any of its calls come or go.
     #[inline]
-    pub(crate) fn count(&mut self, pool: &mut Pool, others: u32, now: Nanos) {
+    pub(crate) fn count(&mut self, pool: &mut Pool, now: Nanos) {
         if !pool.tells_replicas() {
-            return self.count_plainly(pool, others, now);
+            return self.count_plainly(pool, now);
         }
         if self.is_behind(now) {
-            self.catch_up(pool, others, now);
+            self.catch_up(pool, now);
         }
-        let (level, time_ns) = self.pass(pool, others, now);
+        let (level, time_ns) = self.pass(pool, now);
         pool.on_time(level, time_ns);
     }
 
     /// A call is sent to the replica; time is counted up to `now`.
     #[inline]
-    pub(crate) fn on_sent(&mut self, pool: &Pool, others: u32, now: Nanos) {
+    pub(crate) fn on_sent(&mut self, pool: &Pool, now: Nanos) {
         if self.level() == 0 {
             if pool.tells_replicas() {
                 self.fade(pool, now);
@@ -161,20 +157,14 @@ impl Pace {
         if self.calls.level() == 0 {
             self.due_each = (0.0, 0.0);
         }
-        self.calls.on_sent(pool, others, now);
+        self.calls.on_sent(pool, now);
     }
 
     /// A call leaves the replica; time is counted up to `now`. Returns whether the pool's table was
     /// computed again.
     #[inline]
-    pub(crate) fn on_departure(
-        &mut self,
-        pool: &mut Pool,
-        leaving: Leaving,
-        others: u32,
-        now: Nanos,
-    ) -> bool {
-        let level = self.level() + others;
+    pub(crate) fn on_departure(&mut self, pool: &mut Pool, leaving: Leaving, now: Nanos) -> bool {
+        let level = self.level();
         let was_lasting = self.calls.on_ended(leaving.generation);
         if !pool.tells_replicas() {
             let counts = leaving.departure == Departure::Answered && !was_lasting;
@@ -185,7 +175,7 @@ impl Pace {
         let is_known = pool.is_known();
         match leaving.departure {
             Departure::Answered => {
-                pool.learn_time(leaving.latency, level, now);
+                pool.learn_time(leaving.latency, level);
                 if is_known && (may_block || !was_lasting) {
                     self.ended += 1.0;
                     self.count_missed(may_block && !was_lasting);
@@ -224,8 +214,8 @@ impl Pace {
     }
 
     /// What is learnt has changed, and with it how long calls may take.
-    pub(crate) fn on_learnt(&mut self, pool: &Pool, others: u32, now: Nanos) {
-        self.calls.on_limit(pool, others, now);
+    pub(crate) fn on_learnt(&mut self, pool: &Pool, now: Nanos) {
+        self.calls.on_limit(pool, now);
     }
 
     /// After so long without a call little is known of a replica.
@@ -236,11 +226,7 @@ impl Pace {
         }
         self.is_tried = self.slowness(pool) > 1.0 && !pool.is_shared();
         let expected = self.expected + std::mem::take(&mut self.silent);
-        let weight = match (pool.is_shared(), self.is_tried) {
-            (true, _) => 1.0,
-            (false, true) => TRIED_CALLS,
-            (false, false) => FADED_CALLS,
-        };
+        let weight = if pool.is_shared() { 1.0 } else { FADED_CALLS };
         if expected > weight {
             self.ended *= weight / expected;
             self.expected = weight;
@@ -269,30 +255,29 @@ impl Pace {
 
     /// As it is at `now`.
     #[cold]
-    pub(crate) fn at(&self, pool: &Pool, others: u32, now: Nanos) -> Self {
+    pub(crate) fn at(&self, pool: &Pool, now: Nanos) -> Self {
         let mut pace = *self;
         while pace.is_behind(now) {
-            pace.pass(pool, others, pace.calls.look_at());
-            pace.look(pool, others);
+            pace.pass(pool, pace.calls.look_at());
+            pace.look(pool);
         }
         pace
     }
 
     #[cold]
     #[inline(never)]
-    fn catch_up(&mut self, pool: &mut Pool, others: u32, now: Nanos) {
+    fn catch_up(&mut self, pool: &mut Pool, now: Nanos) {
         while self.is_behind(now) {
-            let (level, time_ns) = self.pass(pool, others, self.calls.look_at());
+            let (level, time_ns) = self.pass(pool, self.calls.look_at());
             pool.on_time(level, time_ns);
-            let fresh = self.look(pool, others);
-            pool.on_lasting(fresh);
+            self.look(pool);
         }
     }
 
-    /// Calls may become lasting; returns how many do. If no other has ended since they came, they may
-    /// be what keeps the replica busy.
-    fn look(&mut self, pool: &Pool, others: u32) -> u32 {
-        let Some(fresh) = self.calls.look(pool, others) else { return 0 };
+    /// Calls may become lasting. If no other has ended since they came, they may be what keeps the
+    /// replica busy.
+    fn look(&mut self, pool: &Pool) {
+        let Some(fresh) = self.calls.look(pool) else { return };
         let (current, previous) = self.due_each;
         self.due_each = (0.0, current);
         // They came at some time of the generation before.
@@ -300,21 +285,18 @@ impl Pace {
         if fresh > 0 && (self.silent >= due_each || self.blocking > 0) {
             self.blocking += fresh;
         }
-        fresh
     }
 
     /// Where replicas are not told from each other, only the level counts.
     #[inline]
-    fn count_plainly(&mut self, pool: &mut Pool, others: u32, now: Nanos) {
-        let (own, time_ns) = (self.calls.level(), now.saturating_sub(self.counted_at).0 as f64);
-        if own == 0 || time_ns == 0.0 {
+    fn count_plainly(&mut self, pool: &mut Pool, now: Nanos) {
+        let (level, time_ns) = (self.calls.level(), now.saturating_sub(self.counted_at).0 as f64);
+        if level == 0 || time_ns == 0.0 {
             return;
         }
         self.counted_at = now;
-        let level = own + others;
-        let share = if others == 0 { 1.0 } else { f64::from(own) / f64::from(level) };
         self.dwell(level, time_ns);
-        pool.on_time(level, time_ns * share);
+        pool.on_time(level, time_ns);
     }
 
     #[inline]
@@ -327,16 +309,14 @@ impl Pace {
 
     /// Time goes on with the same calls. Returns the level and the time that tell of the pool.
     #[inline]
-    fn pass(&mut self, pool: &Pool, others: u32, now: Nanos) -> (u32, f64) {
-        let own = self.level();
+    fn pass(&mut self, pool: &Pool, now: Nanos) -> (u32, f64) {
+        let level = self.level();
         let time_ns = now.saturating_sub(self.counted_at).0 as f64;
-        if own == 0 || time_ns == 0.0 {
+        if level == 0 || time_ns == 0.0 {
             return (0, 0.0);
         }
         self.counted_at = now;
-        let level = own + others;
-        let share = if others == 0 { 1.0 } else { f64::from(own) / f64::from(level) };
-        let due = (time_ns * share * pool.rate(level)) as f32;
+        let due = (time_ns * pool.rate(level)) as f32;
         self.silent += due;
         if self.calls.level() > 0 {
             self.worked_at = now;
@@ -346,10 +326,10 @@ impl Pace {
         }
         let pace = 1.0 / f64::from(self.usual_slowness(pool));
         if self.calls.look_at() < Nanos::MAX {
-            self.due_each.0 += due / own as f32;
+            self.due_each.0 += due / level as f32;
         }
         self.dwell(level, time_ns);
-        (level, time_ns * share * pace)
+        (level, time_ns * pace)
     }
 }
 
@@ -369,7 +349,7 @@ impl Pace {
     }
 
     /// Calls of this router there that are lasting.
-    #[inline]
+    #[cfg(test)]
     pub(crate) fn lasting(&self) -> u32 {
         self.calls.lasting()
     }
@@ -437,26 +417,14 @@ impl Pace {
         self.worked_at.saturating_add(after)
     }
 
-    /// As [`Pace::slowness`] with the time since the last event, at which the replica has `others`
-    /// calls of other routers. It must not be behind.
+    /// As [`Pace::slowness`] with the time since the last event. It must not be behind.
     #[inline]
-    pub(crate) fn slowness_at(&self, pool: &Pool, others: u32, now: Nanos) -> f64 {
-        let own = self.level();
-        if own == 0 {
+    pub(crate) fn slowness_at(&self, pool: &Pool, now: Nanos) -> f64 {
+        let level = self.level();
+        if level == 0 {
             return f64::from(self.slowness(pool));
         }
-        let mut rate = pool.rate(own + others);
-        if others > 0 {
-            rate *= f64::from(own) / f64::from(own + others);
-        }
-        let due = now.saturating_sub(self.counted_at).0 as f64 * rate;
+        let due = now.saturating_sub(self.counted_at).0 as f64 * pool.rate(level);
         f64::from(self.slowness_after(pool, self.silent + due as f32))
-    }
-
-    /// At most [`Pace::slowness`]: how slow it is even if chance was against it.
-    pub(crate) fn sure_share(&self, pool: &Pool) -> f64 {
-        let (ended, expected) = (f64::from(self.ended), f64::from(self.expected));
-        let sure = (expected + PACE_GUESS_SURE) / (ended + PACE_GUESS_SURE);
-        (sure / f64::from(self.slowness(pool))).min(1.0)
     }
 }

@@ -16,8 +16,8 @@ impl Driven {
     }
 
     fn send(&mut self, pool: &mut Pool) -> (u32, Nanos) {
-        self.pace.count(pool, 0, self.now);
-        self.pace.on_sent(pool, 0, self.now);
+        self.pace.count(pool, self.now);
+        self.pace.on_sent(pool, self.now);
         (self.pace.generation(), self.now)
     }
 
@@ -26,10 +26,10 @@ impl Driven {
     }
 
     fn end(&mut self, pool: &mut Pool, (generation, sent_at): (u32, Nanos), how: Departure) {
-        self.pace.count(pool, 0, self.now);
+        self.pace.count(pool, self.now);
         let latency = self.now.saturating_sub(sent_at);
         let leaving = Leaving { departure: how, latency, generation };
-        self.pace.on_departure(pool, leaving, 0, self.now);
+        self.pace.on_departure(pool, leaving, self.now);
     }
 
     /// So many calls of `takes` one after the other, each sent when the one before has ended.
@@ -55,11 +55,11 @@ impl Driven {
     }
 
     fn slowness(&self, pool: &Pool) -> f64 {
-        self.pace.at(pool, 0, self.now).slowness_at(pool, 0, self.now)
+        self.pace.at(pool, self.now).slowness_at(pool, self.now)
     }
 
     fn level(&self, pool: &Pool) -> u32 {
-        self.pace.at(pool, 0, self.now).level()
+        self.pace.at(pool, self.now).level()
     }
 }
 
@@ -159,7 +159,7 @@ fn a_replica_that_answered_nobody_stays_slow_when_all_have_left() {
     }
     assert!(driven.slowness(&pool) > 2.0);
     let is_probe_due = |driven: &Driven| {
-        driven.pace.at(&pool, 0, driven.now).is_worth_a_probe(
+        driven.pace.at(&pool, driven.now).is_worth_a_probe(
             &pool,
             2.0,
             Nanos::from_secs(3),
@@ -179,7 +179,7 @@ fn a_replica_that_hangs_is_tried_now_and_then() {
     let mut probes = 0;
     for _ in 0..3_000 {
         driven.pass(MEAN);
-        let pace = driven.pace.at(&pool, 0, driven.now);
+        let pace = driven.pace.at(&pool, driven.now);
         if pace.is_worth_a_probe(&pool, 2.0, Nanos::from_secs(3), driven.now) {
             driven.send(&mut pool);
             probes += 1;
@@ -256,7 +256,7 @@ fn a_replica_that_hangs_is_slow_until_something_ends_there() {
         assert!(before < after, "{before} {after}");
         before = after;
     }
-    assert!(driven.pace.at(&pool, 0, driven.now).is_worth_a_probe(
+    assert!(driven.pace.at(&pool, driven.now).is_worth_a_probe(
         &pool,
         2.0,
         Nanos::from_secs(3),
@@ -312,7 +312,7 @@ fn before_anything_has_ended_nothing_is_lasting() {
     assert_eq!(1, driven.level(&pool));
     // Once something has ended elsewhere, what is there already gets its time anew.
     Driven::new(Nanos::ZERO).serve(&mut pool, 100, MEAN);
-    driven.pace.on_learnt(&pool, 0, driven.now);
+    driven.pace.on_learnt(&pool, driven.now);
     driven.pass(MEAN);
     assert_eq!(1, driven.level(&pool));
     driven.pass(Nanos::from_secs(10));
@@ -341,7 +341,7 @@ fn who_stops_to_tell_forgets_no_call() {
     assert_eq!(1, driven.pace.lasting());
     let call = driven.send(&mut pool);
     pool.tell_replicas(false);
-    driven.pace.on_learnt(&pool, 0, driven.now);
+    driven.pace.on_learnt(&pool, driven.now);
     driven.pass(Nanos::from_secs(60));
     assert_eq!((1, 1), (driven.level(&pool), driven.pace.lasting()));
     driven.end(&mut pool, call, Departure::Answered);

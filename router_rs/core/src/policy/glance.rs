@@ -17,7 +17,7 @@ pub(crate) struct Glance {
     holds_until: Nanos,
     /// Of what has ended there, without the time since.
     slowness: f32,
-    /// With one more call, and those of other routers. More count as the highest number.
+    /// With one more call. More count as the highest number.
     level: u16,
     tier: Tier,
 }
@@ -29,14 +29,13 @@ impl Glance {
 
     /// `NONE` where more than time changes a prediction between two events: the batcher's plan.
     #[inline]
-    pub(crate) fn of(replica: &Replica, pool: &Pool, now: Nanos) -> Self {
+    pub(crate) fn of(replica: &Replica, pool: &Pool) -> Self {
         if replica.batch.is_some() {
             return Self::NONE;
         }
-        let (others, same_until) = replica.others_until(now);
-        let level = replica.pace.level() + others + 1;
+        let level = replica.pace.level() + 1;
         Self {
-            holds_until: replica.no_probe_before(pool).min(same_until),
+            holds_until: replica.no_probe_before(pool),
             slowness: replica.pace.usual_slowness(pool),
             level: u16::try_from(level).unwrap_or(u16::MAX),
             tier: replica.tier,
@@ -58,12 +57,10 @@ mod tests {
     use super::*;
     use crate::replica::{ReplicaId, ReplicaSpec};
 
-    const NEVER: Nanos = Nanos(u64::MAX - 1);
-
     fn replica_with_a_call(pool: &Pool) -> Replica {
         let spec = ReplicaSpec { id: ReplicaId(1), tier: Tier::Zone, capacity: u32::MAX };
         let mut replica = Replica::new(&spec);
-        replica.pace.on_sent(pool, 0, Nanos::ZERO);
+        replica.pace.on_sent(pool, Nanos::ZERO);
         replica
     }
 
@@ -72,7 +69,7 @@ mod tests {
     fn a_bound_is_exact_while_nothing_is_late() {
         let mut pool = Pool::default();
         let replica = replica_with_a_call(&pool);
-        let glance = Glance::of(&replica, &pool, Nanos::ZERO);
+        let glance = Glance::of(&replica, &pool);
         let is_exact = |pool: &Pool| {
             let finish_ns = replica.finish_ns(pool, Nanos::ZERO);
             assert_eq!(Some(finish_ns), glance.least_ns(pool, Nanos::ZERO));
@@ -82,19 +79,5 @@ mod tests {
         pool.on_turnaround(Tier::Zone, Nanos::from_millis(5), Nanos::from_millis(2));
         let after_ns = is_exact(&pool);
         assert_eq!(Nanos::from_millis(3), Nanos((after_ns - before_ns) as u64));
-    }
-
-    #[test]
-    fn what_others_have_there_is_in_the_bound_until_it_fades() {
-        let pool = Pool::default();
-        let mut replica = replica_with_a_call(&pool);
-        assert!(Glance::of(&replica, &pool, Nanos::ZERO).least_ns(&pool, NEVER).is_some());
-        replica.others = (5, Nanos::ZERO);
-        let glance = Glance::of(&replica, &pool, Nanos::ZERO);
-        let (others, fades_at) = replica.others_until(Nanos::ZERO);
-        let last = Nanos(fades_at.0 - 1);
-        assert_eq!((5, 5, 2), (others, replica.others(last), replica.others(fades_at)));
-        assert_eq!(Some(replica.finish_ns(&pool, last)), glance.least_ns(&pool, last));
-        assert_eq!(None, glance.least_ns(&pool, fades_at));
     }
 }

@@ -22,13 +22,12 @@ impl Fleet {
             let spec = ReplicaSpec { id: ReplicaId(id), tier: Tier::Any, capacity: u32::MAX };
             let mut replica = Replica { in_flight: *in_flight, ..Replica::new(&spec) };
             for _ in 0..*in_flight {
-                replica.pace.on_sent(&pool, 0, Nanos::ZERO);
+                replica.pace.on_sent(&pool, Nanos::ZERO);
             }
             replica
         };
         let replicas: Vec<Replica> = in_flight.iter().zip(0..).map(replica).collect();
-        let glances =
-            replicas.iter().map(|replica| Glance::of(replica, &pool, Nanos::ZERO)).collect();
+        let glances = replicas.iter().map(|replica| Glance::of(replica, &pool)).collect();
         Self { replicas, glances, pool, demand: Demand::default() }
     }
 

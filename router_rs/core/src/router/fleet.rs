@@ -301,10 +301,9 @@ impl Fleet {
     #[inline]
     pub(super) fn take_beyond(&mut self, slot: u32, now: Nanos) {
         let replica = &mut self.replicas[slot as usize];
-        let (own, others) = (replica.in_flight, replica.others(now));
-        replica.pace.count(&mut self.pool, others, now);
-        replica.pace.on_sent(&self.pool, others, now);
-        replica.demand.count(own, now);
+        replica.pace.count(&mut self.pool, now);
+        replica.pace.on_sent(&self.pool, now);
+        replica.demand.count(replica.in_flight, now);
         if let Some(batch) = &mut replica.batch {
             batch.on_sent(now);
         }
@@ -312,7 +311,7 @@ impl Fleet {
         self.demand.count(self.in_flight as u32, now);
         self.in_flight += 1;
         replica.health.on_sent();
-        self.glance(slot, now);
+        self.glance(slot);
         self.refresh(slot);
     }
 
@@ -329,15 +328,14 @@ impl Fleet {
     pub(super) fn give_back(&mut self, slot: u32, leaving: Leaving, now: Nanos) -> bool {
         let replica = &mut self.replicas[slot as usize];
         debug_assert!(replica.in_flight > 0, "{:?} has no call to end", replica.id);
-        let (own, others) = (replica.in_flight, replica.others(now));
-        replica.pace.count(&mut self.pool, others, now);
-        let learnt = replica.pace.on_departure(&mut self.pool, leaving, others, now);
-        replica.demand.count(own, now);
+        replica.pace.count(&mut self.pool, now);
+        let learnt = replica.pace.on_departure(&mut self.pool, leaving, now);
+        replica.demand.count(replica.in_flight, now);
         replica.in_flight -= 1;
         self.demand.count(self.in_flight as u32, now);
         self.in_flight -= 1;
         replica.health.on_ended();
-        self.glance(slot, now);
+        self.glance(slot);
         let replica = &self.replicas[slot as usize];
         if replica.is_member || replica.in_flight > 0 {
             self.refresh(slot);
@@ -367,8 +365,7 @@ impl Fleet {
     pub(super) fn report(&mut self, slot: u32, load: Option<Load>, now: Nanos) {
         let Some(load) = load else { return };
         let replica = &mut self.replicas[slot as usize];
-        let (own, others) = (replica.in_flight, replica.others(now));
-        replica.pace.count(&mut self.pool, others, now);
+        replica.pace.count(&mut self.pool, now);
         replica.reported = Some(load);
         replica.batch = load.batch.map(|batch| BatchView::report(batch, replica.batch, now));
         if load.batch.is_some() != self.is_batching {
@@ -376,30 +373,30 @@ impl Fleet {
             self.hold_back(now);
         }
         let replica = &mut self.replicas[slot as usize];
-        let others = load.in_flight.saturating_sub(own);
+        let others = load.in_flight.saturating_sub(replica.in_flight);
         replica.others = (others, now);
         let was_shared = self.pool.is_shared();
         self.pool.on_others(others > 0);
         if self.pool.is_shared() == was_shared {
-            self.glance(slot, now);
+            self.glance(slot);
         } else {
-            self.glance_at_all(now);
+            self.glance_at_all();
         }
     }
 
     /// Something happened at the replica in `slot` that changes predictions.
     #[inline]
-    pub(super) fn glance(&mut self, slot: u32, now: Nanos) {
+    pub(super) fn glance(&mut self, slot: u32) {
         if self.is_patient {
             let slot = slot as usize;
-            self.glances[slot] = Glance::of(&self.replicas[slot], &self.pool, now);
+            self.glances[slot] = Glance::of(&self.replicas[slot], &self.pool);
         }
     }
 
     /// What predictions of all replicas depend on has changed.
     #[cold]
-    pub(super) fn glance_at_all(&mut self, now: Nanos) {
-        (0..self.replicas.len() as u32).for_each(|slot| self.glance(slot, now));
+    pub(super) fn glance_at_all(&mut self) {
+        (0..self.replicas.len() as u32).for_each(|slot| self.glance(slot));
     }
 
     /// A call took `latency`, of which it spent `processing` in the replica.

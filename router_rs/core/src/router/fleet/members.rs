@@ -34,7 +34,7 @@ impl Fleet {
             replica.tier = spec.tier;
             replica.capacity = spec.capacity;
             replica.is_member = true;
-            self.glance(slot, now);
+            self.glance(slot);
             self.refresh(slot);
         }
         for slot in before {

@@ -9,8 +9,6 @@ use super::Fleet;
 use crate::replica::Replica;
 use crate::time::Nanos;
 
-/// All replicas are clogged if each is so many times slower than before; twice is no sign.
-const CLOGGED: f32 = 4.0;
 /// So often at least, while replicas are held back, it is looked whether that is still right.
 const LASTING_LOOK_MAX: Nanos = Nanos::from_secs(1);
 
@@ -24,7 +22,6 @@ pub(super) struct Sweep {
     next: usize,
     /// So many replicas at once.
     step: usize,
-    may_hold: bool,
     /// The first [`Replica::lasting_at`] of those before `next`, each as its step found it.
     lasting_at: Option<Nanos>,
 }
@@ -43,7 +40,6 @@ impl Fleet {
         self.sweep = Some(Sweep {
             next: 0,
             step: self.replicas.len().div_ceil(departures.max(1) as usize).max(STEP_MIN),
-            may_hold: self.is_patient && !self.is_clogged(),
             lasting_at: None,
         });
         self.sweep_on(now);
@@ -61,7 +57,7 @@ impl Fleet {
     fn step(&mut self, mut sweep: Sweep, now: Nanos) -> Option<Sweep> {
         let end = (sweep.next + sweep.step).min(self.replicas.len());
         for slot in sweep.next..end {
-            let lasting_at = self.hold_one_back(slot as u32, sweep.may_hold, now);
+            let lasting_at = self.hold_one_back(slot as u32, now);
             sweep.lasting_at = sweep.lasting_at.into_iter().chain(lasting_at).min();
         }
         sweep.next = end;
@@ -75,25 +71,18 @@ impl Fleet {
     }
 
     /// Returns when calls there become lasting next that now keep others out.
-    fn hold_one_back(&mut self, slot: u32, may_hold: bool, now: Nanos) -> Option<Nanos> {
+    fn hold_one_back(&mut self, slot: u32, now: Nanos) -> Option<Nanos> {
         let replica = &mut self.replicas[slot as usize];
-        let others = replica.others(now);
-        replica.pace.on_learnt(&self.pool, others, now);
+        replica.pace.on_learnt(&self.pool, now);
         let useful =
-            if may_hold { self.pool.useful_for(&replica.pace, replica.tier, now) } else { None };
+            if self.is_patient { self.pool.useful_for(&replica.pace, replica.tier) } else { None };
         let held = useful.unwrap_or(u32::MAX);
         if replica.held != held {
             replica.held = held;
             self.refresh(slot);
         }
-        self.glance(slot, now);
+        self.glance(slot);
         self.replicas[slot as usize].lasting_at()
-    }
-
-    /// All replicas are far slower than replicas of the deployment were: they may be full of calls
-    /// that are about to become lasting, so what kept them busy says nothing.
-    fn is_clogged(&self) -> bool {
-        self.iter().all(|(_, replica)| replica.pace.slowness(&self.pool) > CLOGGED)
     }
 
     /// Looks when calls become lasting next that now keep others out.
