@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pyserve.api.context import attached, call_settings
 from pyserve.api.handles.calls import Pinned, Reservation, Route
 from pyserve.api.handles.framing import (
-    BULKY_BYTES_MIN,
-    HELD_BYTES_MIN,
     HOLD,
     HOLD_BULKY,
     ID,
@@ -24,6 +22,7 @@ from pyserve.api.handles.framing import (
     STREAM,
     RequestHeader,
     frame_request,
+    held_bytes_min,
 )
 from pyserve.api.handles.inputs import Input, arrived
 from pyserve.api.handles.nested import Use, encode_call
@@ -110,8 +109,10 @@ class Plan:
             by_reference = call_settings().by_reference
         self.holds = by_reference is not False
         self.place = place
-        self._held_bytes_min = _held_bytes_min(by_reference)
-        self._flags = _hold_flags(by_reference, self.streaming) | (STREAM if self.streaming else 0)
+        hold = _hold_flags(by_reference)
+        self._held_bytes_min = held_bytes_min(hold)
+        # The chunks of a stream are often handed on, so they stay from the lower bound on.
+        self._flags = STREAM | hold & ~HOLD_BULKY if self.streaming else hold
         self._prefix = bytes((self._flags | ID,))
         self._timeout_s: float | None = get("timeout_s")
         self._detached = bool(get("detached", False))
@@ -238,7 +239,10 @@ class Plan:
     def _is_bulky(self, value: object) -> bool:
         """Tell whether an argument goes by reference, since that is less work than sending it."""
         size = len(value) if isinstance(value, bytes | bytearray) else getattr(value, "nbytes", 0)
-        return isinstance(size, int) and size >= self._held_bytes_min > 0 and self._caller.is_near()
+        least = self._held_bytes_min
+        if least is None or not isinstance(size, int) or size < least:
+            return False
+        return self._caller.is_near()
 
     async def _prepare(
         self, call: OutgoingCall, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -282,21 +286,11 @@ class Plan:
         return _joined(frame_request(parts, self._flags, header))
 
 
-def _held_bytes_min(by_reference: bool | None) -> int:
-    """Return from which size on arguments go by reference; 0: never."""
-    if by_reference is None:
-        return BULKY_BYTES_MIN
-    return HELD_BYTES_MIN if by_reference else 0
-
-
-def _hold_flags(by_reference: bool | None, streaming: bool) -> int:
-    """Return which results stay at the producer.
-
-    The chunks of a stream are few and often handed on, so they do from the lower bound on.
-    """
+def _hold_flags(by_reference: bool | None) -> int:
+    """Return which arguments and results stay where they were made."""
     if by_reference is False:
         return 0
-    return HOLD | HOLD_BULKY if by_reference is None and not streaming else HOLD
+    return HOLD | HOLD_BULKY if by_reference is None else HOLD
 
 
 def _joined(parts: Parts) -> Message:
