@@ -1,14 +1,13 @@
 //! Accepts connections and spreads them over the I/O threads in turn.
 
-use std::net::{SocketAddr, TcpListener as StdTcpListener, TcpStream as StdTcpStream};
+use std::net::{SocketAddr, TcpListener as StdTcpListener};
 use std::sync::{Arc, Weak};
 
-use tokio::net::TcpStream;
 use tokio::sync::watch;
 
 use crate::front::{Arrival, Entrant, Front, Pace, make_room, serve};
 use crate::io::tls::ServerTls;
-use crate::io::{IoThread, IoThreads, accept_each, tune};
+use crate::io::{IoThread, IoThreads, MovingSocket, TcpSocket, accept_each, tune};
 use crate::phase::Phase;
 
 #[derive(Clone)]
@@ -21,11 +20,10 @@ pub(super) struct Acceptor {
     pub tls: Option<Arc<ServerTls>>,
 }
 
-/// A connection on its way to the thread where it stays: as a plain descriptor, because a socket
-/// belongs to the poller of one thread.
+/// A connection on its way to the thread where it stays.
 struct Newcomer {
     acceptor: Acceptor,
-    stream: StdTcpStream,
+    stream: MovingSocket,
     peer: SocketAddr,
     entrant: Entrant,
     /// Where somebody may rest who can go for it.
@@ -46,7 +44,7 @@ impl Acceptor {
 
     async fn accept_all(&self, listener: StdTcpListener) {
         let mut pace = Pace::new(&self.front);
-        let take = |stream, peer| {
+        let take = |stream: TcpSocket, peer| {
             let entrant = Entrant::new(&self.front, &stream);
             tune(&stream);
             let pause = pace.after(&entrant);
@@ -56,7 +54,7 @@ impl Acceptor {
     }
 
     /// `None`: the threads are gone.
-    fn hand_over(&self, stream: TcpStream, peer: SocketAddr, entrant: Entrant) -> Option<()> {
+    fn hand_over(&self, stream: TcpSocket, peer: SocketAddr, entrant: Entrant) -> Option<()> {
         let threads = self.threads.upgrade()?;
         let thread = threads.next();
         if entrant.is_free() && thread.is_same(&self.thread) {
@@ -67,14 +65,14 @@ impl Acceptor {
             threads.all().iter().filter(|other| !entrant.is_free() && !other.is_same(thread));
         let (acceptor, threads) = (self.clone(), others.cloned().collect());
         // One that cannot move is closed, which its client sees.
-        if let Ok(stream) = stream.into_std() {
+        if let Ok(stream) = stream.leave_thread() {
             Newcomer { acceptor, stream, peer, entrant, threads }.go_to(thread);
         }
         Some(())
     }
 
     /// On the thread where the connection stays.
-    fn serve(&self, stream: TcpStream, peer: SocketAddr, entrant: Entrant) {
+    fn serve(&self, stream: TcpSocket, peer: SocketAddr, entrant: Entrant) {
         let (front, phase, tls) = (Arc::clone(&self.front), self.phase.clone(), self.tls.clone());
         if let Ok(count) = entrant.enter() {
             let arrival = Arrival { stream, peer, tls, count };
@@ -104,7 +102,7 @@ impl Newcomer {
     fn arrive(mut self) {
         match self.entrant.enter() {
             Ok(count) => {
-                if let Ok(stream) = TcpStream::from_std(self.stream) {
+                if let Ok(stream) = self.stream.arrive() {
                     let Acceptor { front, phase, tls, .. } = self.acceptor;
                     let arrival = Arrival { stream, peer: self.peer, tls, count };
                     tokio::task::spawn_local(serve(front, arrival, phase));

@@ -1,25 +1,26 @@
-//! Keeps forks of the process out of the moments in which a socket is open, and in no poller's set.
-//!
-//! A forked child lets go of what the pollers of the I/O threads watch. A socket that was opened and
-//! not yet watched stayed open in the child, and its peer would not see the parent's death.
+//! Keeps forks of the process out of the moments in which a socket is open, and in no poller's set:
+//! a forked child lets go of what the pollers of the I/O threads watch.
 
 use std::cell::Cell;
 use std::future::poll_fn;
-use std::pin::pin;
+use std::os::fd::RawFd;
 // Not that of parking_lot: its unlocking may touch a table that another thread had locked at the
 // fork. This one is a futex, which a child may let go of.
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-static OPENING: Mutex<()> = Mutex::new(());
+use super::socket::Socket;
+
+/// Sockets on their way between I/O threads, in no poller's set; their list is the lock as well.
+static MOVING: Mutex<Vec<RawFd>> = Mutex::new(Vec::new());
 
 thread_local! {
-    static HELD: Cell<Option<MutexGuard<'static, ()>>> = const { Cell::new(None) };
+    static HELD: Cell<Option<MutexGuard<'static, Vec<RawFd>>>> = const { Cell::new(None) };
 }
 
 /// Runs each poll of `future` between forks: what opens a socket and has it watched in one poll is
-/// never seen between the two by a child.
+/// never seen between the two by a child. So is what `future` has open when it is dropped.
 pub(crate) async fn between_forks<F: Future>(future: F) -> F::Output {
-    let mut future = pin!(future);
+    let mut future = Socket::from(Box::pin(future));
     poll_fn(|context| {
         let _no_fork_meanwhile = lock();
         future.as_mut().poll(context)
@@ -27,7 +28,7 @@ pub(crate) async fn between_forks<F: Future>(future: F) -> F::Output {
     .await
 }
 
-/// Waits until no socket is half open, and keeps it so; to be called before a fork.
+/// Waits until no socket is half open or half closed, and keeps it so; to be called before a fork.
 pub fn lock_for_fork() {
     HELD.set(Some(lock()));
 }
@@ -37,9 +38,17 @@ pub fn unlock_after_fork() {
     HELD.take();
 }
 
-fn lock() -> MutexGuard<'static, ()> {
-    // It guards no data that a panic could have left half changed.
-    OPENING.lock().unwrap_or_else(PoisonError::into_inner)
+/// What moves between I/O threads; of a thread that forks also while it holds the lock.
+pub fn moving_sockets() -> Vec<RawFd> {
+    let Some(held) = HELD.take() else { return lock().clone() };
+    let found = held.clone();
+    HELD.set(Some(held));
+    found
+}
+
+pub(super) fn lock() -> MutexGuard<'static, Vec<RawFd>> {
+    // No panic leaves the list half changed.
+    MOVING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -13,11 +13,13 @@ use std::task::{Context, Poll, ready};
 use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 
+use super::socket::Socket;
+
 #[derive(Debug)]
 pub struct QuietUnixStream {
-    socket: AsyncFd<StdUnixStream>,
+    socket: Socket<AsyncFd<StdUnixStream>>,
     /// The same socket under another descriptor, while there is something to wait for.
-    full: Option<AsyncFd<StdUnixStream>>,
+    full: Option<Socket<AsyncFd<StdUnixStream>>>,
 }
 
 impl QuietUnixStream {
@@ -25,7 +27,7 @@ impl QuietUnixStream {
     /// When the poller or the descriptor table is full.
     pub fn new(stream: tokio::net::UnixStream) -> io::Result<Self> {
         let stream = stream.into_std()?;
-        Ok(Self { socket: register(stream, Interest::READABLE)?, full: None })
+        Ok(Self { socket: register(stream, Interest::READABLE)?.into(), full: None })
     }
 
     fn poll_write_with(
@@ -40,8 +42,8 @@ impl QuietUnixStream {
             }
             match write(self.socket.get_ref()) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    let twin = self.socket.get_ref().try_clone()?;
-                    self.full = Some(register(twin, Interest::WRITABLE)?);
+                    let twin = || register(self.socket.get_ref().try_clone()?, Interest::WRITABLE);
+                    self.full = Some(Socket::open(twin)?);
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 result => return Poll::Ready(result),
