@@ -36,7 +36,6 @@ from pyserve.launch.on_ray.messages import (
     send,
 )
 from pyserve.launch.on_ray.packing import Packing
-from pyserve.launch.on_ray.wishes import Node
 
 _LOGGER = logging.getLogger(__name__)
 # The first one whose actors take label_selector and fallback_strategy.
@@ -203,11 +202,10 @@ class Agent:
             if found is None:
                 raise OSError("its actor has ended")
             return found
-        nodes = await asyncio.to_thread(self._cluster.nodes)
-        if shortage := wanted.wishes.shortage(nodes):
-            raise OSError(shortage)
+        # One after the other, as they come: those that came last are mostly the first to end.
+        async with self._placing:
+            node = await self._place(wanted)
         group = await self._group(wanted)
-        node = wanted.ingress_of or (await self._packed(wanted, nodes) if wanted.packs else "")
         from pyserve.launch.on_ray.actor import IngressActor, ReplicaActor
 
         kind = IngressActor if wanted.ingress_of else ReplicaActor
@@ -219,12 +217,15 @@ class Agent:
             may_differ=not wanted.ingress_of,
         )
 
-    async def _packed(self, wanted: Follow, nodes: Sequence[Node]) -> str:
+    async def _place(self, wanted: Follow) -> str:
         """Return the node where a replica is to lie; "": where Ray will have it."""
-        # One after the other, as they come: those that came last are mostly the first to end.
-        async with self._placing:
-            free = await asyncio.to_thread(self._cluster.free)
-            return self._packing.place(wanted.replica_id, wanted.wishes, nodes, free)
+        nodes = await asyncio.to_thread(self._cluster.nodes)
+        if shortage := wanted.wishes.shortage(nodes):
+            raise OSError(shortage)
+        if wanted.ingress_of or not wanted.packs:
+            return wanted.ingress_of
+        free = await asyncio.to_thread(self._cluster.free)
+        return self._packing.place(wanted.replica_id, wanted.wishes, nodes, free)
 
     async def _group(self, wanted: Follow) -> Any:
         """Return the placement group that a replica lies in, ``None`` without one."""
