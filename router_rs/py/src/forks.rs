@@ -12,7 +12,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 use pyo3::prelude::*;
 
-use router_net::io::{self, moving_sockets, poller_marks};
+use router_net::io::{self, poller_marks};
 
 use crate::runtime::listeners;
 
@@ -74,12 +74,11 @@ pub(crate) fn after_fork_in_child() {
     }
 }
 
-/// The listeners, what moves between I/O threads, the pollers of the I/O threads, each of which has a mark or a listener in its
+/// The listeners, the pollers of the I/O threads, each of which has a mark or a listener in its
 /// set, and their other sockets. Without `/proc`, which tells what is in a set, nothing.
 fn shared() -> Vec<Shared> {
     let mut known = listeners();
-    let unwatched = known.iter().copied().chain(moving_sockets());
-    let mut found: Vec<Shared> = unwatched.filter_map(Shared::of).collect();
+    let mut found: Vec<Shared> = known.iter().copied().filter_map(Shared::of).collect();
     known.extend(poller_marks().iter().map(|mark| mark.watched));
     if known.is_empty() {
         return found;

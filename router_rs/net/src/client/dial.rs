@@ -18,7 +18,7 @@ use super::handshake::introduce;
 use super::liveness::LivenessConfig;
 use super::vitals::{self, Vitals};
 use crate::io::tls::ClientTls;
-use crate::io::{CountedTcp, Peer, QuietUnixStream, Stream, TcpSocket, between_forks, tune};
+use crate::io::{CountedTcp, Peer, QuietUnixStream, Stream, between_forks, tune};
 
 /// How long a table waits for its replicas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -267,9 +267,7 @@ async fn connect(endpoint: &Endpoint) -> Result<(Stream, Peer), DialError> {
     };
     match endpoint {
         Endpoint::Tcp(address) => {
-            let connecting =
-                async { io::Result::Ok(TcpSocket::from(TcpStream::connect(address).await?)) };
-            let stream = between_forks(connecting).await.map_err(fault)?;
+            let stream = between_forks(TcpStream::connect(address)).await.map_err(fault)?;
             tune(&stream);
             let peer = Peer::Tcp(stream.peer_addr().map_err(fault)?);
             Ok((Stream::Tcp(stream), peer))
@@ -282,7 +280,7 @@ async fn connect(endpoint: &Endpoint) -> Result<(Stream, Peer), DialError> {
     }
 }
 
-async fn secure(stream: TcpSocket, tls: &ClientTls, address: &str) -> Result<Stream, DialError> {
+async fn secure(stream: TcpStream, tls: &ClientTls, address: &str) -> Result<Stream, DialError> {
     let fault = |cause: String| DialError::Connect { address: address.to_owned(), cause };
     let name = tls.server_name(address).map_err(fault)?;
     let stream = TlsConnector::from(tls.current())

@@ -34,7 +34,7 @@ use super::{Front, handshake, http1, http2, proxy_header};
 use crate::dispatch::exchange::Stop;
 use crate::grpc::{Code, Status};
 use crate::io::tls::ServerTls;
-use crate::io::{CountedTcp, Peer, ReceivedBytes, Stream, TcpSocket, has_ended, on_buffers_freed};
+use crate::io::{CountedTcp, Peer, ReceivedBytes, Stream, has_ended, on_buffers_freed};
 use crate::link::next_token;
 use crate::phase::Phase;
 use crate::server::ConnectionInfo;
@@ -51,7 +51,7 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// A connection that was accepted.
 #[derive(Debug)]
 pub(crate) struct Arrival {
-    pub stream: TcpSocket,
+    pub stream: TcpStream,
     pub peer: SocketAddr,
     pub tls: Option<Arc<ServerTls>>,
     pub count: ConnectionCount,
@@ -204,7 +204,7 @@ async fn introduce(front: &Front, arrival: &mut Arrival) -> Option<Guest> {
         return Some(Guest::new(proxies, proxy));
     }
     // In a box, since few have one and it holds the longest header.
-    let header = Box::pin(proxy_header::read(&mut *arrival.stream));
+    let header = Box::pin(proxy_header::read(&mut arrival.stream));
     let Ok(client) = within(front, async { Some(header.await) }).await? else {
         front.counters.proxy_headers_malformed.count();
         return None;

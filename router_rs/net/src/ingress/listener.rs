@@ -1,13 +1,14 @@
 //! Accepts connections and spreads them over the I/O threads in turn.
 
-use std::net::{SocketAddr, TcpListener as StdTcpListener};
+use std::net::{SocketAddr, TcpListener as StdTcpListener, TcpStream as StdTcpStream};
 use std::sync::{Arc, Weak};
 
+use tokio::net::TcpStream;
 use tokio::sync::watch;
 
 use crate::front::{Arrival, Entrant, Front, Pace, make_room, serve};
 use crate::io::tls::ServerTls;
-use crate::io::{IoThread, IoThreads, MovingSocket, TcpSocket, accept_each, tune};
+use crate::io::{IoThread, IoThreads, accept_each, tune};
 use crate::phase::Phase;
 
 #[derive(Clone)]
@@ -20,10 +21,11 @@ pub(super) struct Acceptor {
     pub tls: Option<Arc<ServerTls>>,
 }
 
-/// A connection on its way to the thread where it stays.
+/// A connection on its way to the thread where it stays: as a plain descriptor, because a socket
+/// belongs to the poller of one thread.
 struct Newcomer {
     acceptor: Acceptor,
-    stream: MovingSocket,
+    stream: StdTcpStream,
     peer: SocketAddr,
     entrant: Entrant,
     /// Where somebody may rest who can go for it.
@@ -44,7 +46,7 @@ impl Acceptor {
 
     async fn accept_all(&self, listener: StdTcpListener) {
         let mut pace = Pace::new(&self.front);
-        let take = |stream: TcpSocket, peer| {
+        let take = |stream, peer| {
             let entrant = Entrant::new(&self.front, &stream);
             tune(&stream);
             let pause = pace.after(&entrant);
@@ -54,7 +56,7 @@ impl Acceptor {
     }
 
     /// `None`: the threads are gone.
-    fn hand_over(&self, stream: TcpSocket, peer: SocketAddr, entrant: Entrant) -> Option<()> {
+    fn hand_over(&self, stream: TcpStream, peer: SocketAddr, entrant: Entrant) -> Option<()> {
         let threads = self.threads.upgrade()?;
         let thread = threads.next();
         if entrant.is_free() && thread.is_same(&self.thread) {
@@ -65,14 +67,14 @@ impl Acceptor {
             threads.all().iter().filter(|other| !entrant.is_free() && !other.is_same(thread));
         let (acceptor, threads) = (self.clone(), others.cloned().collect());
         // One that cannot move is closed, which its client sees.
-        if let Ok(stream) = stream.leave_thread() {
+        if let Ok(stream) = stream.into_std() {
             Newcomer { acceptor, stream, peer, entrant, threads }.go_to(thread);
         }
         Some(())
     }
 
     /// On the thread where the connection stays.
-    fn serve(&self, stream: TcpSocket, peer: SocketAddr, entrant: Entrant) {
+    fn serve(&self, stream: TcpStream, peer: SocketAddr, entrant: Entrant) {
         let (front, phase, tls) = (Arc::clone(&self.front), self.phase.clone(), self.tls.clone());
         if let Ok(count) = entrant.enter() {
             let arrival = Arrival { stream, peer, tls, count };
@@ -102,7 +104,7 @@ impl Newcomer {
     fn arrive(mut self) {
         match self.entrant.enter() {
             Ok(count) => {
-                if let Ok(stream) = self.stream.arrive() {
+                if let Ok(stream) = TcpStream::from_std(self.stream) {
                     let Acceptor { front, phase, tls, .. } = self.acceptor;
                     let arrival = Arrival { stream, peer: self.peer, tls, count };
                     tokio::task::spawn_local(serve(front, arrival, phase));

@@ -10,8 +10,6 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
-use super::socket::TcpSocket;
-
 /// How many bytes have come. Clones show the same.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ReceivedBytes(Arc<AtomicU64>);
@@ -19,7 +17,7 @@ pub(crate) struct ReceivedBytes(Arc<AtomicU64>);
 /// See the module's documentation.
 #[derive(Debug)]
 pub struct CountedTcp {
-    stream: TcpSocket,
+    stream: TcpStream,
     received: ReceivedBytes,
 }
 
@@ -39,7 +37,7 @@ impl ReceivedBytes {
 // === impl CountedTcp ===
 
 impl CountedTcp {
-    pub(crate) fn new(stream: TcpSocket, received: ReceivedBytes) -> Self {
+    pub(crate) fn new(stream: TcpStream, received: ReceivedBytes) -> Self {
         Self { stream, received }
     }
 
@@ -48,8 +46,8 @@ impl CountedTcp {
     }
 }
 
-impl From<TcpSocket> for CountedTcp {
-    fn from(stream: TcpSocket) -> Self {
+impl From<TcpStream> for CountedTcp {
+    fn from(stream: TcpStream) -> Self {
         Self::new(stream, ReceivedBytes::default())
     }
 }
@@ -61,7 +59,7 @@ impl AsyncRead for CountedTcp {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
-        let outcome = Pin::new(&mut *self.stream).poll_read(cx, buffer);
+        let outcome = Pin::new(&mut self.stream).poll_read(cx, buffer);
         self.received.add(buffer.filled().len() - before);
         outcome
     }
@@ -73,7 +71,7 @@ impl AsyncWrite for CountedTcp {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut *self.stream).poll_write(cx, bytes)
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
     }
 
     fn poll_write_vectored(
@@ -81,7 +79,7 @@ impl AsyncWrite for CountedTcp {
         cx: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut *self.stream).poll_write_vectored(cx, slices)
+        Pin::new(&mut self.stream).poll_write_vectored(cx, slices)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -89,10 +87,10 @@ impl AsyncWrite for CountedTcp {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut *self.stream).poll_flush(cx)
+        Pin::new(&mut self.stream).poll_flush(cx)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut *self.stream).poll_shutdown(cx)
+        Pin::new(&mut self.stream).poll_shutdown(cx)
     }
 }

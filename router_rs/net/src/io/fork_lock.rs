@@ -1,26 +1,25 @@
-//! Keeps forks of the process out of the moments in which a socket is open, and in no poller's set:
-//! a forked child lets go of what the pollers of the I/O threads watch.
+//! Keeps forks of the process out of the moments in which a socket is open, and in no poller's set.
+//!
+//! A forked child lets go of what the pollers of the I/O threads watch. A socket that was opened and
+//! not yet watched stayed open in the child, and its peer would not see the parent's death.
 
 use std::cell::Cell;
 use std::future::poll_fn;
-use std::os::fd::RawFd;
+use std::pin::pin;
 // Not that of parking_lot: its unlocking may touch a table that another thread had locked at the
 // fork. This one is a futex, which a child may let go of.
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::socket::Socket;
-
-/// Sockets on their way between I/O threads, in no poller's set; their list is the lock as well.
-static MOVING: Mutex<Vec<RawFd>> = Mutex::new(Vec::new());
+static OPENING: Mutex<()> = Mutex::new(());
 
 thread_local! {
-    static HELD: Cell<Option<MutexGuard<'static, Vec<RawFd>>>> = const { Cell::new(None) };
+    static HELD: Cell<Option<MutexGuard<'static, ()>>> = const { Cell::new(None) };
 }
 
 /// Runs each poll of `future` between forks: what opens a socket and has it watched in one poll is
-/// never seen between the two by a child. So is what `future` has open when it is dropped.
+/// never seen between the two by a child.
 pub(crate) async fn between_forks<F: Future>(future: F) -> F::Output {
-    let mut future = Socket::from(Box::pin(future));
+    let mut future = pin!(future);
     poll_fn(|context| {
         let _no_fork_meanwhile = lock();
         future.as_mut().poll(context)
@@ -28,7 +27,7 @@ pub(crate) async fn between_forks<F: Future>(future: F) -> F::Output {
     .await
 }
 
-/// Waits until no socket is half open or half closed, and keeps it so; to be called before a fork.
+/// Waits until no socket is half open, and keeps it so; to be called before a fork.
 pub fn lock_for_fork() {
     HELD.set(Some(lock()));
 }
@@ -38,17 +37,9 @@ pub fn unlock_after_fork() {
     HELD.take();
 }
 
-/// What moves between I/O threads; of a thread that forks also while it holds the lock.
-pub fn moving_sockets() -> Vec<RawFd> {
-    let Some(held) = HELD.take() else { return lock().clone() };
-    let found = held.clone();
-    HELD.set(Some(held));
-    found
-}
-
-pub(super) fn lock() -> MutexGuard<'static, Vec<RawFd>> {
-    // No panic leaves the list half changed.
-    MOVING.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock() -> MutexGuard<'static, ()> {
+    // It guards no data that a panic could have left half changed.
+    OPENING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use std::time::Duration;
 use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, TcpKeepalive, Type};
 use tokio::net::TcpStream;
 
-use super::{TcpSocket, between_forks};
+use super::between_forks;
 
 /// Connections that wait for `accept`; the kernel's own default bound (somaxconn) since 5.4.
 const BACKLOG: i32 = 4096;
@@ -108,14 +108,14 @@ const ACCEPTED_PER_TURN: u64 = 16;
 /// one, and lets go of some.
 pub(crate) async fn accept_each(
     listener: TcpListener,
-    mut take: impl FnMut(TcpSocket, SocketAddr) -> Option<Duration>,
+    mut take: impl FnMut(TcpStream, SocketAddr) -> Option<Duration>,
     make_room: impl Fn(),
 ) {
     let Ok(listener) = tokio::net::TcpListener::from_std(listener) else { return };
     for count in 1_u64.. {
         match between_forks(listener.accept()).await {
             Ok((stream, peer)) => {
-                let Some(pause) = take(stream.into(), peer) else { return };
+                let Some(pause) = take(stream, peer) else { return };
                 if !pause.is_zero() {
                     tokio::time::sleep(pause).await;
                 }

@@ -13,7 +13,6 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsStream;
 
 use super::counted::CountedTcp;
-use super::socket::TcpSocket;
 use super::unix::QuietUnixStream;
 
 /// Who is at the other end.
@@ -39,7 +38,7 @@ pub type PeerCertificates = Arc<[rustls_pki_types::CertificateDer<'static>]>;
 
 #[derive(Debug)]
 pub enum Stream {
-    Tcp(TcpSocket),
+    Tcp(TcpStream),
     Unix(QuietUnixStream),
     Tls(Box<TlsStream<CountedTcp>>),
 }
@@ -113,10 +112,7 @@ pub(crate) fn has_ended(stream: &TcpStream) -> bool {
 macro_rules! on_each {
     ($self:expr, $stream:ident => $call:expr) => {
         match $self.get_mut() {
-            Stream::Tcp($stream) => {
-                let $stream = &mut **$stream;
-                $call
-            }
+            Stream::Tcp($stream) => $call,
             Stream::Unix($stream) => $call,
             Stream::Tls($stream) => $call,
         }
@@ -179,7 +175,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("bound");
         let mut client = TcpStream::connect(address).await.expect("listening");
-        let stream = Stream::Tcp(listener.accept().await.expect("a client").0.into());
+        let stream = Stream::Tcp(listener.accept().await.expect("a client").0);
         client.write_all(b"unread").await.expect("room");
         let Stream::Tcp(socket) = &stream else { unreachable!("made a line ago") };
         socket.readable().await.expect("something has come");

@@ -13,13 +13,11 @@ use std::task::{Context, Poll, ready};
 use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 
-use super::socket::Socket;
-
 #[derive(Debug)]
 pub struct QuietUnixStream {
-    socket: Socket<AsyncFd<StdUnixStream>>,
+    socket: AsyncFd<StdUnixStream>,
     /// The same socket under another descriptor, while there is something to wait for.
-    full: Option<Socket<AsyncFd<StdUnixStream>>>,
+    full: Option<AsyncFd<StdUnixStream>>,
 }
 
 impl QuietUnixStream {
@@ -27,7 +25,7 @@ impl QuietUnixStream {
     /// When the poller or the descriptor table is full.
     pub fn new(stream: tokio::net::UnixStream) -> io::Result<Self> {
         let stream = stream.into_std()?;
-        Ok(Self { socket: register(stream, Interest::READABLE)?.into(), full: None })
+        Ok(Self { socket: register(stream, Interest::READABLE)?, full: None })
     }
 
     fn poll_write_with(
@@ -42,8 +40,8 @@ impl QuietUnixStream {
             }
             match write(self.socket.get_ref()) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    let twin = || register(self.socket.get_ref().try_clone()?, Interest::WRITABLE);
-                    self.full = Some(Socket::open(twin)?);
+                    let twin = self.socket.get_ref().try_clone()?;
+                    self.full = Some(register(twin, Interest::WRITABLE)?);
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 result => return Poll::Ready(result),

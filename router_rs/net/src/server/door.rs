@@ -25,7 +25,7 @@ use crate::front::{
     Source, open, serve_http1,
 };
 use crate::io::tls::ServerTls;
-use crate::io::{IoThread, TcpSocket, on_buffers_freed};
+use crate::io::{IoThread, on_buffers_freed};
 use crate::phase::Phase;
 use crate::transcode;
 
@@ -109,7 +109,7 @@ impl Stranger {
 pub(super) async fn serve(
     mut host: Host,
     stranger: Stranger,
-    stream: TcpSocket,
+    stream: TcpStream,
     peer: SocketAddr,
     tls: Option<Arc<ServerTls>>,
 ) {

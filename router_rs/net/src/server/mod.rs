@@ -44,8 +44,8 @@ use tokio_rustls::TlsAcceptor;
 use crate::front::{Front, Pace, make_room};
 use crate::io::tls::ServerTls;
 use crate::io::{
-    Bound, CountedTcp, IoThreads, Peer, QuietUnixStream, Stream, TcpSocket, accept_each,
-    between_forks, bind_tcp, bind_unix, pause_accepting, tune,
+    Bound, CountedTcp, IoThreads, Peer, QuietUnixStream, Stream, accept_each, between_forks,
+    bind_tcp, bind_unix, pause_accepting, tune,
 };
 use crate::link::EventSink;
 pub use crate::phase::Phase;
@@ -349,7 +349,7 @@ impl Acceptor {
         match listener {
             Listener::Tcp(listener, manner) => {
                 let mut pace = manner.guard.as_ref().map(|guard| Pace::new(&guard.front));
-                let take = |stream: TcpSocket, peer| {
+                let take = |stream, peer| {
                     let stranger = manner.guard.as_ref().map(|guard| guard.meet(&stream));
                     tune(&stream);
                     let pause = pace.as_mut().zip(stranger.as_ref());
@@ -395,7 +395,7 @@ impl Acceptor {
 
     fn hand_over_tcp(
         &self,
-        stream: TcpSocket,
+        stream: tokio::net::TcpStream,
         peer: SocketAddr,
         stranger: Option<Stranger>,
         tls: Option<Arc<ServerTls>>,
@@ -406,9 +406,10 @@ impl Acceptor {
             tokio::task::spawn_local(serve_tcp(host, stream, peer, stranger, tls));
             return;
         }
-        let Ok(stream) = stream.leave_thread() else { return };
+        // A socket belongs to the poller of one thread; it moves as a plain descriptor.
+        let Ok(stream) = stream.into_std() else { return };
         target.run(move || {
-            if let Ok(stream) = stream.arrive() {
+            if let Ok(stream) = tokio::net::TcpStream::from_std(stream) {
                 tokio::task::spawn_local(serve_tcp(host, stream, peer, stranger, tls));
             }
         });
@@ -417,7 +418,7 @@ impl Acceptor {
 
 async fn serve_tcp(
     host: Host,
-    stream: TcpSocket,
+    stream: tokio::net::TcpStream,
     peer: SocketAddr,
     stranger: Option<Stranger>,
     tls: Option<Arc<ServerTls>>,
@@ -443,7 +444,7 @@ async fn serve_tcp(
 /// Serves a peer at a port for members of the mesh.
 async fn serve_member(
     host: Host,
-    stream: TcpSocket,
+    stream: tokio::net::TcpStream,
     peer: SocketAddr,
     tls: Option<Arc<ServerTls>>,
     probation: Option<Arc<Probation>>,
