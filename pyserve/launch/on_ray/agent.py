@@ -36,6 +36,7 @@ from pyserve.launch.on_ray.messages import (
     send,
 )
 from pyserve.launch.on_ray.packing import Packing
+from pyserve.launch.on_ray.wishes import Node
 
 _LOGGER = logging.getLogger(__name__)
 # The first one whose actors take label_selector and fallback_strategy.
@@ -202,9 +203,7 @@ class Agent:
             if found is None:
                 raise OSError("its actor has ended")
             return found
-        # One after the other, as they come: those that came last are mostly the first to end.
-        async with self._placing:
-            node = await self._place(wanted)
+        node = await self._place(wanted)
         group = await self._group(wanted)
         from pyserve.launch.on_ray.actor import IngressActor, ReplicaActor
 
@@ -219,13 +218,21 @@ class Agent:
 
     async def _place(self, wanted: Follow) -> str:
         """Return the node where a replica is to lie; "": where Ray will have it."""
+        if wanted.ingress_of or not wanted.packs:
+            await self._roomy_nodes(wanted)
+            return wanted.ingress_of
+        # One after the other, as they come: those that came last are mostly the first to end.
+        async with self._placing:
+            nodes = await self._roomy_nodes(wanted)
+            free = await asyncio.to_thread(self._cluster.free)
+            return self._packing.place(wanted.replica_id, wanted.wishes, nodes, free)
+
+    async def _roomy_nodes(self, wanted: Follow) -> Sequence[Node]:
+        """Return the nodes, once it is known that some of them could have the replica at all."""
         nodes = await asyncio.to_thread(self._cluster.nodes)
         if shortage := wanted.wishes.shortage(nodes):
             raise OSError(shortage)
-        if wanted.ingress_of or not wanted.packs:
-            return wanted.ingress_of
-        free = await asyncio.to_thread(self._cluster.free)
-        return self._packing.place(wanted.replica_id, wanted.wishes, nodes, free)
+        return nodes
 
     async def _group(self, wanted: Follow) -> Any:
         """Return the placement group that a replica lies in, ``None`` without one."""
