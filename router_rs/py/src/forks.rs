@@ -12,7 +12,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 use pyo3::prelude::*;
 
-use router_net::io::{self, poller_marks};
+use router_net::io::{self, File, poller_marks};
 
 use crate::runtime::listeners;
 
@@ -79,6 +79,7 @@ pub(crate) fn after_fork_in_child() {
 fn shared() -> Vec<Shared> {
     let mut known = listeners();
     let mut found: Vec<Shared> = known.iter().copied().filter_map(Shared::of).collect();
+    found.extend(sockets());
     known.extend(poller_marks().iter().map(|mark| mark.watched));
     if known.is_empty() {
         return found;
@@ -91,6 +92,15 @@ fn shared() -> Vec<Shared> {
         }
     }
     found
+}
+
+/// What was noted and is open.
+fn sockets() -> impl Iterator<Item = Shared> {
+    let shared = |(descriptor, noted): (RawFd, File)| {
+        let is_same = file_of(descriptor) == Some(noted);
+        is_same.then_some(Shared { descriptor, inode: noted.inode })
+    };
+    io::opened_sockets().into_iter().filter_map(shared)
 }
 
 impl Shared {
@@ -125,8 +135,13 @@ fn word_after<'line>(line: &'line str, key: &str) -> Option<&'line str> {
 }
 
 fn inode_of(descriptor: RawFd) -> Option<u64> {
+    file_of(descriptor).map(|file| file.inode)
+}
+
+fn file_of(descriptor: RawFd) -> Option<File> {
     use std::os::unix::fs::MetadataExt;
-    fs::metadata(format!("/proc/self/fd/{descriptor}")).ok().map(|found| found.ino())
+    let found = fs::metadata(format!("/proc/self/fd/{descriptor}")).ok()?;
+    Some(File { device: found.dev(), inode: found.ino() })
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 use tokio::io::DuplexStream;
-use tokio::net::{TcpStream, UnixStream};
+use tokio::net::{TcpSocket, TcpStream, UnixSocket, lookup_host};
 use tokio::time::timeout;
 use tokio_rustls::{TlsConnector, TlsStream};
 
@@ -18,7 +18,7 @@ use super::handshake::introduce;
 use super::liveness::LivenessConfig;
 use super::vitals::{self, Vitals};
 use crate::io::tls::ClientTls;
-use crate::io::{CountedTcp, Peer, QuietUnixStream, Stream, between_forks, tune};
+use crate::io::{CountedTcp, Peer, QuietUnixStream, Stream, between_forks, note_opened, tune};
 
 /// How long a table waits for its replicas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -267,17 +267,31 @@ async fn connect(endpoint: &Endpoint) -> Result<(Stream, Peer), DialError> {
     };
     match endpoint {
         Endpoint::Tcp(address) => {
-            let stream = between_forks(TcpStream::connect(address)).await.map_err(fault)?;
+            let stream = between_forks(connect_tcp(address)).await.map_err(fault)?;
             tune(&stream);
             let peer = Peer::Tcp(stream.peer_addr().map_err(fault)?);
             Ok((Stream::Tcp(stream), peer))
         }
         Endpoint::Unix(path) => {
-            let connecting = async { QuietUnixStream::new(UnixStream::connect(path).await?) };
-            let stream = between_forks(connecting).await.map_err(fault)?;
+            let connecting = async { note_opened(UnixSocket::new_stream()?)?.connect(path).await };
+            let stream = between_forks(connecting).await.and_then(QuietUnixStream::new);
+            let stream = stream.map_err(fault)?;
             Ok((Stream::Unix(stream), Peer::Unix))
         }
     }
+}
+
+/// Tries each address of a name, as tokio does, with sockets that are noted before they connect.
+async fn connect_tcp(address: &str) -> io::Result<TcpStream> {
+    let mut failed = io::ErrorKind::AddrNotAvailable.into();
+    for each in lookup_host(address).await? {
+        let socket = if each.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() };
+        match note_opened(socket?)?.connect(each).await {
+            Ok(stream) => return Ok(stream),
+            Err(error) => failed = error,
+        }
+    }
+    Err(failed)
 }
 
 async fn secure(stream: TcpStream, tls: &ClientTls, address: &str) -> Result<Stream, DialError> {

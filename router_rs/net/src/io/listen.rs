@@ -12,7 +12,7 @@ use std::time::Duration;
 use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, TcpKeepalive, Type};
 use tokio::net::TcpStream;
 
-use super::between_forks;
+use super::{between_forks, note_opened};
 
 /// Connections that wait for `accept`; the kernel's own default bound (somaxconn) since 5.4.
 const BACKLOG: i32 = 4096;
@@ -113,7 +113,11 @@ pub(crate) async fn accept_each(
 ) {
     let Ok(listener) = tokio::net::TcpListener::from_std(listener) else { return };
     for count in 1_u64.. {
-        match between_forks(listener.accept()).await {
+        let accepting = async {
+            let (stream, peer) = listener.accept().await?;
+            Ok((note_opened(stream)?, peer))
+        };
+        match between_forks(accepting).await {
             Ok((stream, peer)) => {
                 let Some(pause) = take(stream, peer) else { return };
                 if !pause.is_zero() {

@@ -13,6 +13,8 @@ use std::task::{Context, Poll, ready};
 use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 
+use super::fork_lock::{note_opened, open_between_forks};
+
 #[derive(Debug)]
 pub struct QuietUnixStream {
     socket: AsyncFd<StdUnixStream>,
@@ -40,7 +42,8 @@ impl QuietUnixStream {
             }
             match write(self.socket.get_ref()) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    let twin = self.socket.get_ref().try_clone()?;
+                    let socket = self.socket.get_ref();
+                    let twin = open_between_forks(|| note_opened(socket.try_clone()?))?;
                     self.full = Some(register(twin, Interest::WRITABLE)?);
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}

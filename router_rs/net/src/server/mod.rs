@@ -45,7 +45,7 @@ use crate::front::{Front, Pace, make_room};
 use crate::io::tls::ServerTls;
 use crate::io::{
     Bound, CountedTcp, IoThreads, Peer, QuietUnixStream, Stream, accept_each, between_forks,
-    bind_tcp, bind_unix, pause_accepting, tune,
+    bind_tcp, bind_unix, note_opened, pause_accepting, tune,
 };
 use crate::link::EventSink;
 pub use crate::phase::Phase;
@@ -363,12 +363,11 @@ impl Acceptor {
             Listener::Unix(listener) => {
                 let Ok(listener) = UnixListener::from_std(listener) else { return };
                 loop {
-                    let accepting =
-                        async { io::Result::Ok(QuietUnixStream::new(listener.accept().await?.0)) };
+                    let accepting = async { note_opened(listener.accept().await?.0) };
                     match between_forks(accepting).await {
                         // Without a descriptor to spare the client finds a closed socket.
                         Ok(stream) => {
-                            if let Ok(stream) = stream {
+                            if let Ok(stream) = QuietUnixStream::new(stream) {
                                 self.serve_here(Stream::Unix(stream), Peer::Unix);
                             }
                         }
