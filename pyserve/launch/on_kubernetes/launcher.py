@@ -400,7 +400,8 @@ class KubernetesLauncher:
         await self._output.finish(running.order, running.name, view)
         self._events.put(event)
         if not is_gone:
-            await self._delete(running.name, 1)
+            # Its container has ended: with a period its node would have to confirm that first.
+            await self._delete(running.name, 0)
         self._forget(event.replica_id)
 
     async def _give_up(self, replica_id: ReplicaId) -> None:

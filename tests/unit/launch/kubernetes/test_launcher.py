@@ -201,6 +201,19 @@ async def test_a_pod_whose_node_is_silent_is_taken_out_of_the_cluster(
     await eventually(lambda: [(name, 1), (name, 0)] == under.cluster.deleted)
 
 
+async def test_an_ended_pod_does_not_wait_for_its_node_to_confirm_it(under: Under) -> None:
+    name = await under.start()
+    under.cluster.keeps = {name}
+
+    under.launcher.stop(ECHO, 1.0)
+    await eventually(lambda: [(name, 1)] == under.cluster.deleted)
+    await under.cluster.change(name, state(terminated(0), "Succeeded"))
+    assert isinstance(await under.next(), Ended)
+    await under.launcher.close()
+
+    assert {} == under.cluster.pods
+
+
 async def test_a_pod_that_was_given_to_a_lost_node_is_given_up(
     under: Under, monkeypatch: pytest.MonkeyPatch
 ) -> None:
