@@ -85,7 +85,7 @@ class IngressAccessLog:
         if self._pace is not None:
             if self._pace.is_paused:  # These are kept for others: they are sampled, say.
                 return
-            self._pace.note(len(calls))
+            calls = calls[: self._pace.note(len(calls))]
         records = [self._record(call) for call in calls]
         for handler in logging.getLogger().handlers:
             if isinstance(handler, SinkHandler):

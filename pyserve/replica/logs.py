@@ -168,9 +168,8 @@ class AccessLog:
         logging.getLogger().removeHandler(self._on_error)
 
     def _on_end(self, call: EndedCall) -> None:
-        self._buffer.add(call)
-        if self._pace is not None:
-            self._pace.note()
+        if self._pace is None or self._pace.note():
+            self._buffer.add(call)
 
     def _switch(self, is_on: bool) -> None:
         self._server.tell_ends(self._on_end if is_on else None)

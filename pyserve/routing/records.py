@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Generic, Protocol, TypeVar
 
 from pyserve.bridge import rust
@@ -27,6 +27,8 @@ PERIOD_S = 0.25
 _BUSY_PERIOD_S = 0.05
 _LIMIT = 512
 _BUSY_COUNT = 1024
+# As many as wait at most: where calls end faster than they are taken, there are always more.
+_AT_ONCE_MAX = 4096
 
 
 class Source(Protocol[Record]):
@@ -71,26 +73,30 @@ class Records(Generic[Record]):
 
     def take_now(self) -> int:
         """Hand over everything that waits, and return how many records that was."""
-        count = 0
-        if not self._listeners:
-            return count
-        while records := self._source.take(_LIMIT):
-            count += len(records)
-            for callback, _ in tuple(self._listeners):
-                self._tell(callback, records)
-            if len(records) < _LIMIT:
-                break
-        return count
+        return sum(self._hand_over())
 
     async def follow(self) -> None:
         """Take records while somebody wants each of them, until this is cancelled."""
         try:
             while True:
                 await self._wanted.wait()
-                is_busy = self.take_now() >= _BUSY_COUNT
-                await asyncio.sleep(_BUSY_PERIOD_S if is_busy else PERIOD_S)
+                count = 0
+                for part in self._hand_over():
+                    count += part
+                    await asyncio.sleep(0)
+                await asyncio.sleep(_BUSY_PERIOD_S if count >= _BUSY_COUNT else PERIOD_S)
         finally:
             self.take_now()  # What came last.
+
+    def _hand_over(self) -> Iterator[int]:
+        """Hand over what waits in parts, and yield how many records each was."""
+        for _ in range(0, _AT_ONCE_MAX, _LIMIT):
+            records = self._source.take(_LIMIT) if self._listeners else []
+            if not records:
+                return
+            for callback, _ in tuple(self._listeners):
+                self._tell(callback, records)
+            yield len(records)
 
     def _tell(self, callback: Callable[[Sequence[Record]], object], records: list[Record]) -> None:
         try:

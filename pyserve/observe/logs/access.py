@@ -119,14 +119,16 @@ class Pace:
         self._calls_of_second = 0
         self._paused: asyncio.TimerHandle | None = None
 
-    def note(self, count: int = 1) -> None:
-        """Lines of so many calls are to be written; on any thread."""
+    def note(self, count: int = 1) -> int:
+        """Return for how many of so many calls there are lines; on any thread."""
         now = self._loop.time()
         if now - self._second_began >= SECOND_S:
             self._second_began, self._calls_of_second = now, 0
+        left = max(CALLS_PER_S_MAX - self._calls_of_second, 0)
         self._calls_of_second += count
         if self._calls_of_second > CALLS_PER_S_MAX and self._paused is None:
             self._loop.call_soon_threadsafe(self._pause)
+        return min(count, left)
 
     @property
     def is_paused(self) -> bool:

@@ -91,3 +91,28 @@ async def test_a_listener_that_fails_takes_nothing_from_the_others():
     records.take_now()
 
     assert [0, 1] == listener.heard
+
+
+class Flood(Waiting):
+    """More come as soon as some are taken."""
+
+    def take(self, limit: int) -> list[int]:
+        self.asked += 1
+        return list(range(limit))
+
+
+async def test_calls_that_end_faster_than_they_are_taken_leave_the_loop_its_turns():
+    source, listener = Flood(), Listener()
+    records = Records(source)
+    records.listen(listener)
+    assert 4096 == records.take_now()
+
+    following = asyncio.create_task(records.follow())
+    asked: list[int] = []
+    while len(asked) < 8:
+        await asyncio.sleep(0)
+        if not asked or asked[-1] != source.asked:
+            asked.append(source.asked)
+    following.cancel()
+    await asyncio.gather(following, return_exceptions=True)
+    assert asked == list(range(asked[0], asked[0] + 8))
