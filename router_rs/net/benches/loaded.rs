@@ -23,7 +23,7 @@ use rounds::{percentiles_json, policies};
 use router_core::PolicyKind;
 use router_net::dispatch::{DeploymentRoute, ReplicaRoute, RouterSettings};
 use router_net::ingress::IngressConfig;
-use router_net::mesh::names;
+use router_net::names;
 use support::{Client, Front, Incoming, Replica, deployment, ok_trailers, table};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::oneshot;

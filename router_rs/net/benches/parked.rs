@@ -96,7 +96,7 @@ async fn measure(front: Front, mut replica: Replica, rounds: usize) -> Found {
 /// The ingress's own times since the last look.
 #[cfg(feature = "stopwatch")]
 fn laps_us() -> Vec<f64> {
-    let laps = router_net::client::take_laps();
+    let laps = router_net::upstream::take_laps();
     laps.into_iter().map(|lap| lap.as_secs_f64() * 1e6).collect()
 }
 

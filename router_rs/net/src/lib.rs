@@ -18,12 +18,14 @@ pub mod ingress;
 pub mod io;
 pub mod link;
 pub mod mesh;
+pub mod names;
 pub mod otlp;
 mod phase;
 mod random;
 pub mod server;
 pub mod trace_context;
 pub mod transcode;
+pub mod upstream;
 mod windows;
 
 pub use brief_mutex::BriefMutex;

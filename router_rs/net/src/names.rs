@@ -17,7 +17,7 @@ pub const PROVE_PATH: &str = "/pyserve.mesh/Prove";
 /// A stream of `LoadReport`s (`proto/pyserve/wire/v1/load.proto`), for trusted connections.
 pub const LOAD_PATH: &str = "/pyserve.mesh/Load";
 
-/// A stream of frames ([`super::relay`]), for trusted connections.
+/// A stream of frames ([`crate::mesh::relay`]), for trusted connections.
 pub const RELAY_PATH: &str = "/pyserve.mesh/Relay";
 
 /// The mesh token itself, in base64: of calls to a controller.
@@ -29,9 +29,9 @@ pub const REPLICA_ID: HeaderName = HeaderName::from_static("pyserve-replica-id")
 pub const NONCE: HeaderName = HeaderName::from_static("pyserve-nonce");
 /// Fresh random bytes of the router, in hex, which the server's proof is for.
 pub const ROUTER_NONCE: HeaderName = HeaderName::from_static("pyserve-router-nonce");
-/// What [`super::proof::replica_proof`] returns for the router's nonce.
+/// What [`crate::mesh::proof::replica_proof`] returns for the router's nonce.
 pub const REPLICA_PROOF: HeaderName = HeaderName::from_static("pyserve-replica-proof");
-/// What [`super::proof::proof`] returns for the nonce.
+/// What [`crate::mesh::proof::proof`] returns for the nonce.
 pub const PROOF: HeaderName = HeaderName::from_static("pyserve-proof");
 /// In the answer to [`PROVE_PATH`]: the version of the frames at [`RELAY_PATH`], and the longest head
 /// that may come so.

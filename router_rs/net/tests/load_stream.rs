@@ -10,8 +10,8 @@ use model_support::{Replica, start};
 use prost::Message as _;
 use router_net::io::IoThreads;
 use router_net::mesh::load::{LoadReport, ModelList};
-use router_net::mesh::names::{HELLO_PATH, LOAD_PATH, NONCE, PROOF, PROVE_PATH};
 use router_net::mesh::proof;
+use router_net::names::{HELLO_PATH, LOAD_PATH, NONCE, PROOF, PROVE_PATH};
 use support::{Client, Front, PATH, TOKEN, deployment, request, request_with, until, within};
 
 #[tokio::test]

@@ -16,7 +16,7 @@ use http_support::{Fixture, Told, respond, send, start_response, text, write};
 use relay_support::{config, front, front_of, one_app, pass_on, post, replica, route, stat};
 use router_core::RetryConfig;
 use router_net::link::{CancelReason, Command, Mailbox};
-use router_net::mesh::names;
+use router_net::names;
 use router_net::server::{Exchange, ServerConfig};
 use support::{until, within};
 

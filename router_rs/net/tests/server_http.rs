@@ -10,7 +10,7 @@ use http::{HeaderMap, HeaderValue};
 use http_support::*;
 use router_net::grpc::Code;
 use router_net::link::{CREDIT_BYTES, CancelReason, Command, Mailbox};
-use router_net::mesh::names;
+use router_net::names;
 use router_net::server::{Exchange, Server, ServerConfig};
 use server_support::{PATIENCE, config, frame, request};
 use tokio::time::timeout;

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use router_net::link::CancelReason;
-use router_net::mesh::{names, proof};
+use router_net::mesh::proof;
+use router_net::names;
 use router_net::server::ServerConfig;
 use server_support::*;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

@@ -12,7 +12,7 @@ use router_net::client::{self, ChannelConfig, NewCall, NewChoice};
 use router_net::dispatch::{self, Placement};
 use router_net::grpc::content_type;
 use router_net::link::{Command, Mailbox};
-use router_net::mesh::names;
+use router_net::names;
 
 use crate::convert::{
     self, encoding, encodings, limit_bytes, metadata_from_python, metadata_to_python,

@@ -12,7 +12,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyList, PyString, PyTuple};
 use pyo3::{IntoPyObjectExt, intern};
 use router_net::grpc::{self, Code, QUEUE_FULL_DEFAULT};
-use router_net::mesh::names;
+use router_net::names;
 use router_net::server::{Exchange, HttpHead as NetHead};
 
 /// See the stub.

@@ -11,9 +11,6 @@ use slab::Slab;
 
 use super::call::{ClientCall, NewCall, NewChoice};
 use super::connectivity::{Connectivity, ReconnectBackoff, Tracker};
-use super::dial::{AddressTarget, Target};
-use super::liveness::LivenessConfig;
-use super::pool;
 use super::runner;
 use super::target::{TargetError, parse};
 use crate::dispatch::exchange::Stop;
@@ -24,6 +21,9 @@ use crate::io::tls::ClientTls;
 use crate::io::{IoThread, IoThreads, Work};
 use crate::link::{EventSink, Link, next_token};
 use crate::server::Keepalive;
+use crate::upstream::dial::{AddressTarget, Target};
+use crate::upstream::liveness::LivenessConfig;
+use crate::upstream::pool;
 
 /// Requests through a table carry this authority unless the user names one.
 const MESH_AUTHORITY: &str = "pyserve.mesh";

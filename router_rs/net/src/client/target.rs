@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use thiserror::Error;
 
-use super::dial::Endpoint;
+use crate::upstream::dial::Endpoint;
 
 /// What gRPC takes when an address names no port.
 const PORT_DEFAULT: &str = "443";

@@ -8,7 +8,6 @@ use bytes::{BufMut, Bytes, BytesMut};
 use http::{HeaderMap, StatusCode, response};
 
 use super::call::{ClientCall, End};
-use super::connection::Connection;
 use crate::dispatch::caller::{Caller, Gone, Piece};
 use crate::dispatch::exchange::Failure;
 use crate::grpc::framing::prefix;
@@ -17,6 +16,7 @@ use crate::grpc::{
     compress,
 };
 use crate::link::{Command, Event, Mailbox};
+use crate::upstream::connection::Connection;
 
 /// Messages up to this size are copied behind their prefix; larger ones follow it in a frame of
 /// their own. Copying 16 KiB costs about as much as one more frame.

@@ -19,12 +19,12 @@ use super::guards::TicketGuard;
 use super::hedge::Won;
 use super::silence::Silence;
 use super::tally::Seen;
-use crate::client::answer::CallError;
-use crate::client::connection::{Connection, Started};
-use crate::client::dial::{DialError, Target};
-use crate::client::pool::{Acquired, acquire};
 use crate::grpc::{Code, CodeSet, GRPC_TIMEOUT, Status, format_timeout};
-use crate::mesh::names::UPGRADE;
+use crate::names::UPGRADE;
+use crate::upstream::answer::CallError;
+use crate::upstream::connection::{Connection, Started};
+use crate::upstream::dial::{DialError, Target};
+use crate::upstream::pool::{Acquired, acquire};
 
 /// A deadline this close after the head came is passed on as the caller wrote it: the difference
 /// is below what any timer of the mesh resolves.

@@ -6,8 +6,8 @@ use bytes::Bytes;
 use http::{HeaderMap, response};
 
 use super::exchange::Failure;
-use crate::client::connection::Connection;
 use crate::grpc::Status;
+use crate::upstream::connection::Connection;
 
 /// The caller wants nothing more: it reset the call, or its connection is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

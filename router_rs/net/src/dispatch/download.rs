@@ -13,12 +13,10 @@ use super::blame::{self, Repeat};
 use super::caller::{Caller, Gone};
 use super::gather;
 use super::tally::Seen;
-use crate::client::answer::{AnswerBody, Answering, CallError};
 use crate::grpc::{Code, CodeSet, GRPC_STATUS, is_grpc_content_type};
 use crate::mesh::load::parse_trailer;
-use crate::mesh::names::{
-    ANSWERED_BY, ANSWERED_BY_REPLICA, BROKEN, EXPLAIN, LOAD, REFUSED, passes,
-};
+use crate::names::{ANSWERED_BY, ANSWERED_BY_REPLICA, BROKEN, EXPLAIN, LOAD, REFUSED, passes};
+use crate::upstream::answer::{AnswerBody, Answering, CallError};
 
 /// How far the answer has come.
 #[derive(Debug)]

@@ -32,8 +32,8 @@ use super::settings::Wish;
 use super::table::Clock;
 use super::tally::Tally;
 use crate::BriefMutex;
-use crate::client::dial::Target;
 use crate::random::any_u64;
+use crate::upstream::dial::Target;
 use draws::Draws;
 
 /// A deployment as calls see it. Shared by all threads; the lock is held for a decision only,

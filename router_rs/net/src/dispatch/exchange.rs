@@ -25,11 +25,11 @@ use super::settings::{CallOptions, Wish};
 use super::stopwatch;
 use super::tally::Seen;
 use super::upload::Upload;
-use crate::client::dial::Target;
 use crate::grpc::{Code, Status};
 use crate::io::Alarm;
-use crate::mesh::names::{self, ASKER, BYPASS, EXPLAIN};
+use crate::names::{self, ASKER, BYPASS, EXPLAIN};
 use crate::trace_context::TRACEPARENT;
+use crate::upstream::dial::Target;
 use observed::Last;
 
 /// How a call ended, as far as the exchange knows.

@@ -4,7 +4,7 @@ use http::{HeaderMap, HeaderValue};
 use router_core::{Explanation, Fate, ReplicaId, Told};
 
 use super::entry::Refused;
-use crate::mesh::names::EXPLAIN;
+use crate::names::EXPLAIN;
 
 /// What the router saw when the call came, or when it was refused.
 #[derive(Debug)]

@@ -8,8 +8,8 @@ use http::HeaderValue;
 use router_core::{Assignment, Nanos, Outcome, Ticket, WaiterId};
 
 use super::entry::{Admission, DeploymentEntry, Refused};
-use crate::client::dial::Target;
 use crate::grpc::CodeSet;
+use crate::upstream::dial::Target;
 
 /// An answer whose end comes so long after its first data is a stream. A unary answer is often two
 /// reads as well, but those follow each other at once.

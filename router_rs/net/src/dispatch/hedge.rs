@@ -20,10 +20,10 @@ use super::guards::TicketGuard;
 use super::records::Why;
 use super::silence::Silence;
 use super::upload::Upload;
-use crate::client::answer::{AnswerBody, CallError};
-use crate::client::connection::{Permit, Started};
-use crate::client::pool::{Acquired, acquire};
 use crate::io::Alarm;
+use crate::upstream::answer::{AnswerBody, CallError};
+use crate::upstream::connection::{Permit, Started};
+use crate::upstream::pool::{Acquired, acquire};
 
 /// The attempt whose answer began, or broke, first.
 pub(super) struct Won {

@@ -20,13 +20,13 @@ use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::entry::DeploymentEntry;
-use crate::client::dial::Target;
-use crate::client::pool::{Acquired, acquire};
 use crate::grpc::framing::frame;
 use crate::grpc::{CONTENT_TYPE_GRPC, Code, GRPC_STATUS};
 use crate::mesh::load::{LoadReport, LoadRequest};
 use crate::mesh::messages::MessageReader;
-use crate::mesh::names::{ASKER, LOAD_PATH};
+use crate::names::{ASKER, LOAD_PATH};
+use crate::upstream::dial::Target;
+use crate::upstream::pool::{Acquired, acquire};
 
 /// The streams close when no call has named a model or asked for so long (design 7).
 const QUIET: Nanos = Nanos::from_secs(10);

@@ -17,7 +17,7 @@ use tokio::time::timeout;
 use super::entry::DeploymentEntry;
 use super::snapshot::Deployment;
 use crate::BriefMutex;
-use crate::mesh::names;
+use crate::names;
 
 /// How long a call waits for an order. Arbitrary: far above what a few lines of Python take, and
 /// short enough that a policy which hangs delays calls instead of losing them.

@@ -15,7 +15,7 @@ use super::ranker::{Advice, Ranker};
 use super::repeatable::Repeatable;
 use super::settings::RouterSettings;
 use super::split::{Share, Split, Way};
-use crate::mesh::names;
+use crate::names;
 use crate::transcode::MethodTable;
 
 /// The application that serves health and reflection on behalf of the whole mesh.

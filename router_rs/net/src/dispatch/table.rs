@@ -20,9 +20,9 @@ use super::snapshot::{Deployment, DeploymentRoute, Offers, ReplicaRoute, Snapsho
 use super::split::{Split, hash};
 use super::tally::Ends;
 use super::watch;
-use crate::client::dial::{ReplicaLimits, ReplicaTarget, Target};
 use crate::io::tls::ClientTls;
 use crate::transcode::Source;
+use crate::upstream::dial::{ReplicaLimits, ReplicaTarget, Target};
 
 /// Where the table's routers are, and what they may prove.
 #[derive(Clone, Debug)]

@@ -5,8 +5,8 @@ use std::sync::{Arc, Weak};
 use router_core::ReplicaId;
 
 use super::entry::DeploymentEntry;
-use crate::client::dial::Target;
-use crate::client::vitals::Observer;
+use crate::upstream::dial::Target;
+use crate::upstream::vitals::Observer;
 
 /// The router of one deployment as the observer of one replica.
 #[derive(Debug)]

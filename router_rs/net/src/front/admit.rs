@@ -29,7 +29,7 @@ use crate::dispatch::{
 use crate::grpc::{
     ClientTimeout, Code, HttpFailure, Status, is_grpc_content_type, read_timeout, refuse_pickle,
 };
-use crate::mesh::names::{self, REQUEST_ID, WEBSOCKET};
+use crate::names::{self, REQUEST_ID, WEBSOCKET};
 use crate::transcode::{Opened, Transcoded, Transcoding, refusal};
 
 /// A body of unknown length, or a long one, is offered to a replica so long after its head at the

@@ -34,10 +34,9 @@ use super::{Front, handshake, http1, http2, proxy_header};
 use crate::dispatch::exchange::Stop;
 use crate::grpc::{Code, Status};
 use crate::io::tls::ServerTls;
-use crate::io::{CountedTcp, Peer, ReceivedBytes, Stream, has_ended, on_buffers_freed};
+use crate::io::{CountedTcp, Peer, ReceivedBytes, Remote, Stream, has_ended, on_buffers_freed};
 use crate::link::next_token;
 use crate::phase::Phase;
-use crate::server::ConnectionInfo;
 
 /// Every HTTP/2 client begins with it (RFC 9113, 3.4).
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -117,7 +116,7 @@ struct Greeted {
     wire: Wire,
     greeting: Greeting,
     caller: Caller,
-    client: ConnectionInfo,
+    client: Remote,
 }
 
 /// A connection that can be served.
@@ -125,7 +124,7 @@ pub(crate) struct Opened {
     pub state: Rc<ConnectionState>,
     pub wire: Wire,
     pub greeting: Greeting,
-    pub client: ConnectionInfo,
+    pub client: Remote,
 }
 
 /// Serves a fresh connection until it ends.
@@ -254,7 +253,7 @@ async fn greet(
     };
     let peer = Peer::Tcp(peer);
     let caller = Caller::of(&stream, peer.clone());
-    let client = ConnectionInfo::new(peer, &stream);
+    let client = Remote::of(peer, &stream);
     let (greeting, first) = match stream.negotiated() {
         Some(ALPN_HTTP2) => (Greeting::Http2, Bytes::new()),
         _ => within(front, sniff(&mut stream)).await?,

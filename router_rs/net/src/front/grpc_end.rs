@@ -11,12 +11,12 @@ use http::{HeaderMap, HeaderValue, Response, StatusCode, response};
 use super::connection::ConnectionState;
 use super::http2_end::Http2End;
 use super::stall::Stall;
-use crate::client::connection::Connection;
 use crate::dispatch::caller::{Caller, ClientEnd, Gone, Piece};
 use crate::dispatch::exchange::Failure;
 use crate::grpc::{CONTENT_TYPE_GRPC, Status};
 use crate::io::Peer;
-use crate::mesh::names::ANSWERED_BY;
+use crate::names::ANSWERED_BY;
+use crate::upstream::connection::Connection;
 
 /// Passes everything on as it is; failures are Trailers-Only, or trailers.
 #[derive(Debug)]

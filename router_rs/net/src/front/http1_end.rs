@@ -24,10 +24,10 @@ use super::connection::ConnectionState;
 use super::crumbs::Crumbs;
 use super::offenders::Offence;
 use super::plain::Transport;
-use crate::client::connection::Connection;
 use crate::content_length;
 use crate::dispatch::caller::{Caller, Gone, Piece};
 use crate::grpc::HttpFailure;
+use crate::upstream::connection::Connection;
 
 /// The answer cannot be finished: hyper closes the connection, which is how an HTTP/1.1 client
 /// learns it.

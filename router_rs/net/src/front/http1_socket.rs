@@ -18,9 +18,9 @@ use super::http1_end::Http1End;
 use super::plain::Transport;
 use super::websocket::switch;
 use super::wire::{Gauge, Wire};
-use crate::client::connection::Connection;
 use crate::dispatch::caller::{Caller, Gone, Piece};
 use crate::io::Alarm;
+use crate::upstream::connection::Connection;
 
 /// Frames are joined to pieces of up to this size, as far as they have come.
 const PIECE_BYTES_MAX: usize = 16 * 1024;

@@ -15,7 +15,8 @@ use super::admit::admit_http2;
 use super::connection::ConnectionState;
 use super::offenders::Offence;
 use super::rest::{Rest, is_over};
-use super::wire::{Wire, poll_others_first};
+use super::wire::Wire;
+use crate::io::poll_others_first;
 use crate::phase::{Phase, Phases};
 use crate::windows::{CONNECTION_WINDOW_BYTES, FRAME_BYTES_MAX, STREAM_WINDOW_BYTES};
 

@@ -9,9 +9,9 @@ use http::{HeaderMap, Response, response};
 
 use super::date;
 use super::plain::Transport;
-use crate::client::connection::Connection;
 use crate::dispatch::caller::{Caller, Gone, Piece};
 use crate::dispatch::{gather, poll_room};
+use crate::upstream::connection::Connection;
 
 /// Knows HTTP/2 and nothing of what is said over it. `B` is what its connection sends.
 #[derive(Debug)]

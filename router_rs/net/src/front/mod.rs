@@ -75,7 +75,6 @@ pub(crate) use rest::{Rest, is_over};
 pub(crate) use resting::Word;
 use strangers::Strangers;
 pub(crate) use upstream::{FixedServer, ServerBehind, Source};
-pub(crate) use wire::poll_others_first;
 
 use crate::transcode;
 

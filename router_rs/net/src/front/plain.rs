@@ -13,12 +13,12 @@ use super::socket_ration::{SocketRation, TooMuch};
 use super::stall::Stall;
 use super::upstream::Directory;
 use super::websocket;
-use crate::client::connection::Connection;
 use crate::dispatch::caller::{Caller, ClientEnd, Gone, Piece};
 use crate::dispatch::exchange::Failure;
 use crate::grpc::{Code, HttpFailure, QUEUE_FULL_DEFAULT, Status};
 use crate::io::{Alarm, Peer};
-use crate::mesh::names::REQUEST_ID;
+use crate::names::REQUEST_ID;
+use crate::upstream::connection::Connection;
 
 /// What carries a plain HTTP request and its answer: an end that can be broken off.
 pub(super) trait Transport: Caller {

@@ -14,7 +14,7 @@ use crate::dispatch::strip_mesh_headers;
 use crate::grpc::{
     ClientTimeout, GRPC_TIMEOUT, HttpFailure, Status, read_timeout, read_timeout_seconds,
 };
-use crate::mesh::names;
+use crate::names;
 
 /// `?1`: go on with the request if its client goes away.
 const DISCONNECT_DISABLED: HeaderName = HeaderName::from_static("x-request-disconnect-disabled");

@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use http::{HeaderMap, HeaderValue};
 use router_core::SplitMix64;
 
-use crate::mesh::names::{REQUEST_ID, spelled};
+use crate::names::{REQUEST_ID, spelled};
 use crate::random::any_u64;
 
 /// A longer name of a client is replaced: every log line would carry it. Arbitrary.

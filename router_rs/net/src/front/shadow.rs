@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, response};
 
-use crate::client::connection::Connection;
 use crate::dispatch::caller::{Caller, Gone, Piece};
 use crate::dispatch::exchange::{Exchange, Head, Limits, Stop};
 use crate::dispatch::{CallOptions, Deployment, Door, Kept, Upload};
 use crate::grpc::Status;
+use crate::upstream::connection::Connection;
 
 /// Tells the mirror that nobody waits for its answer.
 const MIRROR: HeaderName = HeaderName::from_static("x-pyserve-mirror");

@@ -11,7 +11,7 @@ use super::connection::ConnectionState;
 use super::wire::Unread;
 use super::{date, request_id};
 use crate::grpc::HttpFailure;
-use crate::mesh::names::REQUEST_ID;
+use crate::names::REQUEST_ID;
 
 /// hyper's own bound; more is "too large" as well.
 const FIELDS_MAX: usize = 100;

@@ -6,11 +6,11 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use http::{HeaderMap, Method, StatusCode, request};
 
-use crate::client::dial::Target;
 use crate::dispatch::{Deployment, Found, Kept, KeptBudget, RoutingTable, TableReader, Way};
 use crate::grpc::{Code, HttpFailure, QUEUE_FULL_DEFAULT, Status, describe_content_type};
-use crate::server::ConnectionInfo;
+use crate::io::Remote;
 use crate::transcode::{self, MethodTable, Opened, Sees};
+use crate::upstream::dial::Target;
 
 /// Metadata that picks among applications with the same service.
 pub(super) const APPLICATION: &str = "application";
@@ -37,7 +37,7 @@ pub(crate) struct FixedServer {
 /// What a front has to know of a server behind it.
 pub(crate) trait ServerBehind: Send + Sync + std::fmt::Debug {
     /// The way of what comes over a client's connection; asked once for each, on its thread.
-    fn target(&self, client: &ConnectionInfo) -> Arc<Target>;
+    fn target(&self, client: &Remote) -> Arc<Target>;
 
     /// Whether plain HTTP requests have a handler.
     fn takes_http(&self) -> bool;
@@ -105,7 +105,7 @@ impl Directory {
     }
 
     /// `client` describes the connection that will ask.
-    pub(super) fn of(source: &Source, client: &ConnectionInfo) -> Self {
+    pub(super) fn of(source: &Source, client: &Remote) -> Self {
         match source {
             Source::Table(table) => Self::Table(TableReader::new(Arc::clone(table))),
             Source::Server(server) => {

@@ -12,7 +12,7 @@ use http::{HeaderMap, HeaderValue, Method, StatusCode, Version, request, respons
 use ring::digest::{Context, SHA1_FOR_LEGACY_USE_ONLY};
 
 use crate::grpc::HttpFailure;
-use crate::mesh::names::WEBSOCKET;
+use crate::names::WEBSOCKET;
 
 /// RFC 6455, 1.3.
 const ACCEPT_GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";

@@ -23,7 +23,7 @@ use super::head_lines::{HeadLines, Unclear};
 use super::ration::{Ration, Verdict};
 use super::suspicion::Suspicion;
 use super::unread::status_of_hypers;
-use crate::io::Stream;
+use crate::io::{Stream, poll_others_first};
 
 /// What one turn of a connection's task may read. A flood of calls that are reset at once comes to
 /// about a thousand in it, which take the thread about as many microseconds. Arbitrary.
@@ -411,14 +411,6 @@ impl AsyncRead for Wire {
         ready!(this.poll_stream(cx, buffer))?;
         this.pass_on(buffer, before)
     }
-}
-
-/// Wakes the task when the thread has looked at its sockets and timers again. One that wakes itself
-/// at once has as many turns before that as the runtime has patience, 61.
-pub(crate) fn poll_others_first(cx: &mut Context<'_>) {
-    let next_turn = std::pin::pin!(tokio::task::yield_now());
-    let is_deferred = next_turn.poll(cx).is_pending();
-    debug_assert!(is_deferred, "a yield that is polled once is pending");
 }
 
 impl AsyncWrite for Wire {

@@ -11,7 +11,7 @@ use http::header::{CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderValue, Response, StatusCode, response};
 
 use super::{Code, Status};
-use crate::mesh::names::{ANSWERED_BY, ERROR, EXPLAIN};
+use crate::names::{ANSWERED_BY, ERROR, EXPLAIN};
 
 /// When to come again, if nobody knows better: long enough to let a burst go by. Arbitrary.
 const RETRY_AFTER_DEFAULT: Duration = Duration::from_secs(1);

@@ -13,7 +13,7 @@ const BINARY: GeneralPurpose = GeneralPurpose::new(
         .with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
-/// Names that begin so belong to the mesh; see `mesh::names`.
+/// Names that begin so belong to the mesh; see `names`.
 pub const MESH_PREFIX: &str = "pyserve-";
 
 /// One value as users see it.

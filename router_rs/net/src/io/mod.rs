@@ -21,8 +21,11 @@ pub(crate) use fork_lock::{between_forks, note_opened};
 pub use listen::{Bound, bind_tcp, bind_unix, tune};
 pub(crate) use listen::{accept_each, pause_accepting};
 pub use poller_mark::poller_marks;
-pub(crate) use stream::has_ended;
 pub use stream::{Peer, PeerCertificates, Stream, TlsSession};
+pub(crate) use stream::{Remote, has_ended};
+#[cfg(test)]
+pub(crate) use threads::BLOCKING_THREADS_MAX;
+pub(crate) use threads::poll_others_first;
 pub use threads::{IoThread, IoThreads, TurnEnd, Work, at_turn_end};
 pub(crate) use trim::on_buffers_freed;
 pub use trim::set_trim;

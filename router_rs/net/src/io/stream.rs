@@ -33,6 +33,19 @@ impl Peer {
     }
 }
 
+/// The other end of a connection.
+#[derive(Clone, Debug)]
+pub(crate) struct Remote {
+    pub(crate) peer: Peer,
+    pub(crate) tls: Option<Arc<TlsSession>>,
+}
+
+impl Remote {
+    pub(crate) fn of(peer: Peer, stream: &Stream) -> Self {
+        Self { peer, tls: stream.tls_session().map(Arc::new) }
+    }
+}
+
 /// What a TLS peer proved about itself: the DER certificates it presented, leaf first.
 pub type PeerCertificates = Arc<[rustls_pki_types::CertificateDer<'static>]>;
 

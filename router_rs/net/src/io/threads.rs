@@ -5,7 +5,7 @@ use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
@@ -56,6 +56,10 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(5);
 
 /// After so many looks without work there are none until there is some. Arbitrary.
 const IDLE_LOOKS_MAX: u32 = 20;
+
+/// Threads beside each I/O thread, for what takes long: they convert long bodies. More would hold more
+/// messages twice, and take more of the machine from those who want little.
+pub(crate) const BLOCKING_THREADS_MAX: usize = 1;
 
 /// What shall happen once at the end of this turn of an I/O thread, however often it is asked for.
 pub trait TurnEnd: Send + Sync {
@@ -299,13 +303,21 @@ fn start_one(name: &str) -> io::Result<(IoThread, JoinHandle<()>)> {
 fn start_runtime() -> io::Result<(LocalRuntime, PollerMark)> {
     let runtime = Builder::new_current_thread()
         .enable_all()
-        .max_blocking_threads(crate::transcode::THREADS_MAX)
+        .max_blocking_threads(BLOCKING_THREADS_MAX)
         .build_local(LocalOptions::default())?;
     let mark = {
         let _inside = runtime.enter();
         PollerMark::new()?
     };
     Ok((runtime, mark))
+}
+
+/// Wakes the task when the thread has looked at its sockets and timers again. One that wakes itself
+/// at once has as many turns before that as the runtime has patience, 61.
+pub(crate) fn poll_others_first(cx: &mut Context<'_>) {
+    let next_turn = pin!(tokio::task::yield_now());
+    let is_deferred = next_turn.poll(cx).is_pending();
+    debug_assert!(is_deferred, "a yield that is polled once is pending");
 }
 
 #[cfg(test)]

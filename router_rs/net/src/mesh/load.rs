@@ -10,7 +10,7 @@ use http::HeaderValue;
 use prost::Message;
 use router_core::{BatchLoad, Load, Nanos};
 
-/// The trailer of an answer, see `mesh::names::LOAD`.
+/// The trailer of an answer, see `names::LOAD`.
 ///
 /// It differs in nearly every answer, so it is marked as one that HPACK must not remember: it
 /// would push the useful entries out of the table.

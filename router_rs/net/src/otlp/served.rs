@@ -8,7 +8,7 @@ use router_core::Nanos;
 
 use super::semantics::{self, End, GRPC};
 use super::span::{Frame, Kind, Said};
-use crate::mesh::names::REQUEST_ID;
+use crate::names::REQUEST_ID;
 use crate::server::{Exchange, HttpHead};
 use crate::trace_context::{SpanId, TraceContext};
 

@@ -35,7 +35,7 @@ use crate::grpc::{
 };
 use crate::io::Alarm;
 use crate::link::{Link, next_token};
-use crate::mesh::names;
+use crate::names;
 
 /// Admits the request and starts its task, or answers it.
 pub(super) fn admit(

@@ -23,7 +23,7 @@ use crate::dispatch::End;
 use crate::grpc::{Code, Message, Status};
 use crate::io::Alarm;
 use crate::link::{CancelReason, Command, Event};
-use crate::mesh::names;
+use crate::names;
 
 pub(super) struct CallTask {
     pub(super) exchange: Arc<Exchange>,

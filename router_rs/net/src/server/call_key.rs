@@ -18,7 +18,7 @@ use crate::front::hash;
 use crate::grpc::metadata::binary_values;
 use crate::grpc::{Code, Status};
 use crate::link::Event;
-use crate::mesh::names;
+use crate::names;
 
 #[derive(Debug)]
 pub(super) struct CallKey {

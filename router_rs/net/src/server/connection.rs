@@ -19,11 +19,9 @@ use tokio::time::{Sleep, sleep, timeout};
 use super::admit::admit;
 use super::exchange::{ConnectionInfo, Exchange};
 use super::state::{ServerConfig, ServerState};
-use crate::front::{
-    self, ADMITTED_PER_TURN_MAX, Rest, Word, is_over, on_http2_error, poll_others_first, restrain,
-};
+use crate::front::{self, ADMITTED_PER_TURN_MAX, Rest, Word, is_over, on_http2_error, restrain};
 use crate::grpc::Framed;
-use crate::io::IoThread;
+use crate::io::{IoThread, poll_others_first};
 use crate::link::Command;
 use crate::phase::{Phase, Phases};
 use crate::windows::{CONNECTION_WINDOW_BYTES, FRAME_BYTES_MAX, STREAM_WINDOW_BYTES};

@@ -18,16 +18,16 @@ use tokio::sync::watch;
 use super::connection::{self, Guest, Host};
 use super::exchange::ConnectionInfo;
 use super::state::ServerState;
-use crate::client::dial::{LocalServer, Target};
 use crate::dispatch::ServiceRoute;
 use crate::front::{
     Arrival, Entrant, FixedServer, Front, FrontConfig, FrontLimits, Greeting, Opened, ServerBehind,
     Source, open, serve_http1,
 };
 use crate::io::tls::ServerTls;
-use crate::io::{IoThread, on_buffers_freed};
+use crate::io::{IoThread, Remote, on_buffers_freed};
 use crate::phase::Phase;
 use crate::transcode;
+use crate::upstream::dial::{LocalServer, Target};
 
 /// What one side may write before the other has read; a quarter of a stream's window.
 const BUFFER_BYTES: usize = 64 * 1024;
@@ -130,7 +130,7 @@ pub(super) async fn serve(
         Greeting::Http2 => {
             drop(counted); // by the server from here on
             let guest = Some(Guest { front: state, has_doors });
-            Box::pin(connection::serve(host, wire, client, guest)).await;
+            Box::pin(connection::serve(host, wire, ConnectionInfo::new(client), guest)).await;
         }
     }
     on_buffers_freed();
@@ -143,10 +143,10 @@ struct Behind {
 }
 
 impl ServerBehind for Behind {
-    fn target(&self, client: &ConnectionInfo) -> Arc<Target> {
+    fn target(&self, client: &Remote) -> Arc<Target> {
         let thread = IoThread::current().expect("invariant: connections live on I/O threads");
         let host = Host { server: self.server.clone(), thread, phase: self.phase.clone() };
-        Target::local(Box::new(Inner { host, info: ConnectionInfo::inner(client) }))
+        Target::local(Box::new(Inner { host, client: client.clone() }))
     }
 
     fn takes_http(&self) -> bool {
@@ -166,13 +166,13 @@ impl std::fmt::Debug for Behind {
 /// The way from a client's connection at a door to the server.
 struct Inner {
     host: Host,
-    info: ConnectionInfo,
+    client: Remote,
 }
 
 impl LocalServer for Inner {
     fn connect(&self) -> DuplexStream {
         let (outer, inner) = duplex(BUFFER_BYTES);
-        let (host, info) = (self.host.clone(), ConnectionInfo::inner(&self.info));
+        let (host, info) = (self.host.clone(), ConnectionInfo::inner(&self.client));
         tokio::task::spawn_local(connection::serve(host, inner, info, None));
         outer
     }
@@ -180,6 +180,6 @@ impl LocalServer for Inner {
 
 impl std::fmt::Debug for Inner {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("Inner").field("info", &self.info).finish_non_exhaustive()
+        formatter.debug_struct("Inner").field("client", &self.client).finish_non_exhaustive()
     }
 }

@@ -12,9 +12,9 @@ use super::http_head::HttpHead;
 use super::probation::Probation;
 use crate::dispatch::is_asked;
 use crate::grpc::subtype;
-use crate::io::{Peer, Stream, TlsSession};
+use crate::io::{Peer, Remote, TlsSession};
 use crate::link::{Link, Mailbox};
-use crate::mesh::names;
+use crate::names;
 use crate::trace_context::{BAGGAGE, TRACEPARENT, TRACESTATE, TraceContext};
 
 /// What is known of a connection.
@@ -32,10 +32,10 @@ pub struct ConnectionInfo {
 }
 
 impl ConnectionInfo {
-    pub(crate) fn new(peer: Peer, stream: &Stream) -> Self {
+    pub(super) fn new(remote: Remote) -> Self {
         Self {
-            peer,
-            tls: stream.tls_session().map(Arc::new),
+            peer: remote.peer,
+            tls: remote.tls,
             is_inner: false,
             is_outside: false,
             is_trusted: AtomicBool::new(false),
@@ -55,15 +55,8 @@ impl ConnectionInfo {
     }
 
     /// That of a door of this process, which passes on the calls of a client.
-    pub(super) fn inner(client: &ConnectionInfo) -> Self {
-        Self {
-            peer: client.peer.clone(),
-            tls: client.tls.clone(),
-            is_inner: true,
-            is_outside: false,
-            is_trusted: AtomicBool::new(false),
-            probation: None,
-        }
+    pub(super) fn inner(client: &Remote) -> Self {
+        Self { is_inner: true, ..Self::new(client.clone()) }
     }
 
     /// The peer has proved that it holds the mesh token (design decision 12), and may do what

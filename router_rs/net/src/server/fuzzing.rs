@@ -4,7 +4,7 @@ use http::request;
 
 use super::http_head::HttpHead;
 use crate::front::fuzzing::forwarded;
-use crate::mesh::names;
+use crate::names;
 
 /// A client's request on its way to a handler below `prefix`.
 pub fn http_head(parts: &request::Parts, prefix: &str) {

@@ -23,7 +23,7 @@ use super::state::{Granted, ServerState};
 use crate::grpc::{CONTENT_TYPE_GRPC, Code, Framed, Status};
 use crate::mesh::load::{LoadReport, LoadRequest, ModelList};
 use crate::mesh::messages::MessageReader;
-use crate::mesh::names;
+use crate::names;
 
 /// Models that are loaded or loading.
 pub(super) type Models = Arc<[String]>;

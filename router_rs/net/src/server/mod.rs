@@ -44,8 +44,8 @@ use tokio_rustls::TlsAcceptor;
 use crate::front::{Front, Pace, make_room};
 use crate::io::tls::ServerTls;
 use crate::io::{
-    Bound, CountedTcp, IoThreads, Peer, QuietUnixStream, Stream, accept_each, between_forks,
-    bind_tcp, bind_unix, note_opened, pause_accepting, tune,
+    Bound, CountedTcp, IoThreads, Peer, QuietUnixStream, Remote, Stream, accept_each,
+    between_forks, bind_tcp, bind_unix, note_opened, pause_accepting, tune,
 };
 use crate::link::EventSink;
 pub use crate::phase::Phase;
@@ -388,7 +388,7 @@ impl Acceptor {
 
     /// A Unix connection is a neighbour's and stays on the listener's thread.
     fn serve_here(&self, stream: Stream, peer: Peer) {
-        let info = ConnectionInfo::new(peer, &stream);
+        let info = ConnectionInfo::new(Remote::of(peer, &stream));
         tokio::task::spawn_local(connection::serve(self.host.clone(), stream, info, None));
     }
 
@@ -457,7 +457,8 @@ async fn serve_member(
             Stream::Tls(Box::new(stream.into()))
         }
     };
-    let info = ConnectionInfo::new(Peer::Tcp(peer), &stream).on_probation(probation.clone());
+    let info =
+        ConnectionInfo::new(Remote::of(Peer::Tcp(peer), &stream)).on_probation(probation.clone());
     // Where calls need no token, one that has proven nothing may be a client with much to say.
     let slowed = probation.filter(|_| !host.server.config.call_token.is_empty());
     connection::serve(host, Slowed::new(stream, slowed), info, None).await;

@@ -24,7 +24,7 @@ use crate::grpc::{Code, Encoding, Encodings, SizeLimit, Status};
 use crate::link::{CancelReason, EventSink};
 use crate::mesh::load::trailer;
 #[cfg(doc)]
-use crate::mesh::names;
+use crate::names;
 
 #[derive(Clone, Copy, Debug)]
 pub struct Keepalive {

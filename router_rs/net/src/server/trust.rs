@@ -2,7 +2,8 @@
 
 use super::connection::ConnectionState;
 use crate::grpc::Framed;
-use crate::mesh::{names, proof, relay};
+use crate::mesh::{proof, relay};
+use crate::names;
 use h2::server::SendResponse;
 use http::{HeaderValue, Response, StatusCode};
 

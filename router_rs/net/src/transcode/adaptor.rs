@@ -10,12 +10,12 @@ use super::coder::{AnswerCoder, Failure, Outbox, RequestCoder, Taken};
 use super::credit::Credit;
 use super::open::Transcoding;
 use super::work::{LONG_BYTES, Work, Working};
-use crate::client::connection::Connection;
 use crate::dispatch::caller::{Caller, ClientEnd, Gone, Piece};
 use crate::dispatch::exchange;
-use crate::front::poll_others_first;
 use crate::grpc::{Code, Status, whole_seconds};
-use crate::mesh::names::ANSWERED_BY;
+use crate::io::poll_others_first;
+use crate::names::ANSWERED_BY;
+use crate::upstream::connection::Connection;
 
 /// What a short message counts at least, for what it takes besides its bytes. Arbitrary.
 const MESSAGE_BYTES_MIN: usize = 256;

@@ -5,7 +5,7 @@ use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, Uri, Version};
 use http::{request, response};
 
-use crate::mesh::names::REFUSE_UNKNOWN_FIELDS;
+use crate::names::REFUSE_UNKNOWN_FIELDS;
 
 /// Headers of the client's protocol or of its connection, which say nothing to the service.
 const OWN: [HeaderName; 14] = [

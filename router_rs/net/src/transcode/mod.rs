@@ -39,14 +39,13 @@ pub use cors::Cors;
 pub(crate) use methods::{MethodTable, Source};
 pub(crate) use open::{Opened, Sees, Transcoding, open, open_unseen};
 pub(crate) use refusal::refusal;
-pub(crate) use work::THREADS_MAX;
 
 use http::{HeaderMap, HeaderValue};
 
 use self::json::JsonType;
 use self::methods::Method;
 use crate::grpc::{Code, SizeLimit, Status};
-use crate::mesh::names::REFUSE_UNKNOWN_FIELDS;
+use crate::names::REFUSE_UNKNOWN_FIELDS;
 
 /// What clients of other protocols may do, and how they are told.
 #[derive(Clone, Debug)]

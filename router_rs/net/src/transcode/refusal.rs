@@ -17,7 +17,7 @@ use super::status::ErrorForm;
 use super::stream::{END_FLAG, envelope};
 use super::web::{WebAnswer, WebType};
 use crate::grpc::{HttpFailure, QUEUE_FULL_DEFAULT, Status};
-use crate::mesh::names::ANSWERED_BY;
+use crate::names::ANSWERED_BY;
 
 /// Says `status` to whoever has sent this head.
 pub(crate) fn refusal(parts: &request::Parts, status: &Status, limits: &Limits) -> Response<Bytes> {

@@ -20,7 +20,7 @@ use crate::grpc::{
     Code, Decoder, Encoding, GRPC_ACCEPT_ENCODING, GRPC_ENCODING, GRPC_MESSAGE, GRPC_STATUS,
     Message, PREFIX_BYTES, SizeLimit, Status,
 };
-use crate::mesh::names::ANSWERED_BY;
+use crate::names::ANSWERED_BY;
 
 /// Smaller answers are not compressed: they would fit into the same packet anyway.
 const COMPRESSED_BYTES_MIN: usize = 1024;

@@ -16,10 +16,6 @@ use crate::grpc::{Code, Message, Status};
 /// values. So do as many bytes of small ones together.
 pub(super) const LONG_BYTES: usize = 16 * 1024;
 
-/// Threads that convert, for each I/O thread. More would hold more messages twice, and take more of
-/// the machine from those who want little.
-pub(crate) const THREADS_MAX: usize = 1;
-
 /// Whether it takes long to convert a message. How much there is in one that is compressed shows
 /// only when it is not.
 pub(super) fn is_long(message: &Message) -> bool {
@@ -89,10 +85,11 @@ mod tests {
     use std::sync::mpsc::channel;
 
     use super::*;
+    use crate::io::BLOCKING_THREADS_MAX;
 
     fn on_io_thread(test: impl Future<Output = ()>) {
         tokio::runtime::Builder::new_current_thread()
-            .max_blocking_threads(THREADS_MAX)
+            .max_blocking_threads(BLOCKING_THREADS_MAX)
             .build()
             .expect("a runtime")
             .block_on(test);

@@ -21,8 +21,8 @@ use super::handshake::post;
 use super::liveness::{Liveness, LivenessConfig, Verdict};
 use super::relay::{self, Relay};
 use super::stopwatch::Stopwatch;
-use crate::mesh::names::RELAY_PATH;
 use crate::mesh::relay::is_small;
+use crate::names::RELAY_PATH;
 use crate::windows::{CONNECTION_WINDOW_BYTES, FRAME_BYTES_MAX, STREAM_WINDOW_BYTES};
 
 /// Streams that may start before the peer has said its own limit.

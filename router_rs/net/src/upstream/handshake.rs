@@ -8,11 +8,11 @@ use http::{HeaderMap, HeaderName, Method, Request, StatusCode, Version, request}
 use super::connection::Connection;
 use super::dial::{DialError, ReplicaTarget};
 use crate::grpc::CONTENT_TYPE_GRPC;
-use crate::mesh::names::{
-    HELLO_PATH, NONCE, PROOF, PROVE_PATH, RELAY, REPLICA_ID, REPLICA_PROOF, ROUTER_NONCE,
-};
 use crate::mesh::proof::{from_hex, nonce, proof, to_hex, verify_replica};
 use crate::mesh::relay::read_offer;
+use crate::names::{
+    HELLO_PATH, NONCE, PROOF, PROVE_PATH, RELAY, REPLICA_ID, REPLICA_PROOF, ROUTER_NONCE,
+};
 
 /// Asks who answers and has it prove the token, then proves it too.
 ///

@@ -63,18 +63,18 @@ mod running {
 
     /// One connection's part in it.
     #[derive(Debug)]
-    pub(in crate::client) struct Stopwatch {
+    pub(in crate::upstream) struct Stopwatch {
         read: FrameHeads,
         written: FrameHeads,
     }
 
     impl Stopwatch {
-        pub(in crate::client) fn new() -> Self {
+        pub(in crate::upstream) fn new() -> Self {
             let written = FrameHeads { skip: PREFACE_BYTES, ..FrameHeads::default() };
             Self { read: FrameHeads::default(), written }
         }
 
-        pub(in crate::client) fn on_read(&mut self, bytes: &[u8]) {
+        pub(in crate::upstream) fn on_read(&mut self, bytes: &[u8]) {
             let now = Instant::now();
             let is_end =
                 |(kind, flags): (u8, u8)| matches!(kind, DATA | HEADERS) && flags & END_STREAM != 0;
@@ -83,7 +83,7 @@ mod running {
             }
         }
 
-        pub(in crate::client) fn on_written(&mut self, slices: &[IoSlice<'_>], written: usize) {
+        pub(in crate::upstream) fn on_written(&mut self, slices: &[IoSlice<'_>], written: usize) {
             let now = Instant::now();
             let mut left = written;
             let mut has_call = false;

@@ -22,7 +22,8 @@ use router_net::dispatch::{
     TableConfig,
 };
 use router_net::ingress::{Ingress, IngressConfig};
-use router_net::mesh::{names, proof};
+use router_net::mesh::proof;
+use router_net::names;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::{mpsc, watch};

@@ -7,7 +7,7 @@ use router_core::{Measures, ReplicaId, RouterStats};
 use super::super::ranker::Candidate;
 use super::super::table::ReplicaModels;
 use super::DeploymentEntry;
-use crate::client::dial::Target;
+use crate::upstream::dial::Target;
 
 impl DeploymentEntry {
     pub(crate) fn stats(&self) -> RouterStats {

@@ -13,10 +13,10 @@ use super::super::settings::nanos;
 use super::super::tally::{End, Seen};
 use super::journal::{Journal, Note};
 use super::{CallRecords, EXPLAINED_PER_SECOND_MAX, KeptFor};
-use crate::client::dial::Target;
 use crate::grpc::{Code, CodeSet, client_closed_request};
-use crate::mesh::names::{self, REQUEST_ID};
+use crate::names::{self, REQUEST_ID};
 use crate::trace_context::{SpanId, TRACESTATE, TraceContext, TraceId};
+use crate::upstream::dial::Target;
 
 /// What a client sends of these is kept up to so many bytes.
 const ID_BYTES_MAX: usize = 256;

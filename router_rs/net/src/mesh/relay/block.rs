@@ -11,7 +11,7 @@ use http::{
 
 use super::{Malformed, TooLong, Wire};
 use crate::grpc::{GRPC_ACCEPT_ENCODING, GRPC_ENCODING, GRPC_MESSAGE, GRPC_STATUS, GRPC_TIMEOUT};
-use crate::mesh::names;
+use crate::names;
 
 /// Names that most heads have, which travel as their index: neither end spells or parses them.
 /// A change is one of the frames' version.

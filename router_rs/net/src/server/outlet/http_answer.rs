@@ -11,7 +11,7 @@ use http::{HeaderMap, HeaderValue, StatusCode};
 
 use super::{Dialect, HttpRequest, METADATA_BYTES_MAX, Outlet, Stage, block_bytes};
 use crate::grpc::{Code, Framed, HttpFailure, Message, QUEUE_FULL_DEFAULT, Status};
-use crate::mesh::names;
+use crate::names;
 
 /// When a client may come again, as gRPC's retries call it: milliseconds.
 const RETRY_PUSHBACK: &str = "grpc-retry-pushback-ms";

@@ -7,10 +7,10 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::response;
 
 use super::*;
-use crate::client::connection::Connection;
 use crate::dispatch::caller::{Caller, ClientEnd, Gone, Piece};
 use crate::dispatch::exchange;
 use crate::transcode::Transcoded;
+use crate::upstream::connection::Connection;
 
 const CHAT: &str = "/things.v1.Things/Chat";
 
