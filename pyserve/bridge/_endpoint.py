@@ -100,10 +100,6 @@ class LoopEndpoint:
         self.closed = False
         self._events: list[tuple[int, int, object, object]] = []
         self._readable = False
-        # What is answered while events are dispatched leaves right after them, and does not wait
-        # until the loop has looked at its descriptors once more.
-        self._is_dispatching = False
-        self._is_flush_due = False
         self._close_callbacks: list[Callable[[], None]] = []
         self._turn_end_callbacks: list[Callable[[], None]] = []
         # Readers inherit the context they were added in; an empty one keeps the context
@@ -121,10 +117,7 @@ class LoopEndpoint:
 
     def schedule_flush(self) -> None:
         """Flush at the end of this turn. Call it on the loop, when a command returned True."""
-        if self._is_dispatching:
-            self._is_flush_due = True
-        else:
-            self.loop.call_soon(self.raw.flush)
+        self.loop.call_soon(self.raw.flush)
 
     def at_turn_end(self, callback: Callable[[], None]) -> None:
         """Call ``callback`` when the tasks of this turn have run; what it raises is logged.
@@ -182,17 +175,6 @@ class LoopEndpoint:
     def process(self) -> int:
         """Dispatch what waits now, at most one turn's share; returns how many events it was."""
         events = self._events = self.raw.drain(_EVENTS_PER_TURN_MAX)
-        self._is_dispatching = True
-        try:
-            self._dispatch(events)
-        finally:
-            self._is_dispatching = False
-            if self._is_flush_due:
-                self._is_flush_due = False
-                self.raw.flush()
-        return len(events)
-
-    def _dispatch(self, events: list[tuple[int, int, object, object]]) -> None:
         receivers = self.receivers
         on_call = self.on_call
         for kind, token, subject, payload in events:
@@ -212,6 +194,7 @@ class LoopEndpoint:
             except Exception:
                 # One broken receiver must not lose the events of the others.
                 _LOGGER.exception("an event of kind %d could not be dispatched", kind)
+        return len(events)
 
     def _begin_trace(self, call: _router.ServerCall) -> contextvars.Context:
         assert self.trace is not None, "tell_traced has set it"
