@@ -29,8 +29,8 @@ class Limit:
 LIMITS = {
     "python files": Limit(circles=5, uses=20),
     "python beside each other": Limit(circles=5, uses=23),
-    "rust files": Limit(circles=14, uses=314),
-    "rust beside each other": Limit(circles=16, uses=219),
+    "rust files": Limit(circles=9, uses=289),
+    "rust beside each other": Limit(circles=8, uses=198),
 }
 
 

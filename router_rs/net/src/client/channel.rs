@@ -2,90 +2,31 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use http::uri::{Authority, Scheme};
+use http::uri::Scheme;
 use parking_lot::Mutex;
-use slab::Slab;
 
 use super::call::{ClientCall, NewCall, NewChoice};
-use super::connectivity::{Connectivity, ReconnectBackoff, Tracker};
+use super::connectivity::{Connectivity, Tracker};
 use super::runner;
+use super::shared::{ChannelConfig, ChannelShared, Destination};
 use super::target::{TargetError, parse};
-use crate::dispatch::exchange::Stop;
-use crate::dispatch::{CallOptions, KeptBudget, RoutingTable};
-use crate::grpc::size_limit::{CHANNEL_RECEIVES, CHANNEL_SENDS};
-use crate::grpc::{Code, Encoding, Encodings, SizeLimit, Status};
-use crate::io::tls::ClientTls;
+use crate::dispatch::RoutingTable;
 use crate::io::{IoThread, IoThreads, Work};
 use crate::link::{EventSink, Link, next_token};
 use crate::server::Keepalive;
-use crate::upstream::dial::{AddressTarget, Target};
 use crate::upstream::liveness::LivenessConfig;
 use crate::upstream::pool;
+use crate::upstream::target::{AddressTarget, Target};
 
 /// Requests through a table carry this authority unless the user names one.
 const MESH_AUTHORITY: &str = "pyserve.mesh";
-
-/// A user's settings for all calls of a channel.
-#[derive(Clone, Debug)]
-pub struct ChannelConfig {
-    pub authority: Option<String>,
-    pub user_agent: String,
-    pub receive_bytes_max: usize,
-    pub send_bytes_max: usize,
-    pub default_encoding: Encoding,
-    pub encodings: Encodings,
-    /// Only for addresses.
-    pub tls: Option<Arc<ClientTls>>,
-    /// Only for addresses: the mesh has its own rules.
-    pub keepalive: Option<Keepalive>,
-    pub reconnect: ReconnectBackoff,
-}
-
-// === impl ChannelConfig ===
-
-impl ChannelConfig {
-    pub(super) fn receive_limit(&self) -> SizeLimit {
-        SizeLimit { bytes_max: self.receive_bytes_max, option: CHANNEL_RECEIVES }
-    }
-
-    pub(super) fn send_limit(&self) -> SizeLimit {
-        SizeLimit { bytes_max: self.send_bytes_max, option: CHANNEL_SENDS }
-    }
-}
 
 /// See the module's documentation. Dropping it closes it.
 #[derive(Debug)]
 pub struct Channel {
     shared: Arc<ChannelShared>,
-}
-
-#[derive(Debug)]
-pub(super) struct ChannelShared {
-    pub config: ChannelConfig,
-    pub destination: Destination,
-    pub scheme: Scheme,
-    pub authority: Authority,
-    pub tracker: Tracker,
-    /// For calls that the server says it has not seen.
-    pub budget: Arc<KeptBudget>,
-    /// Who calls, where a call does not say it.
-    caller: u64,
-    /// All calls of a channel run on one thread and share its connections.
-    thread: IoThread,
-    /// The thread lives at least as long as its channels.
-    _threads: Arc<IoThreads>,
-    is_closed: AtomicBool,
-    /// The tasks of calls that wait for something.
-    waiting: Mutex<Slab<Waker>>,
-}
-
-#[derive(Debug)]
-pub(super) enum Destination {
-    Address(Arc<Target>),
-    Deployment { table: Arc<RoutingTable>, application: String, deployment: String },
 }
 
 // === impl Channel ===
@@ -234,61 +175,5 @@ impl Channel {
 impl Drop for Channel {
     fn drop(&mut self) {
         self.close();
-    }
-}
-
-impl ChannelShared {
-    /// `options` with somebody who calls.
-    pub(super) fn options(&self, options: CallOptions) -> CallOptions {
-        match options.caller {
-            0 => CallOptions { caller: self.caller, ..options },
-            _ => options,
-        }
-    }
-
-    pub(super) fn is_closed(&self) -> bool {
-        self.is_closed.load(Ordering::Acquire)
-    }
-}
-
-/// What the calls of a closed channel end with.
-pub(super) fn closed() -> Status {
-    Status::new(Code::Cancelled, "the channel was closed")
-}
-
-/// One call's ear for the end of its channel.
-#[derive(Debug)]
-pub(super) struct CloseListener {
-    channel: Arc<ChannelShared>,
-    /// Our place among the waiting tasks; taken when the call waits for the first time.
-    place: Mutex<Option<usize>>,
-}
-
-impl CloseListener {
-    pub(super) fn new(channel: &Arc<ChannelShared>) -> Self {
-        Self { channel: Arc::clone(channel), place: Mutex::default() }
-    }
-}
-
-impl Stop for CloseListener {
-    fn poll_stop(&self, cx: &mut Context<'_>) -> Poll<Status> {
-        let mut place = self.place.lock();
-        if place.is_none() {
-            // A call keeps its task, so its waker stays good.
-            *place = Some(self.channel.waiting.lock().insert(cx.waker().clone()));
-        }
-        // Looked at after we are on the list: `close` does it the other way round.
-        if self.channel.is_closed() {
-            return Poll::Ready(closed());
-        }
-        Poll::Pending
-    }
-}
-
-impl Drop for CloseListener {
-    fn drop(&mut self) {
-        if let Some(place) = self.place.get_mut().take() {
-            self.channel.waiting.lock().remove(place);
-        }
     }
 }

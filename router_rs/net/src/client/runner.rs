@@ -12,16 +12,16 @@ use http::{HeaderMap, HeaderValue, Method, Request, Uri, request};
 use tokio::time::sleep_until;
 
 use super::call::{ClientCall, NewCall, NewChoice};
-use super::channel::{ChannelShared, CloseListener, Destination, closed};
 use super::connectivity::Connectivity;
+use super::shared::{ChannelShared, CloseListener, Destination, closed};
 use super::user::{MessageRules, User};
 use crate::dispatch::exchange::{Ending, Exchange, Failure, Head, Limits, deadline_exceeded};
 use crate::dispatch::{Deployment, Door, Kept, Placement, Upload, Wish, choose};
 use crate::grpc::{Code, Encoding, GRPC_ACCEPT_ENCODING, GRPC_ENCODING, Status};
 use crate::link::{Event, EventSink, Mailbox};
 use crate::upstream::connection::Connection;
-use crate::upstream::dial::{DialError, Target};
 use crate::upstream::pool::{Acquired, acquire};
+use crate::upstream::target::{DialError, Target};
 
 /// Attempts of a call that the server says it has not seen (gRPC: transparent retries).
 const UNSEEN_ATTEMPTS_MAX: u32 = 2;

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use thiserror::Error;
 
-use crate::upstream::dial::Endpoint;
+use crate::upstream::target::Endpoint;
 
 /// What gRPC takes when an address names no port.
 const PORT_DEFAULT: &str = "443";

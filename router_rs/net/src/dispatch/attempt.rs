@@ -21,10 +21,10 @@ use super::silence::Silence;
 use super::tally::Seen;
 use crate::grpc::{Code, CodeSet, GRPC_TIMEOUT, Status, format_timeout};
 use crate::names::UPGRADE;
-use crate::upstream::answer::CallError;
+use crate::upstream::call_error::CallError;
 use crate::upstream::connection::{Connection, Started};
-use crate::upstream::dial::{DialError, Target};
 use crate::upstream::pool::{Acquired, acquire};
+use crate::upstream::target::{DialError, Target};
 
 /// A deadline this close after the head came is passed on as the caller wrote it: the difference
 /// is below what any timer of the mesh resolves.

@@ -16,7 +16,8 @@ use super::tally::Seen;
 use crate::grpc::{Code, CodeSet, GRPC_STATUS, is_grpc_content_type};
 use crate::mesh::load::parse_trailer;
 use crate::names::{ANSWERED_BY, ANSWERED_BY_REPLICA, BROKEN, EXPLAIN, LOAD, REFUSED, passes};
-use crate::upstream::answer::{AnswerBody, Answering, CallError};
+use crate::upstream::answer::{AnswerBody, Answering};
+use crate::upstream::call_error::CallError;
 
 /// How far the answer has come.
 #[derive(Debug)]

@@ -33,7 +33,7 @@ use super::table::Clock;
 use super::tally::Tally;
 use crate::BriefMutex;
 use crate::random::any_u64;
-use crate::upstream::dial::Target;
+use crate::upstream::target::Target;
 use draws::Draws;
 
 /// A deployment as calls see it. Shared by all threads; the lock is held for a decision only,

@@ -29,7 +29,7 @@ use crate::grpc::{Code, Status};
 use crate::io::Alarm;
 use crate::names::{self, ASKER, BYPASS, EXPLAIN};
 use crate::trace_context::TRACEPARENT;
-use crate::upstream::dial::Target;
+use crate::upstream::target::Target;
 use observed::Last;
 
 /// How a call ended, as far as the exchange knows.

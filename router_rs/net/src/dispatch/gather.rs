@@ -7,7 +7,8 @@ use bytes::{Bytes, BytesMut};
 use h2::RecvStream;
 use smallvec::SmallVec;
 
-use crate::upstream::answer::{AnswerBody, CallError};
+use crate::upstream::answer::AnswerBody;
+use crate::upstream::call_error::CallError;
 
 /// Frames below this are worth a copy: copying 1 KiB takes tens of nanoseconds, one more frame takes
 /// several locks here and a parse at its reader.

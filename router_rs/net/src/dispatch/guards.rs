@@ -9,7 +9,7 @@ use router_core::{Assignment, Nanos, Outcome, Ticket, WaiterId};
 
 use super::entry::{Admission, DeploymentEntry, Refused};
 use crate::grpc::CodeSet;
-use crate::upstream::dial::Target;
+use crate::upstream::target::Target;
 
 /// An answer whose end comes so long after its first data is a stream. A unary answer is often two
 /// reads as well, but those follow each other at once.

@@ -21,7 +21,8 @@ use super::records::Why;
 use super::silence::Silence;
 use super::upload::Upload;
 use crate::io::Alarm;
-use crate::upstream::answer::{AnswerBody, CallError};
+use crate::upstream::answer::AnswerBody;
+use crate::upstream::call_error::CallError;
 use crate::upstream::connection::{Permit, Started};
 use crate::upstream::pool::{Acquired, acquire};
 

@@ -25,8 +25,8 @@ use crate::grpc::{CONTENT_TYPE_GRPC, Code, GRPC_STATUS};
 use crate::mesh::load::{LoadReport, LoadRequest};
 use crate::mesh::messages::MessageReader;
 use crate::names::{ASKER, LOAD_PATH};
-use crate::upstream::dial::Target;
 use crate::upstream::pool::{Acquired, acquire};
+use crate::upstream::target::Target;
 
 /// The streams close when no call has named a model or asked for so long (design 7).
 const QUIET: Nanos = Nanos::from_secs(10);

@@ -36,7 +36,7 @@ mod ticker;
 mod upload;
 mod watch;
 
-pub use crate::upstream::dial::ReplicaLimits;
+pub use crate::upstream::target::ReplicaLimits;
 pub(crate) use collect::{Awaited, COLLECTED_BYTES_MAX};
 pub(crate) use door::Door;
 pub(crate) use download::strip_mesh_headers;

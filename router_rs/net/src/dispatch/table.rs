@@ -22,7 +22,7 @@ use super::tally::Ends;
 use super::watch;
 use crate::io::tls::ClientTls;
 use crate::transcode::Source;
-use crate::upstream::dial::{ReplicaLimits, ReplicaTarget, Target};
+use crate::upstream::target::{ReplicaLimits, ReplicaTarget, Target};
 
 /// Where the table's routers are, and what they may prove.
 #[derive(Clone, Debug)]

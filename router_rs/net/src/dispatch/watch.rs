@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 use router_core::ReplicaId;
 
 use super::entry::DeploymentEntry;
-use crate::upstream::dial::Target;
+use crate::upstream::target::Target;
 use crate::upstream::vitals::Observer;
 
 /// The router of one deployment as the observer of one replica.

@@ -10,7 +10,7 @@ use crate::dispatch::{Deployment, Found, Kept, KeptBudget, RoutingTable, TableRe
 use crate::grpc::{Code, HttpFailure, QUEUE_FULL_DEFAULT, Status, describe_content_type};
 use crate::io::Remote;
 use crate::transcode::{self, MethodTable, Opened, Sees};
-use crate::upstream::dial::Target;
+use crate::upstream::target::Target;
 
 /// Metadata that picks among applications with the same service.
 pub(super) const APPLICATION: &str = "application";

@@ -8,8 +8,6 @@ use std::net::IpAddr;
 use super::span::Said;
 use crate::grpc::Code;
 
-pub(super) const ERROR_TYPE: &str = "error.type";
-
 pub(super) const GRPC: &str = "grpc";
 pub(super) const CONNECT: &str = "connectrpc";
 

@@ -3,8 +3,9 @@
 use router_core::Nanos;
 
 use super::message::Message;
-use super::semantics::ERROR_TYPE;
 use crate::trace_context::{SpanId, TraceId};
+
+const ERROR_TYPE: &str = "error.type";
 
 /// What most spans of calls take.
 const USUAL_BYTES: usize = 1024;

@@ -27,7 +27,7 @@ use crate::io::tls::ServerTls;
 use crate::io::{IoThread, Remote, on_buffers_freed};
 use crate::phase::Phase;
 use crate::transcode;
-use crate::upstream::dial::{LocalServer, Target};
+use crate::upstream::target::{LocalServer, Target};
 
 /// What one side may write before the other has read; a quarter of a stream's window.
 const BUFFER_BYTES: usize = 64 * 1024;

@@ -5,7 +5,7 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use h2::RecvStream;
 
-use super::intake::{Source, Taken};
+use super::request_body::{Source, Taken};
 use crate::dispatch::gather;
 use crate::grpc::Message;
 

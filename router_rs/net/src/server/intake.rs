@@ -6,17 +6,8 @@ use bytes::Bytes;
 use h2::RecvStream;
 
 use super::http_body::HttpBody;
+use super::request_body::{Source, Taken};
 use crate::grpc::{Code, Decoder, Encoding, Message, SizeLimit, Status, compress};
-
-/// One step of reading.
-#[derive(Debug)]
-pub(super) enum Taken {
-    Message(Message),
-    /// The client sends no more, and ended between two messages.
-    End,
-    /// The stream broke: reset, or the connection is gone.
-    Gone,
-}
 
 /// Reads one request.
 #[derive(Debug)]
@@ -61,15 +52,6 @@ pub(super) struct Messages {
     decoder: Decoder,
     encoding: Encoding,
     size_limit: SizeLimit,
-}
-
-/// Where the bytes come from.
-#[derive(Debug)]
-pub(super) enum Source {
-    Open(RecvStream),
-    /// All has come, and its end is to be told.
-    Ended,
-    Closed,
 }
 
 impl Messages {

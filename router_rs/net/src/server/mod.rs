@@ -22,6 +22,7 @@ mod methods;
 mod outlet;
 mod probation;
 mod relay;
+mod request_body;
 mod sink;
 mod slowed;
 mod state;

@@ -6,9 +6,11 @@
 //! the message by recursion: JSON by `serde_json` (128 levels), protobuf as by `prost` (100), and
 //! what is packed into `google.protobuf.Any`, which `prost` does not see, by [`check_depth`].
 
+mod key;
 mod raw;
 mod read;
 mod scalars;
+mod text;
 mod unknown;
 mod values;
 mod wire;
@@ -19,8 +21,8 @@ use std::collections::HashSet;
 
 use bytes::{Bytes, BytesMut};
 use prost_reflect::{
-    DeserializeOptions, DynamicMessage, FieldDescriptor, Kind, MapKey, MessageDescriptor,
-    ReflectMessage, SerializeOptions, Value,
+    DynamicMessage, FieldDescriptor, Kind, MapKey, MessageDescriptor, ReflectMessage,
+    SerializeOptions, Value,
 };
 use serde::de::DeserializeSeed;
 
@@ -205,11 +207,6 @@ impl JsonType {
 
 fn parse(json: &[u8]) -> serde_json::Deserializer<serde_json::de::SliceRead<'_>> {
     serde_json::Deserializer::from_slice(json)
-}
-
-/// How JSON is read.
-pub(super) fn reading() -> DeserializeOptions {
-    DeserializeOptions::new().deny_unknown_fields(false)
 }
 
 /// The gRPC frame of a message in parts.

@@ -6,7 +6,9 @@
 
 use std::fmt::Write;
 
-use prost_reflect::{DynamicMessage, EnumDescriptor, FieldDescriptor, Kind, MessageDescriptor};
+use prost_reflect::{
+    DeserializeOptions, DynamicMessage, EnumDescriptor, FieldDescriptor, Kind, MessageDescriptor,
+};
 use serde_json::{Map, Value};
 
 use super::near::nearest;
@@ -124,7 +126,7 @@ impl Search {
         self.tries += 1;
         let value = if field.is_list() { Value::Array(vec![value]) } else { value };
         let message = Value::Object(Map::from_iter([(field.json_name().to_owned(), value)]));
-        let options = super::json::reading();
+        let options = reading();
         let parent = field.parent_message().clone();
         DynamicMessage::deserialize_with_options(parent, message, &options).is_ok()
     }
@@ -245,4 +247,9 @@ pub(super) fn shown(value: &Value) -> String {
         }
         other => other.to_string(),
     }
+}
+
+/// How JSON is read.
+pub(super) fn reading() -> DeserializeOptions {
+    DeserializeOptions::new().deny_unknown_fields(false)
 }

@@ -4,24 +4,12 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use h2::RecvStream;
 use h2::client::ResponseFuture;
-use h2::{Reason, RecvStream};
 use http::{HeaderMap, Response};
 
+use super::call_error::CallError;
 use super::relay::{RelayedAnswer, RelayedBody};
-
-/// Why a call has no answer, or no end of one.
-#[derive(Clone, Debug, thiserror::Error)]
-pub(crate) enum CallError {
-    #[error("the call was reset: {reason}")]
-    Reset { reason: Reason, is_remote: bool },
-    /// The peer has not begun the call and will not.
-    #[error("{0}")]
-    NotTaken(String),
-    /// All calls of the connection, or of its relay, broke off.
-    #[error("{0}")]
-    Broken(String),
-}
 
 /// Waits for the head. Dropping it resets the call.
 #[derive(Debug)]
@@ -35,20 +23,6 @@ pub(crate) enum Answering {
 pub(crate) enum AnswerBody {
     Stream(RecvStream),
     Relay(RelayedBody),
-}
-
-impl From<h2::Error> for CallError {
-    fn from(error: h2::Error) -> Self {
-        match error.reason() {
-            Some(reason) if error.is_reset() => {
-                Self::Reset { reason, is_remote: error.is_remote() }
-            }
-            // A GOAWAY of the peer fails only streams that it says it did not process (RFC 9113,
-            // 6.8).
-            _ if error.is_go_away() && error.is_remote() => Self::NotTaken(error.to_string()),
-            _ => Self::Broken(error.to_string()),
-        }
-    }
 }
 
 impl Future for Answering {

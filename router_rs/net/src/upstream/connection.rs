@@ -11,16 +11,17 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use h2::client::{ResponseFuture, SendRequest};
 use h2::{Ping, PingPong, SendStream};
-use http::{Request, request};
+use http::header::CONTENT_TYPE;
+use http::{Method, Request, Version, request};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::watch;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::answer::Answering;
-use super::handshake::post;
 use super::liveness::{Liveness, LivenessConfig, Verdict};
 use super::relay::{self, Relay};
 use super::stopwatch::Stopwatch;
+use crate::grpc::CONTENT_TYPE_GRPC;
 use crate::mesh::relay::is_small;
 use crate::names::RELAY_PATH;
 use crate::windows::{CONNECTION_WINDOW_BYTES, FRAME_BYTES_MAX, STREAM_WINDOW_BYTES};
@@ -455,4 +456,9 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Observed<S> {
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.io).poll_shutdown(cx)
     }
+}
+/// What is between two processes of the mesh goes to a path alone: there is no host to name.
+pub(super) fn post(path: &'static str) -> request::Builder {
+    let request = Request::builder().method(Method::POST).uri(path).version(Version::HTTP_11);
+    request.header(CONTENT_TYPE, CONTENT_TYPE_GRPC)
 }

@@ -1,180 +1,34 @@
 //! Opening a connection to a replica or to an address.
 
 use std::io;
-use std::path::PathBuf;
 use std::rc::Rc;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use thiserror::Error;
-use tokio::io::DuplexStream;
 use tokio::net::{TcpSocket, TcpStream, UnixSocket, lookup_host};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use tokio_rustls::{TlsConnector, TlsStream};
 
 use super::connection::Connection;
 use super::handshake::introduce;
 use super::liveness::LivenessConfig;
-use super::vitals::{self, Vitals};
+use super::target::{AddressTarget, DialError, Endpoint, LocalServer, ReplicaTarget, Target, Way};
 use crate::io::tls::ClientTls;
 use crate::io::{CountedTcp, Peer, QuietUnixStream, Stream, between_forks, note_opened, tune};
-
-/// How long a table waits for its replicas.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ReplicaLimits {
-    /// One that has not finished the handshake after so long counts as unreachable. Where there is
-    /// a Unix socket, half of it is for that and half for TCP.
-    pub connect: Duration,
-    /// One that has a whole request and sends nothing for so long fails it; `None`: never.
-    pub silence: Option<Duration>,
-}
-
-impl Default for ReplicaLimits {
-    /// On the same network a handshake takes milliseconds; two seconds are arbitrary.
-    fn default() -> Self {
-        Self { connect: Duration::from_secs(2), silence: None }
-    }
-}
 
 /// What gRPC allows one connection attempt (connection backoff protocol, `MIN_CONNECT_TIMEOUT`).
 const ADDRESS_LIMIT: Duration = Duration::from_secs(20);
 
-/// Names a target in the pools of all threads; never used twice in a process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct TargetKey(pub u64);
-
-impl TargetKey {
-    fn fresh() -> Self {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        Self(NEXT.fetch_add(1, Ordering::Relaxed))
-    }
-}
-
-/// Something that connections lead to.
-#[derive(Debug)]
-pub(crate) struct Target {
-    key: TargetKey,
-    way: Way,
-    vitals: Vitals,
-}
-
-#[derive(Debug)]
-enum Way {
-    Replica(ReplicaTarget),
-    Address(AddressTarget),
-    Local(Box<dyn LocalServer>),
-}
-
-/// A server in this process, reached without a socket.
-pub(crate) trait LocalServer: Send + Sync + std::fmt::Debug {
-    /// Begins to serve a connection on this thread, and returns its other end. The server trusts
-    /// it without a proof.
-    fn connect(&self) -> DuplexStream;
-}
-
-/// A replica of the mesh.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct ReplicaTarget {
-    pub replica_id: String,
-    pub node: String,
-    /// `host:port`
-    pub address: String,
-    /// Tried first; given only when the replica is on this node.
-    pub unix_path: Option<PathBuf>,
-    /// The mesh token; empty: prove nothing.
-    pub token: Arc<[u8]>,
-    /// It has to prove the token too; false: it is of a release that cannot.
-    pub proves_itself: bool,
-    /// For the way over TCP.
-    pub tls: Option<Arc<ClientTls>>,
-    pub limits: ReplicaLimits,
-}
-
-/// Any gRPC server.
-#[derive(Clone, Debug)]
-pub(crate) struct AddressTarget {
-    pub endpoint: Endpoint,
-    pub tls: Option<Arc<ClientTls>>,
-    pub liveness: LivenessConfig,
-}
-
-/// Where an address leads.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Endpoint {
-    /// `host:port`
-    Tcp(String),
-    Unix(PathBuf),
-}
-
-/// Why there is no connection. Clones go to every call that waited for it.
-#[derive(Clone, Debug, Error, PartialEq, Eq)]
-pub(crate) enum DialError {
-    #[error("cannot connect to {address}: {cause}")]
-    Connect { address: String, cause: String },
-    #[error("cannot connect to {address} within {} s", .limit.as_secs_f64())]
-    TimedOut { address: String, limit: Duration },
-    #[error("the HTTP/2 handshake failed: {0}")]
-    Handshake(String),
-    #[error("expected replica {expected}, found {found}")]
-    WrongReplica { expected: String, found: String },
-    #[error("the replica answered the handshake without a nonce")]
-    NoNonce,
-    #[error("who answers in the place of replica {replica_id} does not have the mesh token")]
-    Unproven { replica_id: String },
-}
-
-impl DialError {
-    pub(crate) fn handshake(error: &h2::Error) -> Self {
-        Self::Handshake(error.to_string())
-    }
-}
-
-impl Target {
-    pub(crate) fn replica(replica: ReplicaTarget) -> Arc<Self> {
-        Self::by(Way::Replica(replica))
-    }
-
-    pub(crate) fn address(address: AddressTarget) -> Arc<Self> {
-        Self::by(Way::Address(address))
-    }
-
-    pub(crate) fn local(server: Box<dyn LocalServer>) -> Arc<Self> {
-        Self::by(Way::Local(server))
-    }
-
-    fn by(way: Way) -> Arc<Self> {
-        Arc::new(Self { key: TargetKey::fresh(), way, vitals: Vitals::default() })
-    }
-
-    /// How long it may send nothing for a call that it has; `None`: for ever.
-    pub(crate) fn silence_limit(&self) -> Option<Duration> {
-        self.as_replica().and_then(|replica| replica.limits.silence)
-    }
-
-    /// The replica, if it is one.
-    pub(crate) fn as_replica(&self) -> Option<&ReplicaTarget> {
-        match &self.way {
-            Way::Replica(replica) => Some(replica),
-            Way::Address(_) | Way::Local(_) => None,
-        }
-    }
-
-    pub(crate) fn vitals(&self) -> &Vitals {
-        &self.vitals
-    }
-
-    pub(crate) fn key(&self) -> TargetKey {
-        self.key
-    }
-}
+/// The pause between two attempts to connect to a silent replica that fail at once: a process that
+/// is gone is refused by its router's backoff in any case, so nothing depends on it.
+const PROBE_PAUSE: Duration = Duration::from_millis(250);
 
 /// Opens a connection.
 ///
 /// # Errors
 /// Nobody listens, nobody answers in time, or the wrong one answers.
 pub(crate) async fn dial(target: &Arc<Target>) -> Result<Rc<Connection>, DialError> {
-    match &target.way {
+    match target.way() {
         Way::Replica(replica) => dial_replica(target, replica).await,
         Way::Address(address) => {
             let name = address.endpoint.to_string();
@@ -213,7 +67,7 @@ async fn dial_member(
     let target = Arc::downgrade(target);
     let on_silence = move || {
         if let Some(target) = target.upgrade() {
-            vitals::on_silence(&target);
+            on_silence(&target);
         }
     };
     let connection =
@@ -314,11 +168,35 @@ async fn within<T>(
         .unwrap_or_else(|_| Err(DialError::TimedOut { address: address.to_owned(), limit }))
 }
 
-impl std::fmt::Display for Endpoint {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Endpoint::Tcp(address) => formatter.write_str(address),
-            Endpoint::Unix(path) => write!(formatter, "unix:{}", path.display()),
+/// Nobody answers at `target`; must be called within a `LocalRuntime`.
+pub(crate) fn on_silence(target: &Arc<Target>) {
+    if target.as_replica().is_some() && target.vitals().set_silent(true) {
+        tokio::task::spawn_local(probe(Probe { target: Arc::downgrade(target) }));
+    }
+}
+
+/// Connects until it works, or nobody knows the target any more.
+async fn probe(probe: Probe) {
+    loop {
+        let Some(target) = probe.target.upgrade() else { return };
+        match dial(&target).await {
+            // The connection has proved itself; calls open their own.
+            Ok(connection) => return connection.retire(),
+            Err(_) => drop(target),
+        }
+        sleep(PROBE_PAUSE).await;
+    }
+}
+
+/// When it ends, the target counts as heard: it answered, or nobody is left who would find out.
+struct Probe {
+    target: Weak<Target>,
+}
+
+impl Drop for Probe {
+    fn drop(&mut self) {
+        if let Some(target) = self.target.upgrade() {
+            target.vitals().set_silent(false);
         }
     }
 }

@@ -2,12 +2,10 @@
 
 use std::rc::Rc;
 
-use http::header::CONTENT_TYPE;
-use http::{HeaderMap, HeaderName, Method, Request, StatusCode, Version, request};
+use http::{HeaderMap, HeaderName, StatusCode};
 
-use super::connection::Connection;
-use super::dial::{DialError, ReplicaTarget};
-use crate::grpc::CONTENT_TYPE_GRPC;
+use super::connection::{Connection, post};
+use super::target::{DialError, ReplicaTarget};
 use crate::mesh::proof::{from_hex, nonce, proof, to_hex, verify_replica};
 use crate::mesh::relay::read_offer;
 use crate::names::{
@@ -67,12 +65,6 @@ async fn ask(
         started.response.await.map_err(|error| DialError::Handshake(error.to_string()))?;
     let (head, _empty_body) = response.into_parts();
     Ok((head.status, head.headers))
-}
-
-/// What is between two processes of the mesh goes to a path alone: there is no host to name.
-pub(super) fn post(path: &'static str) -> request::Builder {
-    let request = Request::builder().method(Method::POST).uri(path).version(Version::HTTP_11);
-    request.header(CONTENT_TYPE, CONTENT_TYPE_GRPC)
 }
 
 fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {

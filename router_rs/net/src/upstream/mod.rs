@@ -2,6 +2,7 @@
 //! thread, watched, and closed. Which replica a call goes to is decided in `router_core`.
 
 pub(crate) mod answer;
+pub(crate) mod call_error;
 pub(crate) mod connection;
 pub(crate) mod dial;
 mod handshake;
@@ -9,6 +10,7 @@ pub(crate) mod liveness;
 pub(crate) mod pool;
 mod relay;
 mod stopwatch;
+pub(crate) mod target;
 pub(crate) mod vitals;
 
 #[cfg(feature = "stopwatch")]

@@ -13,8 +13,8 @@ use smallvec::SmallVec;
 use tokio::time::timeout;
 
 use super::connection::Connection;
-use super::dial::{DialError, Target, TargetKey, dial};
-use super::vitals;
+use super::dial::{dial, on_silence};
+use super::target::{DialError, Target, TargetKey};
 
 /// So many connections one thread opens to one target at most (design 7).
 const CONNECTIONS_MAX: usize = 4;
@@ -123,6 +123,6 @@ async fn dial_and_watch(target: &Arc<Target>) -> Result<Rc<Connection>, DialErro
     if let Ok(dialled) = timeout(SILENT_AFTER, &mut dialled).await {
         return dialled;
     }
-    vitals::on_silence(target);
+    on_silence(target);
     dialled.await
 }

@@ -18,7 +18,7 @@ use h2::{Reason, RecvStream, SendStream};
 use http::{HeaderMap, Response, StatusCode, request};
 
 use self::calls::Calls;
-use super::answer::CallError;
+use super::call_error::CallError;
 use crate::mesh::relay::{
     CREDIT_BYTES_INITIAL, CallId, Decoder, Frame, Malformed, Wire, put_call, put_credit, put_last,
     put_reset,

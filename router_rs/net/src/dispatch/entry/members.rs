@@ -7,7 +7,7 @@ use router_core::{Measures, ReplicaId, RouterStats};
 use super::super::ranker::Candidate;
 use super::super::table::ReplicaModels;
 use super::DeploymentEntry;
-use crate::upstream::dial::Target;
+use crate::upstream::target::Target;
 
 impl DeploymentEntry {
     pub(crate) fn stats(&self) -> RouterStats {

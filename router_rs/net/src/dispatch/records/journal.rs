@@ -11,7 +11,7 @@ use super::super::entry::Refused;
 use super::super::guards::TicketGuard;
 use super::super::tally::Seen;
 use crate::trace_context::{SpanId, TraceContext, TraceId};
-use crate::upstream::dial::Target;
+use crate::upstream::target::Target;
 
 /// Of more attempts the last ones are not told apart: a call that finds every replica full may have
 /// any number.

@@ -16,7 +16,7 @@ use super::{CallRecords, EXPLAINED_PER_SECOND_MAX, KeptFor};
 use crate::grpc::{Code, CodeSet, client_closed_request};
 use crate::names::{self, REQUEST_ID};
 use crate::trace_context::{SpanId, TRACESTATE, TraceContext, TraceId};
-use crate::upstream::dial::Target;
+use crate::upstream::target::Target;
 
 /// What a client sends of these is kept up to so many bytes.
 const ID_BYTES_MAX: usize = 256;

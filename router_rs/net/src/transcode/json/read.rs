@@ -13,10 +13,11 @@ use prost_reflect::{MessageDescriptor, OneofDescriptor};
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use smallvec::SmallVec;
 
-use super::reading;
-use super::scalars::{is_null_value, wire_type, write_key, write_scalar};
+use super::key::KeySeed;
+use super::scalars::{is_null_value, wire_type, write_scalar};
 use super::values::{Holder, ValueSeed};
 use super::wire::{delimited, delimited_field};
+use crate::transcode::wrong::reading;
 
 /// Writes the message that comes next.
 pub(super) struct MessageSeed<'a> {
@@ -343,33 +344,5 @@ impl<'de> Visitor<'de> for EntriesVisitor<'_> {
                 return Ok(());
             }
         }
-    }
-}
-
-/// Writes the key of a map that comes next.
-pub(super) struct KeySeed<'a> {
-    pub number: u32,
-    pub kind: &'a Kind,
-    pub out: &'a mut Vec<u8>,
-}
-
-impl<'de> DeserializeSeed<'de> for KeySeed<'_> {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<(), D::Error> {
-        json.deserialize_str(self)
-    }
-}
-
-impl Visitor<'_> for KeySeed<'_> {
-    type Value = ();
-
-    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("a key")
-    }
-
-    fn visit_str<E: Error>(self, text: &str) -> Result<(), E> {
-        encode_key(self.number, wire_type(self.kind), self.out);
-        write_key(self.kind, text, self.out).map_err(E::custom)
     }
 }

@@ -7,7 +7,7 @@ use prost::encoding::{WireType, encode_key};
 use prost_reflect::{Kind, MessageDescriptor};
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
-use super::read::KeySeed;
+use super::key::KeySeed;
 use super::wire::{delimited, delimited_field, text_field};
 
 /// The numbers of `google/protobuf/struct.proto`.

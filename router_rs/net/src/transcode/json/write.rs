@@ -12,6 +12,7 @@ use smallvec::SmallVec;
 
 use super::raw::{Raw, Reader, Unwritten, Written, wrong};
 use super::scalars::wire_type;
+use super::text::{put, write_json, write_string, write_text};
 use super::values::Holder;
 use super::write_values::write_holder;
 use super::{DEPTH_MAX, JsonType, WELL_KNOWN};
@@ -293,10 +294,6 @@ fn write_value(kind: &Kind, value: Raw<'_>, depth: usize, out: &mut Vec<u8>) -> 
     Ok(())
 }
 
-pub(super) fn put(out: &mut Vec<u8>, text: std::fmt::Arguments<'_>) {
-    std::io::Write::write_fmt(out, text).expect("invariant: a Vec has room");
-}
-
 fn of_zigzag(value: u64) -> i64 {
     (value >> 1) as i64 ^ -((value & 1) as i64)
 }
@@ -316,18 +313,4 @@ fn write_enum(names: &EnumDescriptor, number: i32, out: &mut Vec<u8>) {
         Some(value) => write_text(value.name(), out),
         None => put(out, format_args!("{number}")),
     }
-}
-
-pub(super) fn write_string(bytes: &[u8], out: &mut Vec<u8>) -> Written {
-    let text = std::str::from_utf8(bytes);
-    write_text(text.map_err(|_| wrong("a string is not UTF-8"))?, out);
-    Ok(())
-}
-
-fn write_text(text: &str, out: &mut Vec<u8>) {
-    write_json(text, out);
-}
-
-pub(super) fn write_json(value: &(impl serde::Serialize + ?Sized), out: &mut Vec<u8>) {
-    serde_json::to_writer(out, value).expect("invariant: a Vec has room");
 }

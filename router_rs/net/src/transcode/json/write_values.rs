@@ -2,8 +2,8 @@
 
 use super::DEPTH_MAX;
 use super::raw::{Raw, Reader, Written, wrong};
+use super::text::{put, write_json, write_string};
 use super::values::{self, Holder};
-use super::write::{put, write_json, write_string};
 
 /// Writes any JSON that stands there as messages.
 pub(super) fn write_holder(

@@ -10,7 +10,7 @@ use slab::Slab;
 
 use crate::content_length;
 use crate::mesh::relay::{CallId, Malformed, detach, read_answer, read_trailers};
-use crate::upstream::answer::CallError;
+use crate::upstream::call_error::CallError;
 
 /// Answers beyond this are long: what they gain by a relay is nothing, and its one window holds them
 /// up where each could have its own. 1 MiB to 16 clients: 1 220 requests/s by streams, 800 to 1 020 by
