@@ -10,6 +10,7 @@ when it lets go.
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import selectors
 import sys
@@ -54,6 +55,24 @@ class StallStats:
     longest_s: float = 0.0
 
 
+def frame_of(thread_id: int) -> FrameType | None:
+    """Return what a thread runs at this moment, ``None`` for one that has ended.
+
+    CPython 3.11 may collect garbage inside of ``sys._current_frames``, under a lock of all its
+    threads. A finalizer that lets others run there, and a thread that ends meanwhile, wait for each
+    other for ever, and the whole process with them (python/cpython#106883). Later ones collect
+    between two instructions only.
+    """
+    collects = sys.version_info < (3, 12) and gc.isenabled()
+    if collects:
+        gc.disable()
+    try:
+        return sys._current_frames().get(thread_id)  # noqa: SLF001  # documented
+    finally:
+        if collects:
+            gc.enable()
+
+
 class LoopWatchdog:
     """Watches the running loop while its context is entered.
 
@@ -93,7 +112,7 @@ class LoopWatchdog:
     def _watch(self, loop: asyncio.AbstractEventLoop, loop_thread_id: int) -> None:
         pause_s = self._stall_s
         while not self._ended.wait(pause_s):
-            if _is_idle(sys._current_frames().get(loop_thread_id)):  # noqa: SLF001  # documented
+            if _is_idle(frame_of(loop_thread_id)):
                 pause_s = min(2 * pause_s, IDLE_FACTOR * self._stall_s)
                 continue
             pause_s = self._stall_s
@@ -106,7 +125,7 @@ class LoopWatchdog:
                 self._on_stalled(loop_thread_id, turned)
 
     def _on_stalled(self, loop_thread_id: int, turned: _SignOfLife) -> None:
-        frame = sys._current_frames().get(loop_thread_id)  # noqa: SLF001  # documented
+        frame = frame_of(loop_thread_id)
         self._stats = replace(self._stats, count=self._stats.count + 1)
         place = _UNSEEN
         if frame is not None and not turned.event.is_set():

@@ -2,6 +2,8 @@
 
 import asyncio
 import re
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -165,3 +167,47 @@ def test_the_watch_ends_during_a_stall():
 
     assert 1 == len(of_the_test(told))
     assert time.monotonic() - begun < 30.0
+
+
+# Garbage whose finalizers let others run, while threads end: in CPython 3.11 this stands still at
+# once if garbage is collected while frames are looked up.
+_LOOKING = """
+import gc, os, sys, threading, time
+
+from pyserve.replica.watchdog import frame_of
+
+
+class Garbage:
+    def __init__(self):
+        self.itself = self
+
+    def __del__(self):
+        time.sleep(0.0005)
+
+
+def end_threads():
+    while True:
+        thread = threading.Thread(target=int)
+        thread.start()
+        thread.join()
+
+
+for _ in range(3):
+    threading.Thread(target=end_threads, daemon=True).start()
+gc.set_threshold(3)
+for _ in range(1000):
+    Garbage()
+    assert frame_of(threading.get_ident()).f_back is sys._getframe()
+assert gc.isenabled()
+print("looked", flush=True)
+os._exit(0)
+"""
+
+
+@pytest.mark.slow
+def test_looking_at_a_thread_does_not_wait_for_one_that_ends():
+    done = subprocess.run(
+        [sys.executable, "-c", _LOOKING], capture_output=True, timeout=50, check=False, text=True
+    )
+
+    assert "looked\n" == done.stdout, done.stderr
