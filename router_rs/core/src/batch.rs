@@ -4,7 +4,6 @@
 //! replica says now and then how it stands ([`BatchLoad`]); between two reports the router plays
 //! the same rule with the calls that it sends.
 
-use crate::replica::BatchLoad;
 use crate::time::Nanos;
 
 /// How much of a step's fixed time the call that opens it is charged with. All of it: that is what
@@ -12,6 +11,23 @@ use crate::time::Nanos;
 const OPENING_SHARE: f64 = 1.0;
 /// No replica is expected to be more steps behind; then all are alike.
 const STEPS_MAX: u32 = 64;
+
+/// What the batcher of a replica says about itself. A *step* is one run of the batched function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BatchLoad {
+    /// The most calls of one step.
+    pub size_max: u32,
+    /// Calls that wait for the next step.
+    pub waiting: u32,
+    /// How long the step that runs now is expected to go on; 0: none runs.
+    pub busy: Nanos,
+    /// How long the first of those that wait may wait for others, from now.
+    pub window: Nanos,
+    /// A step's expected time is `step_fixed + calls × step_per_call`.
+    pub step_fixed: Nanos,
+    /// See `step_fixed`.
+    pub step_per_call: Nanos,
+}
 
 /// The steps of one replica as the router imagines them.
 #[derive(Clone, Copy, Debug)]

@@ -17,7 +17,7 @@ mod tests;
 
 pub(crate) use pace::{Departure, Leaving, Pace};
 
-use crate::replica::Tier;
+use crate::membership::Tier;
 use crate::time::Nanos;
 
 /// Levels from here on are one. Arbitrary: from 32 on one more call changes little.

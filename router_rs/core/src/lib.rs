@@ -2,14 +2,14 @@
 //!
 //! Everything here is a pure state machine. The caller passes `now`, the seed is part of the
 //! configuration, and results come back as values. The crate refuses to do I/O, to read a clock,
-//! to draw ambient randomness, to know HTTP or gRPC, and to hold a lock: `router-net` owns one
+//! to draw ambient randomness, to know HTTP or gRPC, and to hold a lock: `router_dispatch` owns one
 //! [`Router`] per deployment behind a short mutex and one [`Gate`] per replica server.
 //!
 //! | module | decides |
 //! | --- | --- |
 //! | `router` | send, park or refuse; what a completion, a snapshot or the time releases |
 //! | `router::affinity` | which replicas come first for a call that names a model |
-//! | `router::ejection` | which replicas are left out because they fail, and how they come back |
+//! | `ejection` | which replicas are left out because they fail, and how they come back |
 //! | `policy` | which of the replicas with room gets the call |
 //! | `learnt` | how long a replica is expected to take |
 //! | `queue` | who of the parked calls is next, and who is late |
@@ -26,10 +26,13 @@ mod adviser;
 mod backoff;
 mod batch;
 mod callers;
+mod demand;
+mod ejection;
 mod gate;
 mod heap;
 mod histogram;
 mod learnt;
+mod membership;
 mod policy;
 mod queue;
 mod replica;
@@ -44,17 +47,20 @@ pub use access::{
     Policy as AccessPolicy, PolicyError, Ruling, TokenHash, is_same_hash,
 };
 pub use adviser::{Adviser, Asked, Heard};
+pub use batch::BatchLoad;
+pub use ejection::EjectionConfig;
 pub use gate::{Admission, AskerId, Full, Gate, LEASE_TIME, Lease};
 pub use histogram::Histogram;
+pub use membership::{ReplicaId, ReplicaSpec, Tier};
 pub use policy::{
     Candidate, Candidates, ConsistentHash, Least, P2c, Policy, PolicyKind, Predicted, RoundRobin,
 };
-pub use replica::{BatchLoad, Load, ReplicaId, ReplicaSpec, Tier};
+pub use replica::Load;
 pub use rng::SplitMix64;
 pub use router::{
-    ASKED_MAX, Assignment, Decision, EjectionConfig, Explanation, Fate, Locality, Measures, Offer,
-    Out, Outcome, Refusal, Release, ReleaseCause, ReplicaMeasures, ReplicaStats, ReplicaView,
-    RetryConfig, Router, RouterConfig, RouterStats, Ticket, Told, WaiterId,
+    ASKED_MAX, Assignment, Decision, Explanation, Fate, Locality, Measures, Offer, Out, Outcome,
+    Refusal, Release, ReleaseCause, ReplicaMeasures, ReplicaStats, ReplicaView, RetryConfig,
+    Router, RouterConfig, RouterStats, Ticket, Told, WaiterId,
 };
 pub use slowest::Slowest;
 pub use time::Nanos;

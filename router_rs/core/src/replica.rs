@@ -1,9 +1,11 @@
 //! What the router knows about one replica.
 
 use crate::backoff::Backoff;
-use crate::batch::BatchView;
+use crate::batch::{BatchLoad, BatchView};
+use crate::demand::Demand;
+use crate::ejection::Health;
 use crate::learnt::{Pace, Pool};
-use crate::router::{Demand, Health};
+use crate::membership::{ReplicaId, ReplicaSpec, Tier};
 use crate::time::Nanos;
 
 /// What a replica told about the calls of other routers counts half after this time: they end.
@@ -14,34 +16,6 @@ const SLOW: f32 = 2.0;
 /// How often a slow replica that nobody uses is tried: at ten calls a second and replica, one in
 /// three hundred of what it would get.
 const PROBE_INTERVAL: Nanos = Nanos::from_secs(3);
-
-/// Names a replica. Opaque: the driver interns whatever it knows the replica by, and never gives
-/// the number of one replica to another.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ReplicaId(pub u64);
-
-/// How far away a replica is; [`Locality`](crate::Locality) says what follows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Tier {
-    /// On the router's own node.
-    Node,
-    /// In the router's zone.
-    Zone,
-    /// Anywhere.
-    Any,
-}
-
-/// One replica of a membership snapshot.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ReplicaSpec {
-    /// Which replica.
-    pub id: ReplicaId,
-    /// How far away it is.
-    pub tier: Tier,
-    /// Calls it may have in flight from this router (`max_ongoing_requests`); `u32::MAX` means
-    /// no limit, 0 means that nothing is sent there.
-    pub capacity: u32,
-}
 
 /// A replica's own count, as it reported it in a trailer or in a refusal.
 ///
@@ -56,23 +30,6 @@ pub struct Load {
     pub processing: Option<Nanos>,
     /// What its batcher does, if it has one.
     pub batch: Option<BatchLoad>,
-}
-
-/// What the batcher of a replica says about itself. A *step* is one run of the batched function.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BatchLoad {
-    /// The most calls of one step.
-    pub size_max: u32,
-    /// Calls that wait for the next step.
-    pub waiting: u32,
-    /// How long the step that runs now is expected to go on; 0: none runs.
-    pub busy: Nanos,
-    /// How long the first of those that wait may wait for others, from now.
-    pub window: Nanos,
-    /// A step's expected time is `step_fixed + calls × step_per_call`.
-    pub step_fixed: Nanos,
-    /// See `step_fixed`.
-    pub step_per_call: Nanos,
 }
 
 /// Marks a replica that is not in the fleet's open list.

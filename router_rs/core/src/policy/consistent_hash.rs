@@ -1,8 +1,8 @@
 //! Calls of one session to one replica, within bounds.
 
 use super::{Candidates, Least, Policy};
+use crate::demand::Demand;
 use crate::rng::{SplitMix64, mix};
-use crate::router::Demand;
 
 /// For a moment a replica may have so many standard deviations more than what it may have of late, as
 /// calls come that know nothing of each other (Poisson's law). With fewer, calls leave for bursts that

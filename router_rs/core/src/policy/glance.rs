@@ -1,7 +1,8 @@
 //! What a scan reads of each replica first.
 
 use crate::learnt::Pool;
-use crate::replica::{Replica, Tier};
+use crate::membership::Tier;
+use crate::replica::Replica;
 use crate::time::Nanos;
 
 /// What a lower bound of a prediction follows from, kept where a scan finds it: sixteen bytes a
@@ -55,7 +56,7 @@ impl Glance {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::replica::{ReplicaId, ReplicaSpec};
+    use crate::membership::{ReplicaId, ReplicaSpec};
 
     fn replica_with_a_call(pool: &Pool) -> Replica {
         let spec = ReplicaSpec { id: ReplicaId(1), tier: Tier::Zone, capacity: u32::MAX };

@@ -21,10 +21,11 @@ pub use round_robin::RoundRobin;
 
 use std::fmt;
 
+use crate::demand::Demand;
 use crate::learnt::Pool;
-use crate::replica::{Load, Replica, ReplicaId, Tier};
+use crate::membership::{ReplicaId, Tier};
+use crate::replica::{Load, Replica};
 use crate::rng::SplitMix64;
-use crate::router::Demand;
 use crate::time::Nanos;
 
 /// Which policy a router uses.

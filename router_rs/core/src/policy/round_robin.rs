@@ -1,7 +1,7 @@
 //! One after the other.
 
 use super::{Candidates, Policy};
-use crate::replica::ReplicaId;
+use crate::membership::ReplicaId;
 use crate::rng::SplitMix64;
 
 /// Takes the candidate whose id follows that of the last pick, and starts over after the last.

@@ -1,10 +1,11 @@
 //! Fleets for tables of decisions.
 
 use super::{Candidates, Glance, Policy, Scene};
+use crate::demand::Demand;
 use crate::learnt::Pool;
-use crate::replica::{Replica, ReplicaId, ReplicaSpec, Tier};
+use crate::membership::{ReplicaId, ReplicaSpec, Tier};
+use crate::replica::Replica;
 use crate::rng::SplitMix64;
-use crate::router::Demand;
 use crate::time::Nanos;
 
 pub(crate) struct Fleet {

@@ -9,7 +9,7 @@
 use super::Locality;
 use super::directory::{Directory, Model};
 use super::fleet::{Fleet, Query};
-use crate::replica::ReplicaId;
+use crate::membership::ReplicaId;
 use crate::time::Nanos;
 
 /// What a call wants beside room.

@@ -6,7 +6,8 @@
 //! comes back sends the call whose turn it is.
 
 use super::{Assignment, Release, ReleaseCause, Router, WaiterId};
-use crate::replica::{Replica, ReplicaId};
+use crate::membership::ReplicaId;
+use crate::replica::Replica;
 use crate::time::Nanos;
 
 /// One ask at up to so many replicas (design decision 7).
@@ -71,7 +72,8 @@ fn refuses(replica: &Replica) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::replica::{Load, ReplicaSpec, Tier};
+    use crate::membership::{ReplicaSpec, Tier};
+    use crate::replica::Load;
     use crate::router::{Decision, Offer, Outcome, RouterConfig, RouterStats};
 
     const FULL: Option<Load> = Some(Load { in_flight: 4, limit: 4, processing: None, batch: None });

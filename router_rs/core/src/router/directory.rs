@@ -8,6 +8,7 @@
 //! A model's number is given again when no holder and no call refers to it, so what clients
 //! invent as ids takes memory only while their calls are open, and in promises for a while.
 
+mod loading;
 mod loads;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -15,8 +16,8 @@ use std::sync::Arc;
 
 use crate::queue::Turn;
 use crate::time::Nanos;
-pub(super) use loads::Answer;
-use loads::{Loading, Mean};
+pub(super) use loading::Answer;
+use loading::{Loading, Mean};
 
 /// A number for a model id.
 pub(super) type Model = u32;

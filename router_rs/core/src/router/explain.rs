@@ -4,7 +4,8 @@ use std::fmt::Write;
 
 use super::directory::Model;
 use super::{Offer, Router};
-use crate::replica::{Replica, ReplicaId, Tier};
+use crate::membership::{ReplicaId, Tier};
+use crate::replica::Replica;
 use crate::time::Nanos;
 
 /// So long a line may become before the replicas that are left are only counted: clients take about
@@ -257,7 +258,7 @@ fn push_time(json: &mut String, field: &str, time: Option<Nanos>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::replica::ReplicaSpec;
+    use crate::membership::ReplicaSpec;
     use crate::router::{Decision, Outcome, RouterConfig};
 
     #[test]

@@ -2,7 +2,7 @@
 
 use super::{Outcome, Release, ReleaseCause, Router};
 use crate::learnt::Departure;
-use crate::replica::ReplicaId;
+use crate::membership::ReplicaId;
 use crate::time::Nanos;
 
 /// Nobody is told to stay away for longer.

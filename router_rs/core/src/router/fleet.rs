@@ -9,18 +9,17 @@ use std::collections::BTreeMap;
 
 use crate::backoff::BackoffRule;
 use crate::batch::BatchView;
+use crate::demand::Demand;
+use crate::ejection::Tally;
 use crate::heap::{Timer, TimerHeap};
 use crate::learnt::{Leaving, Pool};
+use crate::membership::ReplicaId;
 use crate::policy::{Candidates, Glance, Policy, Scene};
-use crate::replica::{Load, NOT_OPEN, Replica, ReplicaId};
+use crate::replica::{Load, NOT_OPEN, Replica};
 use crate::rng::SplitMix64;
-use crate::router::ejection::Tally;
 use crate::time::Nanos;
 
-pub(crate) use demand::Demand;
-
 use super::Locality;
-use sweep::Sweep;
 
 /// What a call asks of the replica that is picked for it, beside room.
 #[derive(Clone, Copy, Debug)]
@@ -47,6 +46,16 @@ impl Query<'_> {
     fn is_plain(&self) -> bool {
         self.tried.is_empty() && self.ranked.is_empty() && self.locality == Locality::default()
     }
+}
+
+/// What was learnt, on its way through the replicas (`sweep`).
+#[derive(Clone, Copy, Debug)]
+struct Sweep {
+    next: usize,
+    /// So many replicas at once.
+    step: usize,
+    /// The first [`Replica::lasting_at`] of those before `next`, each as its step found it.
+    lasting_at: Option<Nanos>,
 }
 
 /// All replicas that matter: the members of the last snapshot, and those that left but have calls

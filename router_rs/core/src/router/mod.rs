@@ -5,17 +5,20 @@
 //! event: a completion, a snapshot, the end of a backoff; the driver only has to call
 //! [`Router::tick`] at [`Router::next_wakeup`].
 //!
-//! Who drives it: `router-net`, one router per deployment and process behind one short mutex.
+//! Who drives it: `router_dispatch`, one router per deployment and process behind one short mutex.
 
 mod affinity;
 mod asks;
+mod budget;
+mod config;
 mod directory;
-mod ejection;
 mod explain;
 mod failures;
 mod fleet;
 mod hedging;
+mod latencies;
 mod measures;
+mod measuring;
 mod patience;
 mod retries;
 mod settings;
@@ -26,28 +29,25 @@ mod types;
 mod waiting;
 
 pub use asks::ASKED_MAX;
-pub use ejection::EjectionConfig;
-pub(crate) use ejection::Health;
+pub use config::{RetryConfig, RouterConfig};
 pub use explain::{Explanation, Fate, Out, ReplicaView, Told};
-pub(crate) use fleet::Demand;
 pub use measures::{Measures, ReleaseCause, ReplicaMeasures};
-pub use retries::RetryConfig;
 pub use types::{
-    Assignment, Decision, Locality, Offer, Outcome, Refusal, Release, ReplicaStats, RouterConfig,
-    RouterStats, Ticket, WaiterId,
+    Assignment, Decision, Locality, Offer, Outcome, Refusal, Release, ReplicaStats, RouterStats,
+    Ticket, WaiterId,
 };
 
 use affinity::{Choice, Wish, choose, choose_impatient};
+use budget::Repetitions;
 use directory::{Answer, Directory};
-use hedging::Latencies;
-use retries::Repetitions;
+use latencies::Latencies;
 
 use crate::backoff::BackoffRule;
 use crate::callers::Callers;
 use crate::learnt::Leaving;
+use crate::membership::{ReplicaId, ReplicaSpec};
 use crate::policy::Policy;
 use crate::queue::{ParkedQueue, Turn};
-use crate::replica::{ReplicaId, ReplicaSpec};
 use crate::rng::hash;
 use crate::slab::{Slab, index_of};
 use crate::time::Nanos;

@@ -1,8 +1,8 @@
 //! What scenarios cannot say: misuse, odd clocks, and the seam for policies.
 
 use super::*;
+use crate::membership::Tier;
 use crate::policy::{Candidates, PolicyKind};
-use crate::replica::Tier;
 use crate::rng::SplitMix64;
 
 const DONE: Outcome = Outcome::done(None);

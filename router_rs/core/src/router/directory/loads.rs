@@ -7,6 +7,7 @@
 //! The later ones say how long calls of the model wait for its holders. When that is longer than a
 //! load, one more replica is worth having it.
 
+use super::loading::{Answer, Loading};
 use super::{Directory, Model};
 use crate::time::Nanos;
 
@@ -15,43 +16,6 @@ const LOAD_WEIGHT: f64 = 1.0 / 8.0;
 
 /// Of one call in the mean wait of its model.
 const WAIT_WEIGHT: f64 = 1.0 / 16.0;
-
-/// A holder whose first call is not over yet.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Loading {
-    since: Nanos,
-    /// Nothing else was loading there when it began.
-    is_alone: bool,
-}
-
-/// What is learnt from one.
-#[derive(Clone, Copy, Debug)]
-pub(in crate::router) struct Answer {
-    /// Since the call was offered.
-    pub(in crate::router) took: Nanos,
-    /// Since it was sent last.
-    pub(in crate::router) ran: Nanos,
-    /// What a call without company takes in this deployment, loads included.
-    pub(in crate::router) alone_ns: f64,
-    pub(in crate::router) now: Nanos,
-}
-
-/// A mean that forgets; 0: nothing is known yet.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Mean {
-    ns: f64,
-}
-
-impl Mean {
-    fn add(&mut self, sample_ns: f64, weight: f64) {
-        let sample_ns = sample_ns.max(1.0);
-        if self.ns == 0.0 {
-            self.ns = sample_ns;
-        } else {
-            self.ns += (sample_ns - self.ns) * weight;
-        }
-    }
-}
 
 impl Directory {
     /// What a load of the model is expected to take: as long as its own have, else as long as those

@@ -1,9 +1,9 @@
 //! Which replicas are left out: the fleet's side of [`Health`](super::super::ejection::Health).
 
 use super::Fleet;
+use crate::ejection::{Answers, EjectionConfig};
 use crate::heap::Timer;
 use crate::replica::Replica;
-use crate::router::ejection::{Answers, EjectionConfig};
 use crate::time::Nanos;
 
 impl Fleet {

@@ -1,8 +1,9 @@
 //! Which replicas there are, and the slots that they have.
 
 use super::Fleet;
+use crate::membership::ReplicaSpec;
 use crate::policy::Glance;
-use crate::replica::{Replica, ReplicaSpec};
+use crate::replica::Replica;
 use crate::time::Nanos;
 
 impl Fleet {

@@ -5,7 +5,7 @@
 //! of other threads would wait for the router meanwhile. So a sweep has steps, one with each
 //! departure. Until it comes to a replica, what was known before holds there.
 
-use super::Fleet;
+use super::{Fleet, Sweep};
 use crate::replica::Replica;
 use crate::time::Nanos;
 
@@ -15,16 +15,6 @@ const LASTING_LOOK_MAX: Nanos = Nanos::from_secs(1);
 /// A step comes to as many replicas at least: about as long as a pick among 64. What is learnt is
 /// old after 64 departures, so steps are larger where it would not have come to all by then.
 const STEP_MIN: usize = 16;
-
-/// On its way through the replicas.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Sweep {
-    next: usize,
-    /// So many replicas at once.
-    step: usize,
-    /// The first [`Replica::lasting_at`] of those before `next`, each as its step found it.
-    lasting_at: Option<Nanos>,
-}
 
 impl Fleet {
     /// Brings what was learnt to all replicas at once.
@@ -110,8 +100,8 @@ impl Fleet {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::membership::{ReplicaId, ReplicaSpec, Tier};
     use crate::policy::PolicyKind;
-    use crate::replica::{ReplicaId, ReplicaSpec, Tier};
 
     /// Each of which is held back, though nothing is known that says so.
     fn fleet_held_back(len: u64) -> Fleet {
