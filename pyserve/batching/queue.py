@@ -25,7 +25,8 @@ from pyserve.batching.runs import Call, Caller, Run, context_of
 from pyserve.batching.streams import BatchStream, StreamCall, StreamRun
 from pyserve.errors import BackPressure, BatchError, PyserveError, RequestTimeout
 from pyserve.observe.delays import PROCESS_DELAYS
-from pyserve.observe.traces.process import IS_SAMPLED, PROCESS_TRACING
+from pyserve.observe.traces.process import PROCESS_TRACING
+from pyserve.observe.traces.sampled import IS_SAMPLED
 from pyserve.request import CURRENT, Source
 
 

@@ -13,12 +13,13 @@ from pyserve.control.replicas.launching import (
     ReplicaOrder,
     Waiting,
 )
-from pyserve.launch.engines import Site, make_launcher, notices_of
+from pyserve.launch.engines import make_launcher, notices_of
 from pyserve.launch.environments import Environments
 from pyserve.launch.lasting import LastingLocalLauncher
 from pyserve.launch.local import LocalLauncher
 from pyserve.launch.mesh import MeshProcess
 from pyserve.launch.process import describe_end
+from pyserve.launch.site import Site
 
 __all__ = [
     "Capabilities",

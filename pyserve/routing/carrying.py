@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from pyserve.observe.delays import PROCESS_DELAYS, asks
-from pyserve.observe.traces.process import PROCESS_TRACING, OutgoingMetadata
+from pyserve.observe.traces.process import PROCESS_TRACING
+from pyserve.observe.traces.sampled import OutgoingMetadata
 from pyserve.request import CURRENT
 
 # What a client has asked of a call it is told of the calls that this one makes.

@@ -8,7 +8,7 @@ from typing import Any
 from pyserve.admin.api.histograms import Histogram
 from pyserve.admin.api.look import Batches, Routed
 from pyserve.admin.api.overview import Between, deployment
-from pyserve.admin.api.rounding import rate, seconds, share
+from pyserve.admin.rounding import rate, seconds, share
 
 
 def deployment_details(between: Between, application: str, name: str) -> dict[str, Any] | None:

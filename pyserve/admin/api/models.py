@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pyserve.admin.api.look import Cache, Look
-from pyserve.admin.api.rounding import seconds, share
+from pyserve.admin.rounding import seconds, share
 
 # More of them fit on no screen.
 _MODELS_SHOWN_MAX = 500

@@ -14,7 +14,7 @@ from pyserve.admin.api.events import events_of
 from pyserve.admin.api.histograms import Histogram
 from pyserve.admin.api.look import Batches, Look, Routed, by_target, ended, errors
 from pyserve.admin.api.odd import CALLS_MIN, Served, odd_ones
-from pyserve.admin.api.rounding import rate, seconds, share
+from pyserve.admin.rounding import rate, seconds, share
 from pyserve.wire.v1 import control_pb2
 
 FORMAT = 1

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pyserve.admin.api.rounding import seconds, share
 from pyserve.admin.calls.records import Call
 from pyserve.admin.calls.timeline import Span, deciding, delay_spans, shares, spans_of
+from pyserve.admin.rounding import seconds, share
 
 FORMAT = 1
 """Of the JSON; another number says that names have changed their meaning."""

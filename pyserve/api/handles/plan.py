@@ -29,7 +29,7 @@ from pyserve.api.handles.nested import Use, encode_call
 from pyserve.api.handles.outgoing import OutgoingCall, running_loop
 from pyserve.api.handles.ray_references import RAY, holds_any, resolved
 from pyserve.observe.delays import PROCESS_DELAYS, asks
-from pyserve.observe.traces.process import IS_SAMPLED
+from pyserve.observe.traces.sampled import IS_SAMPLED
 from pyserve.request import CURRENT, Request, new_request_id
 from pyserve.serializers import codec, join, size_bytes
 

@@ -18,7 +18,6 @@ from pyserve.config.capabilities import LABELS, PODS, RESOURCES, SPREAD_CAPS, Ca
 from pyserve.control.reconcile.rationing import Room
 from pyserve.control.replicas.launching import Ended, Event, Events, Placed, ReplicaOrder
 from pyserve.errors import MeshError
-from pyserve.launch.engines import Site
 from pyserve.launch.on_kubernetes.api import Api, ApiError, ApiUnreachableError, Cluster, Object
 from pyserve.launch.on_kubernetes.nodes import Nodes
 from pyserve.launch.on_kubernetes.options import NAME, LauncherOptions
@@ -42,6 +41,7 @@ from pyserve.launch.on_kubernetes.site import (
 )
 from pyserve.launch.on_kubernetes.tracking import DELETED, Tracking
 from pyserve.launch.on_kubernetes.watching import PodWatch
+from pyserve.launch.site import Site
 from pyserve.launch.variables import mesh_variables
 from pyserve.types import ReplicaId
 

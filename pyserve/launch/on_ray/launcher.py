@@ -20,7 +20,6 @@ from pyserve.config.validation import check_switch
 from pyserve.control.reconcile.rationing import Room
 from pyserve.control.replicas.launching import Ended, Events, ReplicaOrder, Waiting
 from pyserve.errors import MeshError
-from pyserve.launch.engines import Site
 from pyserve.launch.on_ray.ingresses import NodeIngresses, is_ingress
 from pyserve.launch.on_ray.link import Link
 from pyserve.launch.on_ray.messages import (
@@ -35,6 +34,7 @@ from pyserve.launch.on_ray.messages import (
     Stop,
 )
 from pyserve.launch.on_ray.wishes import Node, wishes_of
+from pyserve.launch.site import Site
 from pyserve.launch.variables import mesh_variables
 from pyserve.types import ReplicaId
 

@@ -6,7 +6,7 @@ import contextvars
 import time
 from typing import TYPE_CHECKING
 
-from pyserve.observe.traces.process import IS_SAMPLED
+from pyserve.observe.traces.sampled import IS_SAMPLED
 from pyserve.observe.traces.served import record_failure
 from pyserve.observe.traces.spans import Spans, current, end, entered, left, link
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,11 +14,6 @@ if TYPE_CHECKING:
     from pyserve.observe.traces.spans import Spans
 
 _LOGGER = logging.getLogger(__name__)
-
-OutgoingMetadata = tuple[tuple[str, str], ...]
-
-IS_SAMPLED: ContextVar[bool] = ContextVar("pyserve_is_sampled", default=False)
-"""Whether this code runs for a request that is traced; cheaper to look at than a span."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,58 @@
+"""The mesh for which a launcher starts replicas, as the launcher knows it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pyserve.control.replicas.launching import ReplicaOrder
+from pyserve.launch.local import line_taker, replica_environment
+from pyserve.types import DeploymentKey, ReplicaId
+
+
+@dataclass(frozen=True, kw_only=True)
+class Site:
+    """The mesh for which a launcher starts replicas.
+
+    Attributes:
+        controller: returns where a replica on this machine finds the controller; to be called
+            before each start.
+        controller_tcp: returns where one on another machine does, "" if the controller does not
+            listen for others.
+        token_file: has the mesh token; only its owner may read it.
+        token: what it has.
+        run_dir: the mesh's own folder on this machine, for sockets.
+        home: where the mesh keeps what lasts.
+        node: what this machine is called in the mesh.
+        is_lasting: a controller that is killed is followed by another one, which shall find the
+            replicas, if that is possible.
+        options: what was written beside the launcher's name.
+        on_line: shows a line, with whose it is before it.
+        on_output: keeps a line of a replica, for ``pyserve logs`` and ``status``.
+        client_connections: returns how many clients are connected to this process.
+        spares: how many interpreters shall wait for replicas to start.
+    """
+
+    controller: Callable[[], Awaitable[str]]
+    token_file: Path
+    token: bytes
+    run_dir: Path
+    home: Path
+    controller_tcp: Callable[[], str] = lambda: ""
+    node: str = ""
+    is_lasting: bool = False
+    options: Mapping[str, object] = field(default_factory=dict)
+    on_line: Callable[[str], None] = lambda _: None
+    on_output: Callable[[DeploymentKey, ReplicaId, str], None] = lambda *_: None
+    client_connections: Callable[[], int] = lambda: 0
+    spares: int = 0
+
+    def environment(self, order: ReplicaOrder) -> dict[str, str]:
+        """Return all variables of a replica on this machine, among them where the token is."""
+        variables = replica_environment(order.environment, self.run_dir)
+        return {**variables, "PYSERVE_TOKEN_FILE": str(self.token_file)}
+
+    def said(self, order: ReplicaOrder, line: str) -> None:
+        """Take a line that a replica has written, without its end."""
+        line_taker(order, self.on_line, self.on_output)(line)
