@@ -30,6 +30,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PIP_INSTALL := $(PY) -m pip install --quiet --disable-pip-version-check
 CARGO := cargo
 CARGO_TEST := $(CARGO) test --locked --quiet
+ROUTER_CRATES := core protocol io upstream transcode dispatch front net py
 
 RUST_SOURCES := Cargo.toml Cargo.lock $(shell find router_rs -name '*.rs' -o -name Cargo.toml)
 PACKAGES_STAMP := $(VENV)/.packages
@@ -59,7 +60,7 @@ serve: build ## The same mesh, left running until Ctrl-C
 
 .PHONY: test
 test: build ## All tests, Rust and Python
-	$(CARGO_TEST) -p pyserve-router-core -p pyserve-router-net -p pyserve-loadgen -p pyserve-meshload
+	$(CARGO_TEST) --workspace --exclude pyserve-router-py
 	$(test_corpora)
 	$(test_binding)
 	$(pytest_all)
@@ -79,7 +80,7 @@ check: $(PACKAGES_STAMP) ## Format, lints, types, contracts, generated code, all
 	$(stubtest)
 	$(PY) -m pytest tests/tidy tests/unit
 	@$(MAKE) gen-check
-	$(CARGO_TEST) -p pyserve-router-net
+	$(CARGO_TEST) --workspace --exclude pyserve-router-core --exclude pyserve-router-py
 	$(test_corpora)
 	$(test_binding)
 	$(pytest_all)
@@ -305,7 +306,7 @@ clean: ## Remove everything that was built, .venv included
 # --- Set-up --------------------------------------------------------------------------------------
 
 clean_own_crates = $(CARGO) clean --quiet --release --manifest-path "$(CURDIR)/Cargo.toml" \
-	-p pyserve-router-core -p pyserve-router-net -p pyserve-router-py
+	$(ROUTER_CRATES:%=-p pyserve-router-%)
 
 # googleapis-common-protos has google/api/*.proto.
 google_protos = $$($(PY) -c 'import sysconfig; print(sysconfig.get_path("purelib"))')

@@ -5,21 +5,30 @@ import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 
 from tests.tidy import rust
+from tests.tidy.rust_rules import ROUTER_CRATES, UNSAFE_CRATE
 from tests.tidy.tree import Finding, Source
 
-# What each crate may not depend on, in any section of its manifest: core <- net <- py.
+
+def _crates(*names: str) -> tuple[str, ...]:
+    return tuple(f"pyserve-router-{name}" for name in names)
+
+
+_ALL = ("py", *ROUTER_CRATES)
+# What each crate may not depend on, in any section of its manifest. Circles are refused by cargo.
 _FORBIDDEN_EDGES = {
     "router_rs/core/Cargo.toml": (
-        "pyserve-router-net", "pyserve-router-py", "tokio", "hyper", "h2", "pyo3", "rand",
-        "socket2", "rustls", "libc",
+        *_crates(*_ALL), "tokio", "hyper", "h2", "pyo3", "rand", "socket2", "rustls", "libc",
     ),
-    "router_rs/net/Cargo.toml": ("pyserve-router-py", "pyo3"),
-    "benchmarks/loadgen/Cargo.toml": (
-        "pyserve-router-core", "pyserve-router-net", "pyserve-router-py", "pyo3",
+    "router_rs/protocol/Cargo.toml": (
+        *_crates(*set(_ALL) - {"core"}), "tokio", "hyper", "pyo3", "socket2", "rustls", "libc",
     ),
-    "benchmarks/meshload/Cargo.toml": (
-        "pyserve-router-core", "pyserve-router-net", "pyserve-router-py", "pyo3",
-    ),
+    "router_rs/io/Cargo.toml": (*_crates(*set(_ALL) - {"core"}), "hyper", "h2", "http", "pyo3"),
+    **{
+        f"router_rs/{crate}/Cargo.toml": (*_crates("py"), "pyo3")
+        for crate in ("upstream", "transcode", "dispatch", "front", "net")
+    },
+    "benchmarks/loadgen/Cargo.toml": (*_crates(*_ALL), "pyo3"),
+    "benchmarks/meshload/Cargo.toml": (*_crates(*_ALL), "pyo3"),
 }  # fmt: skip
 _DEPENDENCY_SECTIONS = ("dependencies", "dev-dependencies", "build-dependencies")
 _DATA_FOLDERS = ("scenario", "scenarios", "testdata")
@@ -122,7 +131,8 @@ def has_globals(source: Source) -> bool:
     """Whether a module of the product keeps something that belongs to the process."""
     if source.under("pyserve") and source.path.endswith(".py"):
         return _PYTHON_GLOBAL.search(source.text) is not None
-    in_crate = source.under("router_rs/core/src", "router_rs/net/src", "router_rs/py/src")
+    crates = (UNSAFE_CRATE, *(f"router_rs/{crate}" for crate in ROUTER_CRATES))
+    in_crate = source.under(*(f"{crate}/src" for crate in crates))
     if not in_crate or source.name in _WITHOUT_GLOBALS:
         return False
     return _RUST_GLOBAL.search(rust.code_only(source.text)) is not None

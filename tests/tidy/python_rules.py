@@ -25,7 +25,7 @@ PURE_MODULES = (
     "pyserve/admin/api/overview.py",
     "pyserve/admin/api/pools.py",
     "pyserve/admin/api/rest.py",
-    "pyserve/admin/api/rounding.py",
+    "pyserve/admin/rounding.py",
     "pyserve/admin/api/schemas.py",
     "pyserve/admin/buckets.py",
     "pyserve/admin/targets.py",

@@ -8,10 +8,11 @@ from tests.tidy.circles import Module
 from tests.tidy.tree import Source
 
 _TEST_MODULE = re.compile(
-    r"#\[cfg\((?:any\()?test\b[^\]]*\]\s*(?:pub(?:\([^)]*\))?\s+)?mod\s+(\w+)\s*([{;])"
+    r"#\[cfg\((?:a(?:ny|ll)\()?test\b[^\]]*\]\s*(?:pub(?:\([^)]*\))?\s+)?mod\s+(\w+)\s*([{;])"
 )
 _USE = re.compile(r"\b(pub(?:\([^)]*\))?\s+)?use\s+([^;]+);")
 _PATH = re.compile(r"(?<![\w:])\w+(?:::\w+)+")
+_VISIBILITY = re.compile(r"\bpub\(in [\w:]+\)")
 _ALIAS = re.compile(r"\bas\s+\w+")
 _INNERMOST = re.compile(r"([\w:]*)\{([^{}]*)\}")
 
@@ -59,7 +60,7 @@ class Crate:
                 # To pass on what lies in one's own folder is no use of it.
                 if used != module and not (public and used[: len(module)] == module):
                     yield used
-        for path in _PATH.findall(_USE.sub(" ", code)):
+        for path in _PATH.findall(_VISIBILITY.sub(" ", _USE.sub(" ", code))):
             if (whole := self._whole(module, path)) and (used := self._file_of(whole)) != module:
                 yield used
 

@@ -12,7 +12,7 @@ from google.protobuf import descriptor_pb2
 
 _ROOT: Final = Path(__file__).resolve().parents[2]
 _PROTO: Final = "tests/mesh/doors/things.proto"
-_DESCRIPTORS: Final = _ROOT / "router_rs/net/tests/testdata/things.binpb"
+_DESCRIPTORS: Final = _ROOT / "router_rs/testdata/things.binpb"
 
 
 def test_the_descriptors_of_rust_tests_are_fresh(tmp_path: Path) -> None:

@@ -8,15 +8,15 @@ use std::time::{Duration, Instant};
 use http::{HeaderMap, StatusCode};
 use parking_lot::Mutex;
 use router_net::dispatch::{
-    DeploymentRoute, ReplicaLimits, ReplicaRoute, RouterSettings, RoutingTable, ServiceRoute,
-    TableConfig,
+    DeploymentRoute, ReplicaLimits, ReplicaRoute, RouterSettings, RoutingTable, TableConfig,
 };
 use router_net::fuzzing::transcode;
 use router_net::grpc::{Encoding, Encodings, Message, Status};
 use router_net::ingress::{Ingress, IngressConfig, IngressLimits};
-use router_net::io::{IoThreads, Work};
-use router_net::link::{Command, Event, EventSink, Mailbox};
-use router_net::server::{Exchange, Method, Server, ServerConfig};
+use router_net::io::IoThreads;
+use router_net::link::{Command, Event, EventSink, Mailbox, post};
+use router_net::server::{CallSink, Exchange, Method, Server, ServerConfig};
+use router_net::transcode::ServiceRoute;
 
 const TOKEN: &[u8] = b"token of the fuzzed mesh";
 const SERVICE: &str = "things.v1.Things";
@@ -84,8 +84,8 @@ struct Echo {
     calls: Mutex<HashMap<u64, Arc<Exchange>>>,
 }
 
-impl Echo {
-    fn begin(&self, token: u64, exchange: Arc<Exchange>, message: Option<Message>) {
+impl CallSink for Echo {
+    fn begin(&self, exchange: Arc<Exchange>, message: Option<Message>) {
         let is_http = exchange.http_head().is_some();
         let (status, headers) = (StatusCode::OK, HeaderMap::new());
         match message {
@@ -95,7 +95,7 @@ impl Echo {
                 if is_http {
                     send(&exchange, Command::StartResponse { status, headers });
                 }
-                self.calls.lock().insert(token, exchange);
+                self.calls.lock().insert(exchange.link().token, exchange);
             }
         }
     }
@@ -103,9 +103,6 @@ impl Echo {
 
 impl EventSink for Echo {
     fn push(&self, token: u64, event: Event) {
-        if let Event::Call { exchange, message } = event {
-            return self.begin(token, exchange, message);
-        }
         let Some(exchange) = self.calls.lock().get(&token).cloned() else { return };
         match event {
             Event::Message(payload) => {
@@ -132,7 +129,7 @@ impl EventSink for Echo {
 
 fn send(exchange: &Arc<Exchange>, command: Command) {
     let thread = exchange.link().thread().clone();
-    thread.queue(Work::Deliver(exchange.clone(), command));
+    post(exchange.clone(), command);
     thread.wake();
 }
 
@@ -188,7 +185,7 @@ fn deployment(address: String) -> DeploymentRoute {
         address,
         unix_path: String::new(),
         max_ongoing_requests: 1000,
-            proves_itself: true,
+        proves_itself: true,
     };
     DeploymentRoute {
         application: "a".to_owned(),

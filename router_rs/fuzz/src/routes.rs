@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use http::StatusCode;
 use router_core::{AccessPolicy, AccessRequest, AccessRule, NamePattern, PathPattern, Ruling};
-use router_net::dispatch::{DeploymentRoute, RouterSettings, ServiceRoute};
+use router_net::dispatch::{DeploymentRoute, RouterSettings};
+use router_net::transcode::ServiceRoute;
 
 use crate::input::Input;
 

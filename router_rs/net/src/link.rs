@@ -7,17 +7,15 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Waker};
 use std::time::Instant;
 
 use http::{HeaderValue, StatusCode};
 use parking_lot::Mutex;
-
-use crate::dispatch::Reservation;
-use crate::grpc::{Encoding, Message, Status};
-use crate::io::IoThread;
-use crate::server::Exchange;
+use router_dispatch::Reservation;
+use router_io::{IoThread, Recipient, Work};
+use router_protocol::grpc::{Encoding, Message, Status};
 
 /// Bytes that may be under way on one road before its writer has to wait. 64 KiB holds a turn's
 /// worth of small messages and is a quarter of the HTTP/2 stream window (design decision 2).
@@ -25,14 +23,6 @@ pub const CREDIT_BYTES: usize = 64 * 1024;
 
 /// User metadata in order, ready for a header block.
 pub type MetadataBlock = http::HeaderMap;
-
-/// Tokens are unique in a process: one endpoint serves several servers and channels.
-static TOKENS: AtomicU64 = AtomicU64::new(1);
-
-/// A number that no other call of this process has.
-pub fn next_token() -> u64 {
-    TOKENS.fetch_add(1, Ordering::Relaxed)
-}
 
 /// Why a server call ended before its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,11 +38,6 @@ pub enum CancelReason {
 /// What happens to a call, as its user learns it.
 #[derive(Debug)]
 pub enum Event {
-    /// Server: a new call; with its message when the request is unary.
-    Call {
-        exchange: Arc<Exchange>,
-        message: Option<Message>,
-    },
     Message(Message),
     HalfClose,
     Cancel(CancelReason),
@@ -120,9 +105,17 @@ pub struct Link {
     is_ended: AtomicBool,
 }
 
-/// Something with a link, to which commands can be delivered.
-pub trait Mailbox: Send + Sync {
+/// Something with a link, to which commands can be delivered; its thread wakes the link's task.
+pub trait Mailbox: Recipient {
     fn link(&self) -> &Link;
+}
+
+/// Leaves a command for a call, from any thread; its I/O thread has to be woken after it.
+pub fn post(mailbox: Arc<impl Mailbox + 'static>, command: Command) {
+    let link = mailbox.link();
+    link.put(command);
+    let thread = link.thread().clone();
+    thread.queue(Work::Look(mailbox));
 }
 
 impl Link {
@@ -189,11 +182,18 @@ impl Link {
 
     /// Puts a command into the inbox and wakes the task.
     pub fn deliver(&self, command: Command) {
-        let waker = {
-            let mut inbox = self.inbox.lock();
-            inbox.commands.push_back(command);
-            inbox.waker.take()
-        };
+        self.put(command);
+        self.wake();
+    }
+
+    /// Puts a command into the inbox; a task that runs for another reason finds it, too.
+    fn put(&self, command: Command) {
+        self.inbox.lock().commands.push_back(command);
+    }
+
+    pub(crate) fn wake(&self) {
+        // In a statement of its own: the waker must not run under the lock.
+        let waker = self.inbox.lock().waker.take();
         if let Some(waker) = waker {
             waker.wake();
         }

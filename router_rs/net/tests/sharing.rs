@@ -15,7 +15,7 @@ use router_net::dispatch::{DeploymentRoute, News, Question, Ranker, Share};
 use support::{Front, Replica, deployment, open_service, request_with, within};
 
 const PATH: &str = "/pkg.Echo/Say";
-const THINGS: &[u8] = include_bytes!("testdata/things.binpb");
+const THINGS: &[u8] = include_bytes!("../../testdata/things.binpb");
 
 #[derive(Clone, PartialEq, Message)]
 struct Files {

@@ -15,7 +15,7 @@ use router_net::ingress::{Access, IngressConfig};
 use support::{Front, Incoming, Replica, TOKEN, deployment, open_service, table, until};
 
 /// `tests/mesh/doors/things.proto` with all that it imports, as a `FileDescriptorSet`.
-const THINGS: &[u8] = include_bytes!("testdata/things.binpb");
+const THINGS: &[u8] = include_bytes!("../../testdata/things.binpb");
 
 const ECHO: &str = "/things.v1.Things/Echo";
 const GET: &str = "/things.v1.Things/Get";

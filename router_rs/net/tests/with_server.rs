@@ -7,10 +7,10 @@ use std::sync::Arc;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use router_net::dispatch::ReplicaRoute;
-use router_net::grpc::{Encoding, Encodings};
+use router_net::grpc::{Encoding, Encodings, Message};
 use router_net::io::IoThreads;
 use router_net::link::{CancelReason, Command, Event, EventSink, Mailbox};
-use router_net::server::{Exchange, Method, Server, ServerConfig};
+use router_net::server::{CallSink, Exchange, Method, Server, ServerConfig};
 use support::{Front, PATH, TOKEN, deployment, request, until, within};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -21,10 +21,15 @@ struct Held {
     cancelled: Mutex<usize>,
 }
 
+impl CallSink for Held {
+    fn begin(&self, exchange: Arc<Exchange>, _message: Option<Message>) {
+        self.calls.lock().push(exchange);
+    }
+}
+
 impl EventSink for Held {
     fn push(&self, token: u64, event: Event) {
         match event {
-            Event::Call { exchange, .. } => self.calls.lock().push(exchange),
             Event::Cancel(CancelReason::Client) => {
                 *self.cancelled.lock() += 1;
                 let mut calls = self.calls.lock();

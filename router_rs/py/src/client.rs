@@ -9,7 +9,7 @@ use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use router_net::client::{self, ChannelConfig, NewCall, NewChoice};
-use router_net::dispatch::{self, Placement};
+use router_net::dispatch::Placement;
 use router_net::grpc::content_type;
 use router_net::link::{Command, Mailbox};
 use router_net::names;
@@ -19,6 +19,7 @@ use crate::convert::{
 };
 use crate::endpoint::Endpoint;
 use crate::payload;
+use crate::reservation::Reservation;
 use crate::ring::Ring;
 use crate::routing::CallOptions;
 use crate::runtime;
@@ -197,29 +198,6 @@ impl Channel {
         }
         let text = "the channel leads to an address: replicas can be chosen only with a table";
         Err(PyValueError::new_err(text))
-    }
-}
-
-#[pyclass(frozen, module = "pyserve._router")]
-#[derive(Debug)]
-pub(crate) struct Reservation {
-    pub(crate) place: Arc<dispatch::Reservation>,
-}
-
-#[pymethods]
-impl Reservation {
-    #[getter]
-    fn replica_id(&self) -> &str {
-        self.place.replica_id()
-    }
-
-    #[getter]
-    fn node(&self) -> &str {
-        self.place.node()
-    }
-
-    fn release(&self) {
-        self.place.release();
     }
 }
 

@@ -5,13 +5,14 @@ use std::sync::atomic::Ordering;
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple};
+use router_net::grpc::Message;
 use router_net::link::{CancelReason, Event, EventSink};
 
-use crate::client::Reservation;
 use crate::payload;
-use crate::ring::Ring;
+use crate::reservation::Reservation;
+use crate::ring::{Ring, Told};
 use crate::runtime::ensure_not_forked;
-use crate::server::ServerCall;
+use crate::server_call::ServerCall;
 
 pub(crate) const CALL: i32 = 0;
 pub(crate) const MESSAGE: i32 = 1;
@@ -49,8 +50,8 @@ impl Endpoint {
     fn drain<'py>(&self, py: Python<'py>, limit: usize) -> PyResult<Bound<'py, PyList>> {
         let mut events = Vec::with_capacity(limit.min(64));
         while events.len() < limit {
-            let Some((token, event)) = self.ring.pop() else { break };
-            events.push(to_python(py, &self.ring, token, event)?);
+            let Some((token, told)) = self.ring.pop() else { break };
+            events.push(to_python(py, &self.ring, token, told)?);
         }
         self.ring.observe(events.len() as u64);
         PyList::new(py, events)
@@ -99,32 +100,32 @@ fn to_python<'py>(
     py: Python<'py>,
     ring: &Arc<Ring>,
     token: u64,
-    event: Event,
+    told: Told,
 ) -> PyResult<Bound<'py, PyTuple>> {
+    let (kind, subject, payload) = match told {
+        Told::Call { exchange, message } => {
+            let is_traced = ring.tells_traced() && !exchange.traceparent().is_empty();
+            let kind = if is_traced { TRACED_CALL } else { CALL };
+            let call = Bound::new(py, ServerCall::new(exchange, ring.clone()))?;
+            (kind, call.into_any(), whole(py, message)?)
+        }
+        Told::Event(event) => read_event(py, event)?,
+    };
+    let (kind, token) = (kind.into_pyobject(py)?.into_any(), token.into_pyobject(py)?.into_any());
+    PyTuple::new(py, [kind, token, subject, payload])
+}
+
+/// The kind, subject and payload of what happens to a call.
+fn read_event(py: Python<'_>, event: Event) -> PyResult<(i32, Bound<'_, PyAny>, Bound<'_, PyAny>)> {
     let none = || py.None().into_bound(py);
     let number = |number: i32| number.into_pyobject(py).map(Bound::into_any);
-    let (kind, subject, payload) = match event {
-        Event::Call { exchange, message } => {
-            let is_traced = ring.tells_traced() && !exchange.traceparent().is_empty();
-            let call = Bound::new(py, ServerCall::new(exchange, ring.clone()))?.into_any();
-            let payload = match message {
-                Some(message) => payload::to_python(py, message)?.into_any(),
-                None => none(),
-            };
-            (if is_traced { TRACED_CALL } else { CALL }, call, payload)
-        }
+    Ok(match event {
         Event::Message(message) => (MESSAGE, none(), payload::to_python(py, message)?.into_any()),
         Event::HalfClose => (HALF_CLOSE, none(), none()),
         Event::Cancel(reason) => (CANCEL, number(cancel_number(reason))?, none()),
         Event::Writable => (WRITABLE, none(), none()),
         Event::InitialMetadata => (INITIAL_METADATA, none(), none()),
-        Event::Done(message) => {
-            let payload = match message {
-                Some(message) => payload::to_python(py, message)?.into_any(),
-                None => none(),
-            };
-            (DONE, none(), payload)
-        }
+        Event::Done(message) => (DONE, none(), whole(py, message)?),
         Event::Chosen(Ok(place)) => {
             (CHOSEN, Bound::new(py, Reservation { place })?.into_any(), none())
         }
@@ -133,8 +134,15 @@ fn to_python<'py>(
             (DONE, number(i32::from(status.code.number()))?, details)
         }
         Event::State(state) => (STATE, number(i32::from(state))?, none()),
-    };
-    PyTuple::new(py, [number(kind)?, token.into_pyobject(py)?.into_any(), subject, payload])
+    })
+}
+
+/// A message, or `None` where the call has none.
+fn whole(py: Python<'_>, message: Option<Message>) -> PyResult<Bound<'_, PyAny>> {
+    match message {
+        Some(message) => payload::to_python(py, message).map(Bound::into_any),
+        None => Ok(py.None().into_bound(py)),
+    }
 }
 
 fn cancel_number(reason: CancelReason) -> i32 {

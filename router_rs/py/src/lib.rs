@@ -20,11 +20,13 @@ mod payload;
 mod ranker;
 mod record_fields;
 mod records;
+mod reservation;
 mod ring;
 mod routing;
 mod runtime;
 mod served_spans;
 mod server;
+mod server_call;
 mod table;
 mod tls;
 
@@ -39,12 +41,12 @@ fn _router(module: &Bound<'_, PyModule>) -> PyResult<()> {
     router_net::io::set_trim(allocator::trim);
     module.add_class::<endpoint::Endpoint>()?;
     module.add_class::<server::Server>()?;
-    module.add_class::<server::ServerCall>()?;
+    module.add_class::<server_call::ServerCall>()?;
     module.add_class::<served_spans::ServedSpans>()?;
     module.add_class::<http::HttpHead>()?;
     module.add_class::<client::Channel>()?;
     module.add_class::<client::ClientCall>()?;
-    module.add_class::<client::Reservation>()?;
+    module.add_class::<reservation::Reservation>()?;
     module.add_class::<routing::RouterSettings>()?;
     module.add_class::<routing::CallOptions>()?;
     module.add_class::<ranker::Ranker>()?;

@@ -6,8 +6,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crossbeam_queue::SegQueue;
 use parking_lot::Mutex;
-use router_net::io::{IoThread, TurnEnd, Work, at_turn_end};
-use router_net::link::{Command, Event, EventSink, Mailbox};
+use router_net::grpc::Message;
+use router_net::io::{IoThread, TurnEnd, at_turn_end};
+use router_net::link::{Command, Event, EventSink, Mailbox, post};
+use router_net::server::{CallSink, Exchange};
 
 use crate::doorbell::Doorbell;
 
@@ -18,6 +20,13 @@ pub(crate) struct RingStats {
     pub(crate) commands: AtomicU64,
     pub(crate) flushes: AtomicU64,
     pub(crate) queue_length_max: AtomicU64,
+}
+
+/// What the loop is told.
+#[derive(Debug)]
+pub(crate) enum Told {
+    Call { exchange: Arc<Exchange>, message: Option<Message> },
+    Event(Event),
 }
 
 /// Wakes the loop that sleeps on the descriptor.
@@ -38,7 +47,7 @@ impl TurnEnd for Signal {
 /// Shared by the endpoint in Python and by everything that sends it events.
 #[derive(Debug)]
 pub(crate) struct Ring {
-    queue: SegQueue<(u64, Event)>,
+    queue: SegQueue<(u64, Told)>,
     bell: Doorbell,
     signal: Arc<Signal>,
     is_closed: AtomicBool,
@@ -82,7 +91,7 @@ impl Ring {
         self.tells_traced.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn pop(&self) -> Option<(u64, Event)> {
+    pub(crate) fn pop(&self) -> Option<(u64, Told)> {
         self.queue.pop()
     }
 
@@ -107,9 +116,9 @@ impl Ring {
     }
 
     /// Queues a command at the call's I/O thread; true when it is the turn's first.
-    pub(crate) fn queue(&self, mailbox: Arc<dyn Mailbox>, command: Command) -> bool {
+    pub(crate) fn queue(&self, mailbox: Arc<impl Mailbox + 'static>, command: Command) -> bool {
         let thread = mailbox.link().thread().clone();
-        thread.queue(Work::Deliver(mailbox, command));
+        post(mailbox, command);
         self.note(thread)
     }
 
@@ -139,6 +148,14 @@ impl Ring {
         self.ring_bell();
     }
 
+    fn tell(&self, token: u64, told: Told) {
+        if self.is_closed.load(Ordering::Acquire) {
+            return;
+        }
+        self.queue.push((token, told));
+        self.ring_bell();
+    }
+
     fn ring_bell(&self) {
         if self.bell.ring() {
             // The bell rings once until the loop arms it again; the wake-up itself waits until
@@ -157,10 +174,12 @@ impl Ring {
 
 impl EventSink for Ring {
     fn push(&self, token: u64, event: Event) {
-        if self.is_closed.load(Ordering::Acquire) {
-            return;
-        }
-        self.queue.push((token, event));
-        self.ring_bell();
+        self.tell(token, Told::Event(event));
+    }
+}
+
+impl CallSink for Ring {
+    fn begin(&self, exchange: Arc<Exchange>, message: Option<Message>) {
+        self.tell(exchange.link().token, Told::Call { exchange, message });
     }
 }

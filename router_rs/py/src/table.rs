@@ -102,7 +102,7 @@ impl DeploymentRoute {
             .map_err(|error| PyValueError::new_err(format!("request_timeout_s: {error}")))?;
         let services = services
             .into_iter()
-            .map(|(name, methods)| dispatch::ServiceRoute { name, methods })
+            .map(|(name, methods)| router_net::transcode::ServiceRoute { name, methods })
             .collect();
         let replicas = replicas.iter().map(|replica| replica.route.clone()).collect();
         let route = dispatch::DeploymentRoute {

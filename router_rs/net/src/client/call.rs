@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue};
+use router_dispatch::{CallOptions, Placement};
+use router_io::Recipient;
+use router_protocol::grpc::{Encoding, Message, Status, subtype};
 
-use crate::dispatch::{CallOptions, Placement};
-use crate::grpc::{Encoding, Message, Status, subtype};
 use crate::link::{Link, Mailbox};
 
 /// What a user wants to call.
@@ -60,6 +61,12 @@ pub struct ClientCall {
 pub struct End {
     pub status: Status,
     pub trailers: HeaderMap,
+}
+
+impl Recipient for ClientCall {
+    fn look(&self) {
+        self.link.wake();
+    }
 }
 
 impl Mailbox for ClientCall {

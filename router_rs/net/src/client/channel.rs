@@ -6,19 +6,20 @@ use std::time::{Duration, Instant};
 
 use http::uri::Scheme;
 use parking_lot::Mutex;
+use router_dispatch::RoutingTable;
+use router_io::token::next_token;
+use router_io::{IoThread, IoThreads, Work};
+use router_upstream::liveness::LivenessConfig;
+use router_upstream::pool;
+use router_upstream::target::{AddressTarget, Target};
 
 use super::call::{ClientCall, NewCall, NewChoice};
 use super::connectivity::{Connectivity, Tracker};
 use super::runner;
 use super::shared::{ChannelConfig, ChannelShared, Destination};
 use super::target::{TargetError, parse};
-use crate::dispatch::RoutingTable;
-use crate::io::{IoThread, IoThreads, Work};
-use crate::link::{EventSink, Link, next_token};
+use crate::link::{EventSink, Link};
 use crate::server::Keepalive;
-use crate::upstream::liveness::LivenessConfig;
-use crate::upstream::pool;
-use crate::upstream::target::{AddressTarget, Target};
 
 /// Requests through a table carry this authority unless the user names one.
 const MESH_AUTHORITY: &str = "pyserve.mesh";

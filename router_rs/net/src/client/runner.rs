@@ -9,19 +9,22 @@ use std::time::Instant;
 use http::header::{CONTENT_TYPE, TE, USER_AGENT};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Method, Request, Uri, request};
+use router_dispatch::{
+    Deployment, Ending, Exchange, Head, Kept, Limits, Placement, Upload, Wish, choose,
+    deadline_exceeded,
+};
+use router_protocol::grpc::{Code, Encoding, GRPC_ACCEPT_ENCODING, GRPC_ENCODING, Status};
+use router_upstream::call::{Door, Failure};
+use router_upstream::connection::Connection;
+use router_upstream::pool::{Acquired, acquire};
+use router_upstream::target::{DialError, Target};
 use tokio::time::sleep_until;
 
 use super::call::{ClientCall, NewCall, NewChoice};
 use super::connectivity::Connectivity;
 use super::shared::{ChannelShared, CloseListener, Destination, closed};
 use super::user::{MessageRules, User};
-use crate::dispatch::exchange::{Ending, Exchange, Failure, Head, Limits, deadline_exceeded};
-use crate::dispatch::{Deployment, Door, Kept, Placement, Upload, Wish, choose};
-use crate::grpc::{Code, Encoding, GRPC_ACCEPT_ENCODING, GRPC_ENCODING, Status};
 use crate::link::{Event, EventSink, Mailbox};
-use crate::upstream::connection::Connection;
-use crate::upstream::pool::{Acquired, acquire};
-use crate::upstream::target::{DialError, Target};
 
 /// Attempts of a call that the server says it has not seen (gRPC: transparent retries).
 const UNSEEN_ATTEMPTS_MAX: u32 = 2;

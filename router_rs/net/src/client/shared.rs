@@ -6,17 +6,17 @@ use std::task::{Context, Poll, Waker};
 
 use http::uri::{Authority, Scheme};
 use parking_lot::Mutex;
+use router_dispatch::Stop;
+use router_dispatch::{CallOptions, KeptBudget, RoutingTable};
+use router_io::tls::ClientTls;
+use router_io::{IoThread, IoThreads};
+use router_protocol::grpc::size_limit::{CHANNEL_RECEIVES, CHANNEL_SENDS};
+use router_protocol::grpc::{Code, Encoding, Encodings, SizeLimit, Status};
+use router_upstream::target::Target;
 use slab::Slab;
 
 use super::connectivity::{ReconnectBackoff, Tracker};
-use crate::dispatch::exchange::Stop;
-use crate::dispatch::{CallOptions, KeptBudget, RoutingTable};
-use crate::grpc::size_limit::{CHANNEL_RECEIVES, CHANNEL_SENDS};
-use crate::grpc::{Code, Encoding, Encodings, SizeLimit, Status};
-use crate::io::tls::ClientTls;
-use crate::io::{IoThread, IoThreads};
 use crate::server::Keepalive;
-use crate::upstream::target::Target;
 
 /// A user's settings for all calls of a channel.
 #[derive(Clone, Debug)]

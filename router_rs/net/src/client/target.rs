@@ -2,9 +2,8 @@
 
 use std::path::PathBuf;
 
+use router_upstream::target::Endpoint;
 use thiserror::Error;
-
-use crate::upstream::target::Endpoint;
 
 /// What gRPC takes when an address names no port.
 const PORT_DEFAULT: &str = "443";

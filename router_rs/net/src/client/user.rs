@@ -6,17 +6,16 @@ use std::task::{Context, Poll};
 
 use bytes::{BufMut, Bytes, BytesMut};
 use http::{HeaderMap, StatusCode, response};
-
-use super::call::{ClientCall, End};
-use crate::dispatch::caller::{Caller, Gone, Piece};
-use crate::dispatch::exchange::Failure;
-use crate::grpc::framing::prefix;
-use crate::grpc::{
+use router_protocol::grpc::framing::prefix;
+use router_protocol::grpc::{
     Code, Decoder, Encoding, Encodings, GRPC_ENCODING, Message, PREFIX_BYTES, SizeLimit, Status,
     compress,
 };
+use router_upstream::call::{Caller, Failure, Gone, Piece};
+use router_upstream::connection::Connection;
+
+use super::call::{ClientCall, End};
 use crate::link::{Command, Event, Mailbox};
-use crate::upstream::connection::Connection;
 
 /// Messages up to this size are copied behind their prefix; larger ones follow it in a frame of
 /// their own. Copying 16 KiB costs about as much as one more frame.

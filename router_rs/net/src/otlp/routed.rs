@@ -2,11 +2,11 @@
 //! of each attempt at a replica, whose id was sent along, and of the times that it was parked.
 
 use router_core::{Nanos, SplitMix64};
+use router_dispatch::{AttemptRecord, CallRecord};
+use router_protocol::trace_context::{SpanId, TraceId};
 
 use super::semantics::{self, CONNECT, End, GRPC};
 use super::span::{Frame, Kind, Said};
-use crate::dispatch::{AttemptRecord, CallRecord};
-use crate::trace_context::{SpanId, TraceId};
 
 /// The spans of a sampled call, its own first; none of any other.
 pub fn spans_of(record: &CallRecord) -> Vec<Vec<u8>> {

@@ -5,8 +5,9 @@
 
 use std::net::IpAddr;
 
+use router_protocol::grpc::Code;
+
 use super::span::Said;
-use crate::grpc::Code;
 
 pub(super) const GRPC: &str = "grpc";
 pub(super) const CONNECT: &str = "connectrpc";

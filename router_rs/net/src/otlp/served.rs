@@ -5,12 +5,12 @@ use std::borrow::Cow;
 use http::header::USER_AGENT;
 use http::{HeaderMap, HeaderName};
 use router_core::Nanos;
+use router_protocol::names::REQUEST_ID;
+use router_protocol::trace_context::{SpanId, TraceContext};
 
 use super::semantics::{self, End, GRPC};
 use super::span::{Frame, Kind, Said};
-use crate::names::REQUEST_ID;
 use crate::server::{Exchange, HttpHead};
-use crate::trace_context::{SpanId, TraceContext};
 
 /// What the server has chosen for the span of a call.
 #[derive(Clone, Copy, Debug)]

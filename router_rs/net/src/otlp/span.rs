@@ -1,9 +1,9 @@
 //! One span, as a collector reads it.
 
 use router_core::Nanos;
+use router_protocol::trace_context::{SpanId, TraceId};
 
 use super::message::Message;
-use crate::trace_context::{SpanId, TraceId};
 
 const ERROR_TYPE: &str = "error.type";
 

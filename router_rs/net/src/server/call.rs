@@ -11,20 +11,19 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use http::{HeaderMap, HeaderValue, StatusCode};
+use router_dispatch::End;
+use router_io::Alarm;
+use router_protocol::grpc::{Code, Message, Status};
+use router_protocol::names;
 
-use super::admit::accepted_encoding;
-use super::connection::ConnectionState;
+use super::connection_state::ConnectionState;
 use super::exchange::Exchange;
 use super::intake::Intake;
 use super::measures::Said;
 use super::methods::Method;
-use super::outlet::{Outlet, Started, check_metadata, wire_size};
+use super::outlet::{Outlet, Started, accepted_encoding, check_metadata, wire_size};
 use super::request_body::Taken;
-use crate::dispatch::End;
-use crate::grpc::{Code, Message, Status};
-use crate::io::Alarm;
 use crate::link::{CancelReason, Command, Event};
-use crate::names;
 
 pub(super) struct CallTask {
     pub(super) exchange: Arc<Exchange>,
@@ -131,8 +130,7 @@ impl CallTask {
         if let Some(guest) = &self.connection.guest {
             guest.front.earn_by_call();
         }
-        let exchange = self.exchange.clone();
-        self.exchange.link.push(Event::Call { exchange, message });
+        self.connection.server.calls.begin(self.exchange.clone(), message);
     }
 
     // === the response ===

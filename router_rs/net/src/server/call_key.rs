@@ -4,21 +4,14 @@
 //! memory. It is for control planes; routers prove the mesh token once a connection (`trust`), and
 //! need not show it again.
 
-use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use http::{HeaderMap, request};
+use http::HeaderMap;
 use router_core::{TokenHash, is_same_hash};
-
-use super::admit::{exchange, refuse};
-use super::connection::ConnectionState;
-use super::sink::Respond;
-use crate::front::hash;
-use crate::grpc::metadata::binary_values;
-use crate::grpc::{Code, Status};
-use crate::link::Event;
-use crate::names;
+use router_front::hash;
+use router_protocol::grpc::metadata::binary_values;
+use router_protocol::names;
 
 #[derive(Debug)]
 pub(super) struct CallKey {
@@ -45,48 +38,9 @@ impl CallKey {
 
     /// Whether the user may be told of one more: once a second, so that a flood costs Python
     /// nothing.
-    fn may_tell(&self) -> bool {
+    pub(super) fn may_tell(&self) -> bool {
         let now_s = self.start.elapsed().as_secs() + 1;
         self.told_s.swap(now_s, Ordering::Relaxed) != now_s
-    }
-}
-
-/// The key that a call does not have and needs.
-pub(super) fn missing<'a>(
-    connection: &'a ConnectionState,
-    head: &request::Parts,
-) -> Option<&'a CallKey> {
-    let key = connection.server.call_key.as_ref()?;
-    // A replica has ports for strangers too, which are open by what they are for.
-    let is_replica = !connection.server.config.replica_id.is_empty();
-    let is_open = is_replica && (connection.guest.is_some() || connection.info.is_inner);
-    if is_open || connection.info.is_trusted() {
-        return None;
-    }
-    let is_known = key.opens(&head.headers);
-    if is_known {
-        connection.info.end_probation();
-    }
-    (!is_known).then_some(key)
-}
-
-/// Answers a call without the token, and tells the user of it if one wants to know.
-pub(super) fn turn_away(
-    key: &CallKey,
-    connection: &Rc<ConnectionState>,
-    head: request::Parts,
-    respond: Respond,
-) {
-    let text =
-        "the mesh token is missing or wrong; PYSERVE_TOKEN_FILE names the file that holds it";
-    refuse(respond, &Status::new(Code::Unauthenticated, text), HeaderMap::new());
-    connection.guest.iter().for_each(|guest| guest.front.on_refusal());
-    let Some(index) = connection.server.methods.turned_away() else { return };
-    if key.may_tell() {
-        // A call that has ended: there is nothing that its user could answer.
-        let exchange = exchange(connection, head, None, index, false);
-        exchange.link.end();
-        exchange.clone().link.push(Event::Call { exchange, message: None });
     }
 }
 

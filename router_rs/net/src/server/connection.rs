@@ -11,20 +11,20 @@ use std::time::Duration;
 use h2::server::{Builder, Connection, SendResponse};
 use h2::{Reason, RecvStream};
 use http::Request;
-use slab::Slab;
+use router_front::{ADMITTED_PER_TURN_MAX, Rest, Word, is_over, on_http2_error, restrain};
+use router_io::phase::{Phase, Phases};
+use router_io::poll_others_first;
+use router_protocol::grpc::Framed;
+use router_protocol::windows::{CONNECTION_WINDOW_BYTES, FRAME_BYTES_MAX, STREAM_WINDOW_BYTES};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 use tokio::time::{Sleep, sleep, timeout};
 
 use super::admit::admit;
-use super::exchange::{ConnectionInfo, Exchange};
+use super::connection_state::{ConnectionState, Guest, Host};
+use super::exchange::ConnectionInfo;
 use super::state::{ServerConfig, ServerState};
-use crate::front::{self, ADMITTED_PER_TURN_MAX, Rest, Word, is_over, on_http2_error, restrain};
-use crate::grpc::Framed;
-use crate::io::{IoThread, poll_others_first};
-use crate::link::Command;
-use crate::phase::{Phase, Phases};
-use crate::windows::{CONNECTION_WINDOW_BYTES, FRAME_BYTES_MAX, STREAM_WINDOW_BYTES};
+use crate::link::{Command, Mailbox};
 
 /// A peer gets this long for its TLS and HTTP/2 greetings. Arbitrary; hyper waits 30 s for the
 /// whole request head.
@@ -32,36 +32,6 @@ pub(super) const GREETING_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What a door of this process adds to a head: names and values of the mesh, a route prefix.
 const INNER_HEADERS_BYTES: u32 = 16 << 10;
-
-/// What the calls of a connection share. It lives on one thread.
-pub(super) struct ConnectionState {
-    pub(super) server: Arc<ServerState>,
-    pub(super) info: Arc<ConnectionInfo>,
-    pub(super) thread: IoThread,
-    /// The calls in flight, to be told when the server stops.
-    pub(super) calls: RefCell<Slab<Arc<Exchange>>>,
-    /// Set when the connection takes no more calls: streams that end with it shall end.
-    pub(super) draining: watch::Sender<bool>,
-    /// The nonce of an unfinished handshake.
-    pub(super) nonce: Cell<Vec<u8>>,
-    /// `None`: a neighbour's, or one inside of this process.
-    pub(super) guest: Option<Guest>,
-}
-
-/// A connection of somebody whom nobody knows.
-pub(super) struct Guest {
-    pub(super) front: Rc<front::ConnectionState>,
-    /// What is no gRPC goes to the front.
-    pub(super) has_doors: bool,
-}
-
-/// What serving a connection takes besides the connection.
-#[derive(Clone)]
-pub(super) struct Host {
-    pub(super) server: Arc<ServerState>,
-    pub(super) thread: IoThread,
-    pub(super) phase: watch::Receiver<Phase>,
-}
 
 /// Serves a fresh connection until it ends.
 pub(super) async fn serve<S>(host: Host, stream: S, mut info: ConnectionInfo, guest: Option<Guest>)
@@ -169,7 +139,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
         if phase == Phase::Stopped {
             self.state.guest.iter().for_each(|guest| guest.front.stop());
             for (_, exchange) in &*self.state.calls.borrow() {
-                crate::link::Mailbox::link(&**exchange).deliver(Command::Shutdown);
+                exchange.link().deliver(Command::Shutdown);
             }
         }
         self.current = phase;

@@ -11,23 +11,24 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 use http::HeaderValue;
+use router_front::{
+    Arrival, Entrant, FixedServer, Front, FrontConfig, FrontLimits, Greeting, Opened, ServerBehind,
+    Source, open, serve_http1,
+};
+use router_io::phase::Phase;
+use router_io::tls::ServerTls;
+use router_io::{IoThread, Remote, on_buffers_freed};
+use router_transcode as transcode;
+use router_transcode::ServiceRoute;
+use router_upstream::target::{LocalServer, Target};
 use tokio::io::{DuplexStream, duplex};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 
-use super::connection::{self, Guest, Host};
+use super::connection;
+use super::connection_state::{Guest, Host};
 use super::exchange::ConnectionInfo;
 use super::state::ServerState;
-use crate::dispatch::ServiceRoute;
-use crate::front::{
-    Arrival, Entrant, FixedServer, Front, FrontConfig, FrontLimits, Greeting, Opened, ServerBehind,
-    Source, open, serve_http1,
-};
-use crate::io::tls::ServerTls;
-use crate::io::{IoThread, Remote, on_buffers_freed};
-use crate::phase::Phase;
-use crate::transcode;
-use crate::upstream::target::{LocalServer, Target};
 
 /// What one side may write before the other has read; a quarter of a stream's window.
 const BUFFER_BYTES: usize = 64 * 1024;

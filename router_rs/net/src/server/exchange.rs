@@ -7,15 +7,15 @@ use std::time::{Duration, Instant};
 
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderName};
+use router_dispatch::is_asked;
+use router_io::{Peer, Recipient, Remote, TlsSession};
+use router_protocol::grpc::{Message, subtype};
+use router_protocol::names;
+use router_protocol::trace_context::{BAGGAGE, TRACEPARENT, TRACESTATE, TraceContext};
 
 use super::http_head::HttpHead;
 use super::probation::Probation;
-use crate::dispatch::is_asked;
-use crate::grpc::subtype;
-use crate::io::{Peer, Remote, TlsSession};
-use crate::link::{Link, Mailbox};
-use crate::names;
-use crate::trace_context::{BAGGAGE, TRACEPARENT, TRACESTATE, TraceContext};
+use crate::link::{EventSink, Link, Mailbox};
 
 /// What is known of a connection.
 #[derive(Debug)]
@@ -162,10 +162,23 @@ impl Exchange {
     }
 }
 
+impl Recipient for Exchange {
+    fn look(&self) {
+        self.link.wake();
+    }
+}
+
 impl Mailbox for Exchange {
     fn link(&self) -> &Link {
         &self.link
     }
+}
+
+/// Receives the calls of a server and what happens to them; implemented by the bridge. Never
+/// blocks.
+pub trait CallSink: EventSink {
+    /// A new call; with its message when the request is unary. Its events bear its link's token.
+    fn begin(&self, exchange: Arc<Exchange>, message: Option<Message>);
 }
 
 /// A header whose value is a list, which may come in several parts.

@@ -1,10 +1,10 @@
 //! Heads of plain HTTP requests: from a client's to what a handler sees.
 
 use http::request;
+use router_front::fuzzing::forwarded;
+use router_protocol::names;
 
 use super::http_head::HttpHead;
-use crate::front::fuzzing::forwarded;
-use crate::names;
 
 /// A client's request on its way to a handler below `prefix`.
 pub fn http_head(parts: &request::Parts, prefix: &str) {

@@ -4,10 +4,10 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use h2::RecvStream;
+use router_dispatch::gather;
+use router_protocol::grpc::Message;
 
 use super::request_body::{Source, Taken};
-use crate::dispatch::gather;
-use crate::grpc::Message;
 
 /// Reads the body of one request.
 #[derive(Debug)]

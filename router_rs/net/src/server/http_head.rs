@@ -5,9 +5,8 @@ use std::net::SocketAddr;
 
 use http::header::{COOKIE, HOST};
 use http::{HeaderMap, HeaderValue, request};
-
-use crate::grpc::GRPC_TIMEOUT;
-use crate::names::{self, CLIENT_TIMEOUT};
+use router_protocol::grpc::GRPC_TIMEOUT;
+use router_protocol::names::{self, CLIENT_TIMEOUT};
 
 /// What the server has to know of plain HTTP requests before Python sees one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,10 +4,10 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use h2::RecvStream;
+use router_protocol::grpc::{Code, Decoder, Encoding, Message, SizeLimit, Status, compress};
 
 use super::http_body::HttpBody;
 use super::request_body::{Source, Taken};
-use crate::grpc::{Code, Decoder, Encoding, Message, SizeLimit, Status, compress};
 
 /// Reads one request.
 #[derive(Debug)]

@@ -14,19 +14,16 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, Response, request};
 use prost::Message;
 use router_core::{AskerId, LEASE_TIME};
+use router_protocol::grpc::{CONTENT_TYPE_GRPC, Code, Framed, Status};
+use router_protocol::mesh::load::{LoadReport, LoadRequest, ModelList};
+use router_protocol::mesh::messages::MessageReader;
+use router_protocol::names;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
-use super::admit::refuse;
-use super::connection::ConnectionState;
-use super::state::{Granted, ServerState};
-use crate::grpc::{CONTENT_TYPE_GRPC, Code, Framed, Status};
-use crate::mesh::load::{LoadReport, LoadRequest, ModelList};
-use crate::mesh::messages::MessageReader;
-use crate::names;
-
-/// Models that are loaded or loading.
-pub(super) type Models = Arc<[String]>;
+use super::connection_state::ConnectionState;
+use super::refusal::refuse;
+use super::state::{Granted, Models, ServerState};
 
 /// A request of one flag has two bytes; more is none.
 const REQUEST_BYTES_MAX: usize = 64;

@@ -4,10 +4,10 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use parking_lot::RwLock;
+use router_protocol::grpc::{Code, Status};
+use router_transcode::ServiceRoute;
 
 use super::http_head::PlainHttp;
-use crate::dispatch::ServiceRoute;
-use crate::grpc::{Code, Status};
 
 /// What the server has to know of a method before Python sees the call.
 #[derive(Clone, Debug, PartialEq, Eq)]

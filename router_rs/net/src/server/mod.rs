@@ -1,13 +1,14 @@
 //! A gRPC server: listeners, connections, the admission gate, one task a call.
 //!
-//! What calls mean is decided elsewhere: events go to an `EventSink`, commands come back through
-//! each call's `Link`.
+//! What calls mean is decided elsewhere: calls and events go to a `CallSink`, commands come back
+//! through each call's `Link`.
 
 mod admit;
 mod batch;
 mod call;
 mod call_key;
 mod connection;
+mod connection_state;
 mod door;
 mod exchange;
 #[cfg(any(test, feature = "fuzzing"))]
@@ -19,14 +20,18 @@ mod listeners;
 mod load;
 mod measures;
 mod methods;
+mod open;
 mod outlet;
 mod probation;
+mod refusal;
 mod relay;
+mod replies;
 mod request_body;
 mod sink;
 mod slowed;
 mod state;
 mod trust;
+mod turn_away;
 
 use std::io;
 use std::net::{SocketAddr, TcpListener as StdTcpListener};
@@ -38,23 +43,22 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
+use router_front::{Front, Pace, make_room};
 use tokio::net::UnixListener;
 use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 
-use crate::front::{Front, Pace, make_room};
-use crate::io::tls::ServerTls;
-use crate::io::{
+use connection_state::Host;
+use door::{Guard, Stranger};
+pub use router_io::phase::Phase;
+use router_io::tls::ServerTls;
+use router_io::{
     Bound, CountedTcp, IoThreads, Peer, QuietUnixStream, Remote, Stream, accept_each,
     between_forks, bind_tcp, bind_unix, note_opened, pause_accepting, tune,
 };
-use crate::link::EventSink;
-pub use crate::phase::Phase;
-use connection::Host;
-use door::{Guard, Stranger};
 
 pub use batch::BatchState;
-pub use exchange::{ConnectionInfo, Exchange};
+pub use exchange::{CallSink, ConnectionInfo, Exchange};
 pub use http_head::HttpHead;
 use listeners::{OpenListener, OpenListeners};
 pub use measures::MethodMeasures;
@@ -105,7 +109,11 @@ impl std::fmt::Debug for Server {
 }
 
 impl Server {
-    pub fn new(config: ServerConfig, sink: Arc<dyn EventSink>, threads: Arc<IoThreads>) -> Self {
+    pub fn new(
+        config: ServerConfig,
+        sink: Arc<impl CallSink + 'static>,
+        threads: Arc<IoThreads>,
+    ) -> Self {
         Self {
             state: Arc::new(ServerState::new(config, sink)),
             threads,

@@ -8,10 +8,12 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 
 pub(super) use self::http_answer::Started;
-use super::sink::{Respond, Sink};
-use crate::grpc::{
-    Code, Encoding, Framed, GRPC_ENCODING, GRPC_STATUS, Message, SizeLimit, Status, compress,
+use router_protocol::grpc::{
+    Code, Encoding, Framed, GRPC_ACCEPT_ENCODING, GRPC_ENCODING, GRPC_STATUS, Message, SizeLimit,
+    Status, compress,
 };
+
+use super::sink::{Respond, Sink};
 
 enum Stage {
     /// No headers have been sent.
@@ -103,7 +105,7 @@ impl Outlet {
         encoding: Encoding,
     ) -> Result<(), Status> {
         check_metadata("initial", &metadata)?;
-        let Dialect::Grpc(grpc) = &mut self.dialect else { return Err(http_answer::not_grpc()) };
+        let Dialect::Grpc(grpc) = &mut self.dialect else { return Err(not_grpc()) };
         grpc.encoding = encoding;
         self.send_block(metadata, false);
         Ok(())
@@ -233,5 +235,15 @@ fn block_bytes(headers: &HeaderMap) -> usize {
 
 /// The bytes that a message takes on the wire, for `poll_ready`.
 pub(super) fn wire_size(message: &Message) -> usize {
-    message.len() + crate::grpc::PREFIX_BYTES
+    message.len() + router_protocol::grpc::PREFIX_BYTES
+}
+
+fn not_grpc() -> Status {
+    Status::new(Code::Internal, "a plain HTTP request was answered as gRPC")
+}
+
+/// What a call may be compressed with, given what its client accepts.
+pub(super) fn accepted_encoding(headers: &HeaderMap, wish: Encoding) -> Encoding {
+    let list = headers.get(GRPC_ACCEPT_ENCODING);
+    if wish.is_accepted_by(list) { wish } else { Encoding::Identity }
 }

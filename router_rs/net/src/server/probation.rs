@@ -7,9 +7,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use router_io::BriefMutex;
 use tokio::sync::Notify;
-
-use crate::BriefMutex;
 
 /// Arbitrary: more than a mesh has routers that connect within a round trip.
 const UNPROVEN_MAX: usize = 256;

@@ -4,8 +4,6 @@
 //! A call that has come is one like any other: the same gate, the same task. What the tasks have to
 //! say in one turn goes out as one DATA frame.
 
-mod replies;
-
 use std::cell::RefCell;
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -18,23 +16,20 @@ use h2::server::SendResponse;
 use h2::{Reason, RecvStream, SendStream};
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, Response};
+use router_protocol::grpc::{CONTENT_TYPE_GRPC, Code, Framed, Message, Status};
+use router_protocol::mesh::relay::{
+    CallId, Decoder, Frame, Malformed, detach, put_last, read_call,
+};
 
-use self::replies::Replies;
-use super::admit::{admit_relayed, refuse};
-use super::connection::ConnectionState;
-use crate::grpc::{CONTENT_TYPE_GRPC, Code, Framed, Message, Status};
-use crate::mesh::relay::{CallId, Decoder, Frame, Malformed, detach, put_last, read_call};
+use super::connection_state::ConnectionState;
+use super::open::open_relayed;
+use super::refusal::refuse;
+use super::replies::{RelayedReply, Replies};
 
-/// One relay, shared by its task and its calls. It lives on one thread.
-pub(super) struct Relay {
+/// One relay. It lives on one thread.
+struct Relay {
     connection: Rc<ConnectionState>,
-    replies: RefCell<Replies>,
-}
-
-/// The answer of one call. Dropping it resets the call, unless its end was sent.
-pub(super) struct RelayedReply {
-    relay: Rc<Relay>,
-    id: CallId,
+    replies: Rc<RefCell<Replies>>,
 }
 
 /// Starts a relay, or refuses it to a stranger.
@@ -53,13 +48,13 @@ pub(super) fn answer(
     // An error means that the client is gone: there is nobody to tell.
     let Ok(sending) = respond.send_response(response, false) else { return };
     let calls_max = connection.server.config.concurrent_streams_max;
-    let relay =
-        Relay { connection: Rc::clone(connection), replies: RefCell::new(Replies::new(calls_max)) };
+    let replies = Rc::new(RefCell::new(Replies::new(calls_max)));
+    let relay = Relay { connection: Rc::clone(connection), replies };
     let mut draining = connection.draining.subscribe();
     // An error means that the connection is gone, and the stream with it.
     let draining = async move { drop(draining.wait_for(|is_draining| *is_draining).await) };
     let task = Task {
-        relay: Rc::new(relay),
+        relay,
         body: Some((body, Decoder::default())),
         sending,
         draining: Some(Box::pin(draining)),
@@ -68,49 +63,10 @@ pub(super) fn answer(
     tokio::task::spawn_local(task.run());
 }
 
-// === impl RelayedReply ===
-
-impl RelayedReply {
-    pub(super) fn poll_gone(&self, context: &Context<'_>) -> Poll<()> {
-        self.relay.replies.borrow_mut().poll_gone(self.id, context)
-    }
-
-    /// As `Sink::poll_room`.
-    pub(super) fn poll_room(&self, context: &Context<'_>) -> Poll<()> {
-        self.relay.replies.borrow_mut().poll_room(self.id, context)
-    }
-
-    pub(super) fn send_head(&self, response: &Response<()>) {
-        self.relay.replies.borrow_mut().send_head(self.id, response);
-    }
-
-    pub(super) fn send_whole(&self, response: &Response<()>, body: Message) {
-        self.relay.replies.borrow_mut().send_whole(self.id, response, body);
-    }
-
-    pub(super) fn send_data(&self, pieces: impl IntoIterator<Item = Bytes>) {
-        self.relay.replies.borrow_mut().send_data(self.id, pieces);
-    }
-
-    pub(super) fn send_trailers(&self, trailers: HeaderMap) {
-        self.relay.replies.borrow_mut().finish(self.id, trailers);
-    }
-
-    pub(super) fn send_reset(&self, reason: Reason) {
-        self.relay.replies.borrow_mut().send_reset(self.id, reason);
-    }
-}
-
-impl Drop for RelayedReply {
-    fn drop(&mut self) {
-        self.relay.replies.borrow_mut().abandon(self.id);
-    }
-}
-
 // === the task ===
 
 struct Task {
-    relay: Rc<Relay>,
+    relay: Relay,
     /// `None` when the client has said all that it has to say.
     body: Option<(RecvStream, Decoder)>,
     sending: SendStream<Framed>,
@@ -199,12 +155,12 @@ impl Task {
 }
 
 impl Relay {
-    fn begin(self: &Rc<Self>, id: CallId, payload: Bytes) -> Result<(), Malformed> {
+    fn begin(&self, id: CallId, payload: Bytes) -> Result<(), Malformed> {
         let (head, body) = read_call(detach(payload))?;
         self.replies.borrow_mut().begin(id)?;
         self.connection.server.counters.relayed.fetch_add(1, Ordering::Relaxed);
-        let reply = RelayedReply { relay: Rc::clone(self), id };
-        admit_relayed(&self.connection, head, body, reply);
+        let reply = RelayedReply::new(&self.replies, id);
+        open_relayed(&self.connection, head, body, reply);
         Ok(())
     }
 }

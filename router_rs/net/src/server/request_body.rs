@@ -1,8 +1,7 @@
 //! Where the body of a request comes from, and what of it is read.
 
 use h2::RecvStream;
-
-use crate::grpc::Message;
+use router_protocol::grpc::Message;
 
 /// One step of reading.
 #[derive(Debug)]

@@ -7,9 +7,9 @@ use std::task::{Context, Poll, ready};
 use h2::server::SendResponse;
 use h2::{Reason, SendStream};
 use http::{HeaderMap, Response};
+use router_protocol::grpc::{Framed, Message};
 
-use super::relay::RelayedReply;
-use crate::grpc::{Framed, Message};
+use super::replies::RelayedReply;
 
 /// An answer that has not begun. Dropping it resets the call.
 pub(super) enum Respond {

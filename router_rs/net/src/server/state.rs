@@ -7,24 +7,24 @@ use std::time::{Duration, Instant};
 
 use http::HeaderValue;
 use router_core::{AskerId, Gate, Lease, Load, Nanos};
+use router_front::Proxies;
+use router_io::BriefMutex;
+use router_protocol::grpc::size_limit::{
+    DEPLOYMENT_RECEIVES, DEPLOYMENT_SENDS, SERVER_RECEIVES, SERVER_SENDS,
+};
+use router_protocol::grpc::{Code, Encoding, Encodings, SizeLimit, Status};
+use router_protocol::mesh::load::trailer;
+#[cfg(doc)]
+use router_protocol::names;
 use tokio::sync::{Notify, watch};
 
 use super::batch::{BatchCell, BatchState};
 use super::call_key::CallKey;
-use super::load::Models;
+use super::exchange::CallSink;
 use super::measures::{Measures, MethodMeasures, Said};
 use super::methods::Methods;
 use super::probation::Probations;
-use crate::BriefMutex;
-use crate::front::Proxies;
-use crate::grpc::size_limit::{
-    DEPLOYMENT_RECEIVES, DEPLOYMENT_SENDS, SERVER_RECEIVES, SERVER_SENDS,
-};
-use crate::grpc::{Code, Encoding, Encodings, SizeLimit, Status};
 use crate::link::{CancelReason, EventSink};
-use crate::mesh::load::trailer;
-#[cfg(doc)]
-use crate::names;
 
 #[derive(Clone, Copy, Debug)]
 pub struct Keepalive {
@@ -89,6 +89,9 @@ impl ServerConfig {
     }
 }
 
+/// Models that are loaded or loading.
+pub(super) type Models = Arc<[String]>;
+
 /// Counters for people and tests; relaxed, since nothing is decided by them.
 #[derive(Debug, Default)]
 pub(super) struct Counters {
@@ -120,6 +123,7 @@ pub(super) struct ServerState {
     /// `None`: anybody may call.
     pub(super) call_key: Option<CallKey>,
     pub(super) probations: Probations,
+    pub(super) calls: Arc<dyn CallSink>,
     pub(super) sink: Arc<dyn EventSink>,
     pub(super) counters: Counters,
     pub(super) models: watch::Sender<Models>,
@@ -173,13 +177,14 @@ pub(super) enum Refused {
 }
 
 impl ServerState {
-    pub(super) fn new(config: ServerConfig, sink: Arc<dyn EventSink>) -> Self {
+    pub(super) fn new<S: CallSink + 'static>(config: ServerConfig, sink: Arc<S>) -> Self {
         let gate = Gate::new(config.concurrent_calls_max, config.idle_streams_max);
         Self {
             call_key: CallKey::of(&config.call_token),
             probations: Probations::new(),
             config,
             methods: Methods::default(),
+            calls: sink.clone(),
             sink,
             counters: Counters::default(),
             models: watch::Sender::new(Models::default()),

@@ -1,11 +1,12 @@
 //! The server's half of the mesh handshake (design decisions 12 and 13).
 
-use super::connection::ConnectionState;
-use crate::grpc::Framed;
-use crate::mesh::{proof, relay};
-use crate::names;
 use h2::server::SendResponse;
 use http::{HeaderValue, Response, StatusCode};
+use router_protocol::grpc::Framed;
+use router_protocol::mesh::{proof, relay};
+use router_protocol::names;
+
+use super::connection_state::ConnectionState;
 
 pub(super) fn is_handshake(head: &http::request::Parts) -> bool {
     matches!(head.uri.path(), names::HELLO_PATH | names::PROVE_PATH)

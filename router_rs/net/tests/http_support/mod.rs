@@ -9,11 +9,11 @@ use h2::client::SendRequest;
 use http::{HeaderMap, HeaderValue, Request, StatusCode};
 use parking_lot::Mutex;
 use router_net::grpc::{Code, Message, Status};
-use router_net::io::{IoThreads, Work};
-use router_net::link::{CancelReason, Command, Event, EventSink, Mailbox};
+use router_net::io::IoThreads;
+use router_net::link::{CancelReason, Command, Event, EventSink, Mailbox, post};
 use router_net::mesh::proof;
 use router_net::names;
-use router_net::server::{Exchange, Server, ServerConfig};
+use router_net::server::{CallSink, Exchange, Server, ServerConfig};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
@@ -40,18 +40,27 @@ pub(crate) struct Teller {
 
 impl EventSink for Teller {
     fn push(&self, token: u64, event: Event) {
-        let bytes = |message: Message| message.into_bytes().to_vec();
         let told = match event {
-            Event::Call { exchange, message } => {
-                self.calls.lock().insert(token, exchange);
-                Told::Call(message.map(bytes))
-            }
-            Event::Message(message) => Told::Piece(bytes(message)),
+            Event::Message(message) => Told::Piece(message.into_bytes().to_vec()),
             Event::HalfClose => Told::HalfClose,
             Event::Cancel(reason) => Told::Cancel(reason),
             Event::Writable => Told::Writable,
             other => panic!("{other:?} is for clients"),
         };
+        self.tell(token, told);
+    }
+}
+
+impl CallSink for Teller {
+    fn begin(&self, exchange: Arc<Exchange>, message: Option<Message>) {
+        let token = exchange.link().token;
+        self.calls.lock().insert(token, exchange);
+        self.tell(token, Told::Call(message.map(|message| message.into_bytes().to_vec())));
+    }
+}
+
+impl Teller {
+    fn tell(&self, token: u64, told: Told) {
         // The test has ended when nobody listens.
         let _ = self.told.send((token, told));
     }
@@ -128,7 +137,7 @@ pub(crate) async fn prove(mut client: SendRequest<Bytes>) -> SendRequest<Bytes> 
 
 pub(crate) fn send(exchange: &Arc<Exchange>, command: Command) {
     let thread = exchange.link().thread().clone();
-    thread.queue(Work::Deliver(exchange.clone(), command));
+    post(exchange.clone(), command);
     thread.wake();
 }
 

@@ -14,7 +14,7 @@ use router_net::dispatch::{CallOptions, Placement, ReplicaRoute, Reservation, Ro
 use router_net::grpc::{CONTENT_TYPE_GRPC, Code, Encoding, Encodings, Message};
 use router_net::io::IoThreads;
 use router_net::link::{Command, Event, EventSink, Mailbox};
-use router_net::server::{Exchange, Method, Server, ServerConfig};
+use router_net::server::{CallSink, Exchange, Method, Server, ServerConfig};
 
 use crate::support::{PATH, TOKEN, deployment, table, until};
 
@@ -24,12 +24,15 @@ pub struct Held {
     pub calls: Mutex<Vec<Arc<Exchange>>>,
 }
 
+impl CallSink for Held {
+    fn begin(&self, exchange: Arc<Exchange>, _message: Option<Message>) {
+        self.calls.lock().push(exchange);
+    }
+}
+
 impl EventSink for Held {
     fn push(&self, _token: u64, event: Event) {
-        match event {
-            Event::Call { exchange, .. } => self.calls.lock().push(exchange),
-            other => panic!("unexpected {other:?}"),
-        }
+        panic!("unexpected {event:?}");
     }
 }
 

@@ -11,11 +11,11 @@ use h2::client::SendRequest;
 use http::{HeaderMap, Request, StatusCode};
 use parking_lot::Mutex;
 use router_net::grpc::{Encoding, Encodings, Message};
-use router_net::io::{IoThreads, Work};
-use router_net::link::{CancelReason, Command, Event, EventSink, Mailbox};
+use router_net::io::IoThreads;
+use router_net::link::{CancelReason, Command, Event, EventSink, Mailbox, post};
 use router_net::mesh::proof;
 use router_net::names;
-use router_net::server::{Exchange, Method, Server, ServerConfig};
+use router_net::server::{CallSink, Exchange, Method, Server, ServerConfig};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
@@ -74,7 +74,7 @@ impl EchoUser {
 
 fn send(exchange: &Arc<Exchange>, command: Command) {
     let thread = exchange.link().thread().clone();
-    thread.queue(Work::Deliver(exchange.clone(), command));
+    post(exchange.clone(), command);
     thread.wake();
 }
 
@@ -108,26 +108,25 @@ pub(crate) fn parts(sizes: &[u8]) -> Message {
     }))
 }
 
+impl CallSink for EchoUser {
+    fn begin(&self, exchange: Arc<Exchange>, message: Option<Message>) {
+        let path = exchange.path();
+        match message {
+            Some(message) if path == PARTS => {
+                send(&exchange, Command::Reply(parts(&message.into_bytes())));
+            }
+            Some(message) if path == BULKY => finish_bulkily(&exchange, &message.into_bytes()),
+            Some(_) if path == ABOUT => tell_about(&exchange),
+            Some(message) if path != SILENT => send(&exchange, Command::Reply(message)),
+            _ => drop(self.calls.lock().insert(exchange.link().token, exchange)),
+        }
+    }
+}
+
 impl EventSink for EchoUser {
     fn push(&self, token: u64, event: Event) {
         let exchange = self.calls.lock().get(&token).cloned();
         match (event, exchange) {
-            (Event::Call { exchange, message: Some(message) }, _) => {
-                if exchange.path() == SILENT {
-                    self.calls.lock().insert(token, exchange);
-                } else if exchange.path() == ABOUT {
-                    tell_about(&exchange);
-                } else if exchange.path() == PARTS {
-                    send(&exchange, Command::Reply(parts(&message.into_bytes())));
-                } else if exchange.path() == BULKY {
-                    finish_bulkily(&exchange, &message.into_bytes());
-                } else {
-                    send(&exchange, Command::Reply(message));
-                }
-            }
-            (Event::Call { exchange, message: None }, _) => {
-                self.calls.lock().insert(token, exchange);
-            }
             (Event::Message(_), Some(exchange)) if exchange.path() == FAULTY => {
                 panic!("this user has a defect");
             }

@@ -18,12 +18,12 @@ use h2::server::SendResponse;
 use h2::{RecvStream, SendStream};
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use router_net::dispatch::{
-    DeploymentRoute, ReplicaLimits, ReplicaRoute, RouterSettings, RoutingTable, ServiceRoute,
-    TableConfig,
+    DeploymentRoute, ReplicaLimits, ReplicaRoute, RouterSettings, RoutingTable, TableConfig,
 };
 use router_net::ingress::{Ingress, IngressConfig};
 use router_net::mesh::proof;
 use router_net::names;
+use router_net::transcode::ServiceRoute;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::{mpsc, watch};

@@ -8,10 +8,10 @@ use std::time::Duration;
 use h2::Reason;
 use http::header::CONTENT_LENGTH;
 use http::{HeaderMap, HeaderValue, StatusCode};
+use router_protocol::grpc::{Code, Framed, HttpFailure, Message, QUEUE_FULL_DEFAULT, Status};
+use router_protocol::names;
 
 use super::{Dialect, HttpRequest, METADATA_BYTES_MAX, Outlet, Stage, block_bytes};
-use crate::grpc::{Code, Framed, HttpFailure, Message, QUEUE_FULL_DEFAULT, Status};
-use crate::names;
 
 /// When a client may come again, as gRPC's retries call it: milliseconds.
 const RETRY_PUSHBACK: &str = "grpc-retry-pushback-ms";
@@ -165,8 +165,4 @@ fn check_headers(headers: &HeaderMap) -> Result<(), Status> {
 
 fn not_http() -> Status {
     Status::new(Code::Internal, "a gRPC call was answered as plain HTTP")
-}
-
-pub(super) fn not_grpc() -> Status {
-    Status::new(Code::Internal, "a plain HTTP request was answered as gRPC")
 }

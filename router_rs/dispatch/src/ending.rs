@@ -1,0 +1,31 @@
+//! How a call ended, as far as the exchange knows.
+
+use router_core::Outcome;
+use router_protocol::grpc::Code;
+use router_upstream::call::Failure;
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub enum Ending {
+    /// The answer of the other side was passed on, whole.
+    Answered,
+    /// The caller is gone.
+    Gone,
+    /// The caller still needs an answer.
+    Failed(Failure),
+}
+
+impl Ending {
+    /// Of an attempt that was broken off on our side: a deadline that passes before a replica has
+    /// said anything may be its fault.
+    pub(super) fn outcome(&self, has_begun: bool) -> Outcome {
+        match self {
+            Self::Failed(failure)
+                if failure.status.code == Code::DeadlineExceeded && !has_begun =>
+            {
+                Outcome::Late
+            }
+            Self::Answered | Self::Gone | Self::Failed(_) => Outcome::Cancelled,
+        }
+    }
+}

@@ -1,0 +1,494 @@
+//! One deployment: its router behind a short lock, and the calls that wait there.
+
+mod draws;
+mod explained;
+mod guards;
+mod listening;
+mod loads;
+mod members;
+mod repeats;
+mod slow;
+mod ticker;
+
+pub(crate) use guards::{TicketGuard, WaiterGuard};
+pub use members::{Candidate, ReplicaModels};
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+use std::task::{Context, Poll, Waker};
+use std::time::Instant;
+
+use http::HeaderValue;
+use parking_lot::MutexGuard;
+use router_core::{
+    Assignment, Decision, Nanos, Offer, Outcome, Release, ReplicaId, ReplicaSpec, Router,
+    RouterConfig, Ticket, WaiterId,
+};
+use router_io::BriefMutex;
+use router_io::random::any_u64;
+use router_upstream::target::Target;
+use smallvec::SmallVec;
+use tokio::sync::Notify;
+
+use crate::clock::Clock;
+use crate::kept::KeptBudget;
+use crate::records::CallRecords;
+use crate::refused::{Crowd, Refused};
+use crate::tally::Tally;
+use crate::wish::Wish;
+use draws::Draws;
+use loads::Loads;
+
+/// A deployment as calls see it. Shared by all threads; the lock is held for a decision only,
+/// never across I/O.
+#[derive(Debug)]
+pub struct DeploymentEntry {
+    pub application: String,
+    pub deployment: String,
+    pub budget: Arc<KeptBudget>,
+    /// The bits of a `CodeSet`.
+    retry_codes: AtomicU32,
+    clock: Clock,
+    loads: Loads,
+    pub(super) tally: Tally,
+    draws: Draws,
+    /// Who keeps finished calls.
+    records: Option<Arc<CallRecords>>,
+    locked: BriefMutex<Locked>,
+    /// Tells the ticker that something is due earlier than it sleeps.
+    earlier: Notify,
+}
+
+#[derive(Debug)]
+struct Locked {
+    router: Router,
+    members: Vec<(ReplicaId, Arc<Target>)>,
+    /// Exactly the calls that the router has parked, or released while nobody looked.
+    waiting: HashMap<WaiterId, Waiting>,
+    /// Scratch space for the router's answers; empty between calls.
+    released: Vec<Release>,
+    /// The tasks of calls that give way when somebody waits.
+    slow: Vec<Waker>,
+    is_removed: bool,
+    /// Nobody starts replicas of it; who comes nevertheless is a member like others.
+    is_scaled_to_zero: bool,
+    /// Until when the ticker sleeps; `None` when there is no ticker.
+    ticker: Option<Nanos>,
+    /// Where an ask has to stand.
+    wanted_asks: Vec<ReplicaId>,
+}
+
+#[derive(Debug)]
+enum Waiting {
+    Parked(Option<Waker>),
+    Over(Wakeup),
+}
+
+impl Waiting {
+    fn take_waker(&mut self) -> Option<Waker> {
+        match self {
+            Waiting::Parked(waker) => waker.take(),
+            Waiting::Over(_) => None,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Wakeup {
+    Send(Assignment),
+    Expired,
+    Closed(Refused),
+}
+
+/// What becomes of a call that asked for a replica.
+#[derive(Debug)]
+pub enum Admission {
+    Send(TicketGuard),
+    Parked(WaiterGuard),
+    Refused(Refused),
+}
+
+type Wakers = SmallVec<[Waker; 4]>;
+
+// === impl DeploymentEntry: what calls do ===
+
+impl DeploymentEntry {
+    pub(super) fn new(
+        application: String,
+        deployment: String,
+        config: RouterConfig,
+        clock: Clock,
+        budget: Arc<KeptBudget>,
+        records: Option<Arc<CallRecords>>,
+    ) -> Self {
+        let draws = Draws::new(config.seed);
+        let locked = Locked {
+            router: Router::new(config),
+            members: Vec::new(),
+            waiting: HashMap::new(),
+            released: Vec::new(),
+            slow: Vec::new(),
+            is_removed: false,
+            is_scaled_to_zero: false,
+            ticker: None,
+            wanted_asks: Vec::new(),
+        };
+        let locked = BriefMutex::new(locked);
+        let earlier = Notify::new();
+        let loads = Loads::new(any_u64());
+        let (retry_codes, tally) = (AtomicU32::default(), Tally::default());
+        Self {
+            application,
+            deployment,
+            budget,
+            retry_codes,
+            clock,
+            loads,
+            tally,
+            draws,
+            records,
+            locked,
+            earlier,
+        }
+    }
+
+    /// Asks for a replica for a new call. On an I/O thread only.
+    pub fn offer(self: &Arc<Self>, wish: &Wish<'_>) -> Admission {
+        let now = self.clock.now();
+        let deadline = wish.deadline.map(|deadline| self.clock.at(deadline));
+        if !wish.model.is_empty() {
+            self.listen_to_loads(now);
+        }
+        let mut locked = self.locked.lock();
+        if let Some(refused) = locked.closed() {
+            return Admission::Refused(refused);
+        }
+        let decision = locked.router.offer(wish.offer(deadline), now);
+        self.admit(locked, decision, Wakers::new(), now)
+    }
+
+    /// A place at the replica of that name, whatever its load; `None` when it is no member.
+    pub fn pin(self: &Arc<Self>, replica_id: &str, model: &str) -> Option<TicketGuard> {
+        let now = self.clock.now();
+        let mut locked = self.locked.lock();
+        let is_it = |(_, target): &&(ReplicaId, Arc<Target>)| {
+            target.as_replica().is_some_and(|replica| replica.replica_id == replica_id)
+        };
+        let id = locked.members.iter().find(is_it)?.0;
+        let assignment = locked.router.pin(id, Offer { model, ..Offer::default() }, now)?;
+        Some(self.guard(&locked, assignment))
+    }
+
+    /// What `replica` says that it has; calls that waited for it may be released.
+    pub(super) fn on_models(&self, replica: ReplicaId, models: &[String]) {
+        let now = self.clock.now();
+        let mut guard = self.locked.lock();
+        let locked = &mut *guard;
+        locked.router.models(replica, models, now, &mut locked.released);
+        self.finish(guard);
+    }
+
+    /// `replica` gives no sign of life, or does again.
+    pub(super) fn on_silence(&self, replica: ReplicaId, is_silent: bool) {
+        let now = self.clock.now();
+        let mut guard = self.locked.lock();
+        let locked = &mut *guard;
+        if is_silent {
+            locked.router.silent(replica, now, &mut locked.released);
+        } else {
+            locked.router.heard(replica, now, &mut locked.released);
+        }
+        self.finish(guard);
+    }
+
+    /// `replica` keeps a place; whether a parked call takes it.
+    pub(super) fn on_lease(&self, replica: ReplicaId) -> bool {
+        let now = self.clock.now();
+        let mut guard = self.locked.lock();
+        let locked = &mut *guard;
+        let is_taken = locked.router.on_lease(replica, now, &mut locked.released);
+        self.finish(guard);
+        is_taken
+    }
+
+    /// Returns what time it is.
+    pub(super) fn complete(&self, ticket: Ticket, outcome: Outcome) -> Nanos {
+        let now = self.clock.now();
+        let mut guard = self.locked.lock();
+        let locked = &mut *guard;
+        locked.router.complete(ticket, outcome, now, &mut locked.released);
+        self.finish(guard);
+        now
+    }
+
+    /// A parked call's caller is gone, or its release was never looked at.
+    pub(super) fn abandon(&self, waiter: WaiterId) {
+        let now = self.clock.now();
+        let mut guard = self.locked.lock();
+        let locked = &mut *guard;
+        match locked.waiting.remove(&waiter) {
+            Some(Waiting::Over(Wakeup::Send(assignment))) => {
+                let released = &mut locked.released;
+                locked.router.complete(assignment.ticket, Outcome::Cancelled, now, released);
+            }
+            Some(Waiting::Parked(_)) => locked.router.abandon(waiter, now),
+            Some(Waiting::Over(Wakeup::Expired | Wakeup::Closed(_))) | None => {}
+        }
+        self.finish(guard);
+    }
+
+    /// Whether a parked call's wait is over. `Ready` is told once: the waiter is forgotten then.
+    pub(super) fn poll_released(
+        self: &Arc<Self>,
+        waiter: WaiterId,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<TicketGuard, Refused>> {
+        let mut locked = self.locked.lock();
+        match locked.waiting.get_mut(&waiter) {
+            Some(Waiting::Parked(waker)) => {
+                *waker = Some(cx.waker().clone());
+                let needs_ticker = locked.ticker.is_none() && locked.router.next_wakeup().is_some();
+                if needs_ticker {
+                    locked.ticker = Some(Nanos::ZERO);
+                }
+                drop(locked);
+                if needs_ticker {
+                    self.spawn_ticker();
+                }
+                Poll::Pending
+            }
+            Some(Waiting::Over(wakeup)) => {
+                let wakeup = *wakeup;
+                locked.waiting.remove(&waiter);
+                Poll::Ready(match wakeup {
+                    Wakeup::Send(assignment) => Ok(self.guard(&locked, assignment)),
+                    Wakeup::Expired => Err(Refused::Expired(Crowd::of(&locked.router))),
+                    Wakeup::Closed(refused) => Err(refused),
+                })
+            }
+            None => {
+                debug_assert!(false, "{waiter:?} was polled after its end");
+                Poll::Ready(Err(Refused::Removed))
+            }
+        }
+    }
+
+    fn admit(
+        self: &Arc<Self>,
+        mut locked: MutexGuard<'_, Locked>,
+        decision: Decision,
+        mut wakers: Wakers,
+        now: Nanos,
+    ) -> Admission {
+        let admission = match decision {
+            Decision::Send(assignment) => Admission::Send(self.guard(&locked, assignment)),
+            Decision::Parked(waiter) => {
+                locked.waiting.insert(waiter, Waiting::Parked(None));
+                locked.tell_slow(&mut wakers);
+                Admission::Parked(WaiterGuard::new(Arc::clone(self), waiter, now))
+            }
+            Decision::Refused(refusal) => Admission::Refused(Refused::of(refusal, &locked.router)),
+        };
+        self.tell_ticker(&mut locked, &mut wakers);
+        let is_asking = self.move_asks(&mut locked);
+        drop(locked);
+        wake_all(wakers);
+        if is_asking {
+            self.listen_to_loads(now);
+        }
+        admission
+    }
+
+    fn guard(self: &Arc<Self>, locked: &Locked, assignment: Assignment) -> TicketGuard {
+        let target = locked.target_of(assignment.replica);
+        TicketGuard::new(Arc::clone(self), assignment, target)
+    }
+
+    fn finish(&self, mut locked: MutexGuard<'_, Locked>) {
+        let mut wakers = locked.hand_out();
+        self.tell_ticker(&mut locked, &mut wakers);
+        self.move_asks(&mut locked);
+        drop(locked);
+        wake_all(wakers);
+    }
+
+    /// Lets the asks stand where the router wants them, after a change; whether there are any.
+    fn move_asks(&self, locked: &mut Locked) -> bool {
+        let had_any = !locked.wanted_asks.is_empty();
+        if locked.waiting.is_empty() && !had_any {
+            return false;
+        }
+        locked.router.wanted_asks(&mut locked.wanted_asks);
+        // Calls that wait for this router's own ones ask nobody, and change nothing here.
+        (had_any || !locked.wanted_asks.is_empty()) && self.loads.ask(&locked.wanted_asks)
+    }
+
+    /// Sees to it that somebody wakes the router when it is due; to be called after every change.
+    ///
+    /// Without a ticker, one parked call is woken: polling its wait starts a ticker. A call that
+    /// has not been polled yet does so anyway.
+    fn tell_ticker(&self, locked: &mut Locked, wakers: &mut Wakers) {
+        if locked.waiting.is_empty() {
+            return;
+        }
+        let Some(due) = locked.router.next_wakeup() else { return };
+        match locked.ticker {
+            Some(until) if due < until => self.earlier.notify_one(),
+            Some(_) => {}
+            None => wakers.extend(locked.waiting.values_mut().find_map(Waiting::take_waker)),
+        }
+    }
+}
+
+// === impl DeploymentEntry: what the table and the ticker do ===
+
+impl DeploymentEntry {
+    /// Makes `members` the replicas, and `config` what the router goes by from now on if there is
+    /// one; parked calls go to new replicas at once, or end where none is wanted.
+    pub(super) fn apply(
+        &self,
+        members: Vec<(ReplicaSpec, Arc<Target>)>,
+        config: Option<RouterConfig>,
+        is_scaled_to_zero: bool,
+    ) {
+        let now = self.clock.now();
+        let specs: Vec<ReplicaSpec> = members.iter().map(|(spec, _)| *spec).collect();
+        let mut guard = self.locked.lock();
+        let locked = &mut *guard;
+        let before = std::mem::take(&mut locked.members);
+        locked.members = members.into_iter().map(|(spec, target)| (spec.id, target)).collect();
+        // Calls that were released to a replica which is gone now, and that nobody has looked at
+        // yet, still name it.
+        for (id, target) in before {
+            if locked.is_named(id) && !locked.members.iter().any(|(member, _)| *member == id) {
+                locked.members.push((id, target));
+            }
+        }
+        if let Some(config) = config {
+            locked.router.configure(config, now, &mut locked.released);
+        }
+        locked.router.apply(&specs, now, &mut locked.released);
+        locked.is_scaled_to_zero = is_scaled_to_zero;
+        let wakers = locked.close_parked(now);
+        self.finish(guard);
+        wake_all(wakers);
+        self.loads.changed.notify_one();
+    }
+
+    /// The deployment left the table: parked calls end, calls in flight go on.
+    pub(super) fn remove(&self) {
+        let now = self.clock.now();
+        let mut guard = self.locked.lock();
+        let locked = &mut *guard;
+        locked.is_removed = true;
+        locked.router.apply(&[], now, &mut locked.released);
+        let wakers = locked.close_parked(now);
+        drop(guard);
+        wake_all(wakers);
+        self.loads.changed.notify_one();
+    }
+
+    /// Does what is due; how long the ticker may sleep, or `None` if it may end.
+    pub(super) fn tick(&self) -> Option<Instant> {
+        let now = self.clock.now();
+        let mut guard = self.locked.lock();
+        let locked = &mut *guard;
+        locked.router.tick(now, &mut locked.released);
+        let wakers = locked.hand_out();
+        let due = if locked.waiting.is_empty() { None } else { locked.router.next_wakeup() };
+        locked.ticker = due;
+        drop(guard);
+        wake_all(wakers);
+        due.map(|due| self.clock.instant(due))
+    }
+
+    /// The ticker's thread ends: some parked call must start another.
+    pub(super) fn lose_ticker(&self) {
+        let mut guard = self.locked.lock();
+        guard.ticker = None;
+        let wakers: Wakers = guard.waiting.values_mut().filter_map(Waiting::take_waker).collect();
+        drop(guard);
+        wake_all(wakers);
+    }
+
+    /// The replicas that calls may be sent to; none when the deployment is gone.
+    pub(super) fn members(&self) -> Vec<(ReplicaId, Arc<Target>)> {
+        let locked = self.locked.lock();
+        if locked.is_removed { Vec::new() } else { locked.members.clone() }
+    }
+
+    /// The router's name at all gates.
+    pub(super) fn asker(&self) -> &HeaderValue {
+        self.loads.asker()
+    }
+
+    pub(super) fn clock(&self) -> Clock {
+        self.clock
+    }
+
+    pub(super) fn now(&self) -> Nanos {
+        self.clock.now()
+    }
+}
+
+// === impl Locked ===
+
+impl Locked {
+    /// Gives the router's releases to those who wait; their wakers are for after the lock.
+    fn hand_out(&mut self) -> Wakers {
+        let mut wakers = Wakers::new();
+        for release in self.released.drain(..) {
+            let (waiter, wakeup) = match release {
+                Release::Send { waiter, assignment } => (waiter, Wakeup::Send(assignment)),
+                Release::Expired { waiter } => (waiter, Wakeup::Expired),
+            };
+            let before = self.waiting.insert(waiter, Waiting::Over(wakeup));
+            debug_assert!(matches!(before, Some(Waiting::Parked(_))), "{waiter:?} did not wait");
+            if let Some(Waiting::Parked(Some(waker))) = before {
+                wakers.push(waker);
+            }
+        }
+        wakers
+    }
+
+    /// Why no call gets a replica here, whatever its deadline.
+    fn closed(&self) -> Option<Refused> {
+        if self.is_removed {
+            return Some(Refused::Removed);
+        }
+        (self.is_scaled_to_zero && self.router.members() == 0).then_some(Refused::ScaledToZero)
+    }
+
+    /// Like `hand_out`; if there will be no replica, the wait of all others is over too.
+    fn close_parked(&mut self, now: Nanos) -> Wakers {
+        let mut wakers = self.hand_out();
+        let Some(refused) = self.closed() else { return wakers };
+        for (waiter, waiting) in &mut self.waiting {
+            if let Waiting::Parked(waker) = waiting {
+                self.router.abandon(*waiter, now);
+                wakers.extend(waker.take());
+                *waiting = Waiting::Over(Wakeup::Closed(refused));
+            }
+        }
+        wakers
+    }
+
+    fn target_of(&self, replica: ReplicaId) -> Arc<Target> {
+        let member = self.members.iter().find(|(id, _)| *id == replica);
+        let (_, target) = member.expect("invariant: the router sends to members only");
+        Arc::clone(target)
+    }
+
+    fn is_named(&self, replica: ReplicaId) -> bool {
+        self.waiting.values().any(|waiting| {
+            matches!(waiting, Waiting::Over(Wakeup::Send(assignment)) if assignment.replica == replica)
+        })
+    }
+}
+
+fn wake_all(wakers: Wakers) {
+    for waker in wakers {
+        waker.wake();
+    }
+}

@@ -1,0 +1,227 @@
+//! Listens to what replicas say about their models, while calls name models, and asks for places,
+//! while calls are parked (design decision 7).
+//!
+//! One task per deployment, begun by such a call, on that call's thread. It opens a load stream to
+//! each replica, and ends with all of them when there was no such call for a while. A stream that
+//! breaks is opened again; it begins with the whole list, and the ask is repeated.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use bytes::Bytes;
+use h2::{RecvStream, SendStream};
+use http::header::{CONTENT_TYPE, TE};
+use http::{HeaderValue, Method, Request};
+use router_core::{Nanos, ReplicaId};
+use router_protocol::grpc::framing::frame;
+use router_protocol::grpc::{CONTENT_TYPE_GRPC, Code, GRPC_STATUS};
+use router_protocol::mesh::load::{LoadReport, LoadRequest};
+use router_protocol::mesh::messages::MessageReader;
+use router_protocol::names::{ASKER, LOAD_PATH};
+use router_upstream::pool::{Acquired, acquire};
+use router_upstream::target::Target;
+use tokio::sync::watch;
+use tokio::task::AbortHandle;
+use tokio::time::{Instant, sleep, sleep_until};
+
+use super::DeploymentEntry;
+
+/// Pauses before a broken stream is opened again (design 6).
+const PAUSE_INITIAL: Duration = Duration::from_millis(25);
+const PAUSE_MAX: Duration = Duration::from_millis(500);
+
+/// A list of models beyond this is no list of models.
+const REPORT_BYTES_MAX: usize = 1 << 20;
+
+impl DeploymentEntry {
+    /// A call names a model or waits for a place that it asks for; must be called on an I/O thread.
+    pub(super) fn listen_to_loads(self: &Arc<Self>, now: Nanos) {
+        let loads = &self.loads;
+        loads.last_call.store(now.0, Ordering::SeqCst);
+        if !loads.is_listening.load(Ordering::SeqCst)
+            && !loads.is_listening.swap(true, Ordering::SeqCst)
+        {
+            let guard = ListenGuard { entry: Arc::downgrade(self), is_done: false };
+            tokio::task::spawn_local(listen(guard));
+        }
+    }
+}
+
+/// Lets another call begin anew when the task's thread ends.
+struct ListenGuard {
+    entry: Weak<DeploymentEntry>,
+    is_done: bool,
+}
+
+impl Drop for ListenGuard {
+    fn drop(&mut self) {
+        if let (false, Some(entry)) = (self.is_done, self.entry.upgrade()) {
+            entry.loads.is_listening.store(false, Ordering::SeqCst);
+        }
+    }
+}
+
+/// Ends its task when dropped.
+struct Listening(AbortHandle);
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+async fn listen(mut guard: ListenGuard) {
+    let mut streams: BTreeMap<ReplicaId, Listening> = BTreeMap::new();
+    // Holding the entry is no leak: the task ends soon after the last call.
+    let Some(entry) = guard.entry.upgrade() else { return };
+    loop {
+        let members = entry.members();
+        streams.retain(|id, _| members.iter().any(|(member, _)| member == id));
+        for (id, target) in members {
+            streams.entry(id).or_insert_with(|| {
+                let follower = follow(Arc::downgrade(&entry), id, target);
+                Listening(tokio::task::spawn_local(follower).abort_handle())
+            });
+        }
+        if entry.loads.may_end(entry.now()) {
+            guard.is_done = true;
+            return;
+        }
+        let end = entry.clock.instant(entry.loads.ends_at());
+        tokio::select! {
+            () = sleep_until(Instant::from_std(end)) => {}
+            () = entry.loads.changed.notified() => {}
+        }
+    }
+}
+
+/// Why a stream ended.
+enum End {
+    /// The replica does not tell us, now or later.
+    Denied,
+    Broken,
+    Unreachable,
+}
+
+async fn follow(entry: Weak<DeploymentEntry>, id: ReplicaId, target: Arc<Target>) {
+    let mut pause = PAUSE_INITIAL;
+    loop {
+        let mut heard = false;
+        match listen_once(&entry, id, &target, &mut heard).await {
+            End::Denied => return,
+            End::Broken => {}
+            // Whatever it had, nobody can use it there.
+            End::Unreachable => {
+                if let Some(entry) = entry.upgrade() {
+                    entry.on_models(id, &[]);
+                }
+            }
+        }
+        if heard {
+            pause = PAUSE_INITIAL;
+        }
+        sleep(pause).await;
+        pause = (pause * 2).min(PAUSE_MAX);
+    }
+}
+
+/// Opens one stream and follows it to its end.
+async fn listen_once(
+    entry: &Weak<DeploymentEntry>,
+    id: ReplicaId,
+    target: &Arc<Target>,
+    heard: &mut bool,
+) -> End {
+    let Some((asker, asked)) = entry.upgrade().map(|entry| {
+        let loads = &entry.loads;
+        (loads.asker.clone(), loads.asked.subscribe())
+    }) else {
+        return End::Denied;
+    };
+    let (body, sending) = match open(target, asker).await {
+        Ok(stream) => stream,
+        Err(end) => return end,
+    };
+    let mut reports = MessageReader::new(body, REPORT_BYTES_MAX);
+    let mut asking = Asking { id, asked, sending, has_asked: false };
+    asking.asked.mark_changed();
+    loop {
+        tokio::select! {
+            report = reports.next::<LoadReport>() => {
+                let (Some(report), Some(entry)) = (report, entry.upgrade()) else {
+                    return End::Broken;
+                };
+                *heard = true;
+                asking.on_report(&entry, report);
+            }
+            changed = asking.asked.changed() => if changed.is_err() { return End::Denied },
+        }
+        if asking.update().is_err() {
+            return End::Broken;
+        }
+    }
+}
+
+/// The router's side of a load stream.
+struct Asking {
+    id: ReplicaId,
+    asked: watch::Receiver<Vec<ReplicaId>>,
+    sending: SendStream<Bytes>,
+    /// The replica has an ask of ours.
+    has_asked: bool,
+}
+
+impl Asking {
+    fn on_report(&mut self, entry: &DeploymentEntry, report: LoadReport) {
+        if let Some(models) = report.models {
+            entry.on_models(self.id, &models.model_ids);
+        }
+        for _ in 0..report.leases {
+            // The ask has ended with the lease. What nobody wants is given back by asking no more.
+            self.has_asked = !entry.on_lease(self.id);
+        }
+    }
+
+    /// Tells the replica what has changed.
+    fn update(&mut self) -> Result<(), h2::Error> {
+        let is_wanted = self.asked.borrow_and_update().contains(&self.id);
+        if is_wanted == self.has_asked {
+            return Ok(());
+        }
+        self.has_asked = is_wanted;
+        self.sending.send_data(frame(&LoadRequest { ask: is_wanted }), false)
+    }
+}
+
+/// Opens a load stream, on which both sides may speak.
+async fn open(
+    target: &Arc<Target>,
+    asker: HeaderValue,
+) -> Result<(RecvStream, SendStream<Bytes>), End> {
+    let connection = match acquire(target) {
+        Acquired::Open(connection) => connection,
+        Acquired::Dialling(dialling) => dialling.await.map_err(|_| End::Unreachable)?,
+    };
+    if !connection.is_trusted() {
+        return Err(End::Denied);
+    }
+    let request = Request::builder()
+        .method(Method::POST)
+        .uri(format!("http://pyserve.mesh{LOAD_PATH}"))
+        .header(CONTENT_TYPE, CONTENT_TYPE_GRPC)
+        .header(TE, HeaderValue::from_static("trailers"))
+        .header(ASKER, asker)
+        .body(())
+        .expect("invariant: constants and a number make a request");
+    let (response, sending) = connection.start_aside(request).map_err(|_| End::Broken)?;
+    drop(connection);
+    let response = response.await.map_err(|_| End::Broken)?;
+    if let Some(status) = response.headers().get(GRPC_STATUS) {
+        // Any other answer than "I do not have that" may be of the moment.
+        let is_final = Code::Unimplemented.number().to_string().as_bytes() == status.as_bytes();
+        return Err(if is_final { End::Denied } else { End::Broken });
+    }
+    Ok((response.into_body(), sending))
+}

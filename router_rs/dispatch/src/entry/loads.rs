@@ -1,0 +1,87 @@
+//! Who is asked for places, and how long what replicas say about their models is listened to
+//! (`listening`).
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use http::HeaderValue;
+use router_core::{Nanos, ReplicaId};
+use tokio::sync::{Notify, watch};
+
+/// The streams close when no call has named a model or asked for so long (design 7).
+const QUIET: Nanos = Nanos::from_secs(10);
+
+/// What a deployment's entry keeps of this.
+#[derive(Debug)]
+pub(super) struct Loads {
+    /// When a call last named a model or asked.
+    pub(super) last_call: AtomicU64,
+    pub(super) is_listening: AtomicBool,
+    /// The members have changed.
+    pub(super) changed: Notify,
+    /// Who is asked for a place.
+    pub(super) asked: watch::Sender<Vec<ReplicaId>>,
+    /// The router's name at all gates.
+    pub(super) asker: HeaderValue,
+}
+
+impl Loads {
+    /// `asker` is a number that no other router has.
+    pub(super) fn new(asker: u64) -> Self {
+        Self {
+            last_call: AtomicU64::new(0),
+            is_listening: AtomicBool::new(false),
+            changed: Notify::new(),
+            asked: watch::Sender::new(Vec::new()),
+            asker: HeaderValue::from(asker),
+        }
+    }
+
+    /// The router's name at all gates.
+    pub(super) fn asker(&self) -> &HeaderValue {
+        &self.asker
+    }
+
+    /// Asks these replicas and no others; tells whether any is asked.
+    pub(super) fn ask(&self, wanted: &[ReplicaId]) -> bool {
+        self.asked.send_if_modified(|asked| {
+            let is_new = asked != wanted;
+            if is_new {
+                asked.clear();
+                asked.extend_from_slice(wanted);
+            }
+            is_new
+        });
+        !wanted.is_empty()
+    }
+
+    /// Whether the task may end; calls that come from now on begin another.
+    pub(super) fn may_end(&self, now: Nanos) -> bool {
+        if now < self.ends_at() {
+            return false;
+        }
+        self.is_listening.store(false, Ordering::SeqCst);
+        // A call that found us listening has noted itself before: look again.
+        let is_called = now < self.ends_at();
+        !is_called || self.is_listening.swap(true, Ordering::SeqCst)
+    }
+
+    pub(super) fn ends_at(&self) -> Nanos {
+        Nanos(self.last_call.load(Ordering::SeqCst)).saturating_add(QUIET)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn listening_ends_ten_seconds_after_the_last_call_and_begins_again_with_the_next() {
+        let loads = Loads::new(1);
+        loads.is_listening.store(true, Ordering::SeqCst);
+        loads.last_call.store(Nanos::from_secs(3).0, Ordering::SeqCst);
+        assert!(!loads.may_end(Nanos::from_millis(12_999)));
+        assert!(loads.is_listening.load(Ordering::SeqCst));
+        assert!(loads.may_end(Nanos::from_secs(13)));
+        assert!(!loads.is_listening.load(Ordering::SeqCst));
+    }
+}

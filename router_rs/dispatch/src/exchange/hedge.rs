@@ -1,0 +1,178 @@
+//! A second attempt beside the first, when the first is late: whose answer begins first counts.
+//!
+//! Only for calls that may be repeated and whose request has come whole. When, and whether there is
+//! a place, is the router's business.
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use h2::SendStream;
+use http::Response;
+use router_core::Outcome;
+use router_io::Alarm;
+use router_upstream::answer::AnswerBody;
+use router_upstream::call::{Caller, Gone};
+use router_upstream::call_error::CallError;
+use router_upstream::connection::{Permit, Started};
+use router_upstream::pool::{Acquired, acquire};
+
+use super::Exchange;
+use super::attempt::Attempt;
+use crate::ending::Ending;
+use crate::entry::TicketGuard;
+use crate::exchange::silence::Silence;
+use crate::exchange::upload::Upload;
+use crate::records::Why;
+
+/// The attempt whose answer began, or broke, first.
+pub(super) struct Won {
+    pub response: Result<Response<AnswerBody>, CallError>,
+    pub body: Option<SendStream<Bytes>>,
+    pub permit: Permit,
+}
+
+impl Won {
+    fn new(started: Started, response: Result<Response<AnswerBody>, CallError>) -> Self {
+        let Started { body, permit, .. } = started;
+        Self { response, body, permit }
+    }
+}
+
+/// The second attempt.
+struct Second {
+    started: Started,
+    upload: Upload,
+    ticket: TicketGuard,
+}
+
+/// What is on its way.
+struct Race {
+    first: Option<Started>,
+    /// Rings once, when the first is late.
+    alarm: Option<Alarm>,
+    second: Option<Second>,
+}
+
+impl<C: Caller> Exchange<'_, C> {
+    /// Sends the request, and has it sent a second time if the answer is late. When the second
+    /// wins, its place is in `self.hedged`; dropping the loser resets it.
+    pub(super) async fn race(
+        &mut self,
+        first: Started,
+        ticket: &TicketGuard,
+        after: Duration,
+        silence: &mut Silence,
+    ) -> Result<Won, Box<Attempt>> {
+        let alarm = Some(Alarm::at(Instant::now() + after));
+        let mut race = Race { first: Some(first), alarm, second: None };
+        poll_fn(|cx| {
+            let is_sent = match race.poll_upload(self, cx) {
+                Poll::Ready(Err(Gone)) => {
+                    let attempt = Attempt::Over(Ending::Gone, Outcome::Cancelled);
+                    return Poll::Ready(Err(Box::new(attempt)));
+                }
+                uploaded => uploaded.is_ready(),
+            };
+            if is_sent && race.poll_late(cx) {
+                race.second = self.begin_second(ticket);
+            }
+            if let Poll::Ready(won) = race.poll_first(cx) {
+                return Poll::Ready(Ok(won));
+            }
+            if let Poll::Ready((won, ticket)) = race.poll_second(self.caller, cx) {
+                self.hedged = Some(ticket);
+                return Poll::Ready(Ok(won));
+            }
+            if let Poll::Ready(ending) = silence.poll(is_sent, false, cx) {
+                let attempt = Attempt::Over(ending, Outcome::Failed).held_if(true);
+                return Poll::Ready(Err(Box::new(attempt)));
+            }
+            self.poll_end(cx).map(|ending| {
+                let outcome = ending.outcome(false);
+                Err(Box::new(Attempt::Over(ending, outcome)))
+            })
+        })
+        .await
+    }
+
+    /// Takes a second place and sends the request there, if a connection is open: waiting for one
+    /// would take longer than the first may still need.
+    fn begin_second(&mut self, first: &TicketGuard) -> Option<Second> {
+        if !self.upload.is_complete() || !self.upload.may_repeat() {
+            return None;
+        }
+        let ticket = first.hedge()?;
+        let Acquired::Open(connection) = acquire(ticket.target()) else { return None };
+        self.claim(&ticket, Why::Hedge);
+        let mut upload = self.upload.again();
+        let may_relay = self.may_relay(&connection);
+        let started = if may_relay && let Some(started) = self.start_relayed(&connection) {
+            upload.went_with_head();
+            started
+        } else {
+            let is_bodiless = upload.begin();
+            // A connection that has just closed: then there is no second attempt.
+            connection.start(self.request(), is_bodiless).ok()?
+        };
+        Some(Second { started, upload, ticket })
+    }
+}
+
+impl Race {
+    fn poll_upload<C: Caller>(
+        &mut self,
+        exchange: &mut Exchange<'_, C>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), Gone>> {
+        match &mut self.first {
+            Some(first) => exchange.upload.poll(exchange.caller, first.body.as_mut(), cx),
+            None => Poll::Ready(Ok(())),
+        }
+    }
+
+    fn poll_late(&mut self, cx: &mut Context<'_>) -> bool {
+        let is_late = self.alarm.as_mut().is_some_and(|alarm| alarm.poll(cx).is_ready());
+        if is_late {
+            self.alarm = None;
+        }
+        is_late
+    }
+
+    /// A first attempt that breaks while there is a second leaves the call to that.
+    fn poll_first(&mut self, cx: &mut Context<'_>) -> Poll<Won> {
+        let Some(first) = &mut self.first else { return Poll::Pending };
+        let Poll::Ready(response) = Pin::new(&mut first.response).poll(cx) else {
+            return Poll::Pending;
+        };
+        let Some(started) = self.first.take() else { return Poll::Pending };
+        if response.is_err() && self.second.is_some() {
+            return Poll::Pending;
+        }
+        Poll::Ready(Won::new(started, response))
+    }
+
+    fn poll_second<C: Caller>(
+        &mut self,
+        caller: &mut C,
+        cx: &mut Context<'_>,
+    ) -> Poll<(Won, TicketGuard)> {
+        let Some(second) = &mut self.second else { return Poll::Pending };
+        // Has everything already, so it asks nothing of the caller; what it could not send, its
+        // answer explains.
+        let _sent_or_not = second.upload.poll(caller, second.started.body.as_mut(), cx);
+        let Poll::Ready(response) = Pin::new(&mut second.started.response).poll(cx) else {
+            return Poll::Pending;
+        };
+        let Some(Second { started, mut ticket, .. }) = self.second.take() else {
+            return Poll::Pending;
+        };
+        if response.is_err() && self.first.is_some() {
+            ticket.complete(Outcome::Failed);
+            return Poll::Pending;
+        }
+        Poll::Ready((Won::new(started, response), ticket))
+    }
+}

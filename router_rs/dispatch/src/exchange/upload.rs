@@ -1,0 +1,211 @@
+//! The request's way: pieces from the caller to the connection, with flow control end to end.
+
+use std::collections::VecDeque;
+use std::task::{Context, Poll, ready};
+
+use bytes::{Buf, Bytes};
+use h2::SendStream;
+use router_protocol::mesh::relay::is_small;
+use router_upstream::call::{Caller, Gone, Piece};
+
+use crate::kept::Kept;
+
+/// A first piece up to this size goes out without asking for window: one frame of the size that
+/// every peer accepts. h2 gives a new stream no window before its connection has opened it, so
+/// asking would send the head alone and wake the replica twice.
+const FIRST_PIECE_BYTES_MAX: usize = 16 * 1024;
+
+/// What of the request has come, what has been sent, and what is kept for another attempt.
+#[derive(Debug)]
+pub struct Upload {
+    kept: Kept,
+    /// Come and not yet sent in this attempt; at most one piece, but for what an attempt repeats or
+    /// came before it.
+    unsent: VecDeque<Bytes>,
+    /// The last piece has come.
+    is_complete: bool,
+    /// END_STREAM was sent, or the other side wants no more.
+    is_closed: bool,
+    /// Bytes sent in this attempt, and the most that any attempt has sent: what goes beyond is
+    /// returned to the caller's window.
+    sent: usize,
+    returned: usize,
+}
+
+impl Upload {
+    pub fn new(kept: Kept, is_complete: bool) -> Self {
+        Self { kept, unsent: VecDeque::new(), is_complete, is_closed: false, sent: 0, returned: 0 }
+    }
+
+    /// Whether nothing more comes from the caller.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.is_complete
+    }
+
+    /// The whole body, if all of it is here.
+    pub fn whole(&self) -> Option<&[Bytes]> {
+        (self.is_complete && self.kept.is_whole()).then(|| self.kept.pieces())
+    }
+
+    /// Of the body, in this attempt.
+    pub(crate) fn sent_bytes(&self) -> u64 {
+        self.sent as u64
+    }
+
+    /// A piece has come; before the first attempt, or while one has nothing else to send.
+    pub(crate) fn add(&mut self, piece: Piece) {
+        self.is_complete = piece.is_last;
+        self.kept.push(&piece.bytes);
+        self.unsent.push_back(piece.bytes);
+    }
+
+    /// Takes what is here already, before anything is sent: no more than what shows whether all of
+    /// it is here and small.
+    pub(crate) fn look<C: Caller>(
+        &mut self,
+        caller: &mut C,
+        cx: &mut Context<'_>,
+    ) -> Result<(), Gone> {
+        while !self.is_complete && self.sent == 0 && is_small(&self.unsent) {
+            match self.poll_caller(caller, cx) {
+                Poll::Ready(taken) => taken?,
+                Poll::Pending => break,
+            }
+        }
+        Ok(())
+    }
+
+    /// Starts over; only while [`Upload::may_repeat`]. True: the request has no body at all.
+    pub fn begin(&mut self) -> bool {
+        if self.kept.is_whole() {
+            self.unsent = self.kept.pieces().iter().cloned().collect();
+        }
+        self.sent = 0;
+        self.is_closed = self.is_complete && self.unsent.is_empty();
+        self.is_closed
+    }
+
+    /// Starts over, and all of the body has gone out with the head; only where it is
+    /// [`Upload::whole`].
+    pub(crate) fn went_with_head(&mut self) {
+        self.unsent.clear();
+        self.sent = self.kept.pieces().iter().map(Bytes::len).sum();
+        self.is_closed = true;
+    }
+
+    /// The same request for an attempt beside this one; only when it is complete and kept whole.
+    /// It asks nothing of the caller.
+    pub(crate) fn again(&self) -> Self {
+        Self {
+            kept: self.kept.none(),
+            unsent: self.kept.pieces().iter().cloned().collect(),
+            is_complete: true,
+            is_closed: false,
+            sent: 0,
+            // The caller's window is returned for the first attempt only.
+            returned: usize::MAX,
+        }
+    }
+
+    /// Everything that has been sent is still here.
+    pub fn may_repeat(&self) -> bool {
+        self.kept.is_whole()
+    }
+
+    /// The answer has begun: there will be no other attempt.
+    pub fn commit(&mut self) {
+        self.kept.commit();
+    }
+
+    /// Moves what can be moved. Ready when the whole request is sent, or the other side takes no
+    /// more of it (its answer says why).
+    pub fn poll<C: Caller>(
+        &mut self,
+        caller: &mut C,
+        mut stream: Option<&mut SendStream<Bytes>>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), Gone>> {
+        while !self.is_closed {
+            let Some(stream) = &mut stream else { break };
+            if self.unsent.is_empty() {
+                ready!(self.poll_caller(caller, cx))?;
+            }
+            if ready!(self.poll_send(stream, cx)).is_err() {
+                self.is_closed = true;
+            }
+            self.give_back(caller);
+        }
+        // Of what went with the head.
+        self.give_back(caller);
+        Poll::Ready(Ok(()))
+    }
+
+    fn give_back<C: Caller>(&mut self, caller: &mut C) {
+        if self.sent > self.returned {
+            caller.accepted(self.sent - self.returned);
+            self.returned = self.sent;
+        }
+    }
+
+    fn poll_caller<C: Caller>(
+        &mut self,
+        caller: &mut C,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), Gone>> {
+        let piece = ready!(caller.poll_piece(cx))?;
+        self.add(piece);
+        Poll::Ready(Ok(()))
+    }
+
+    /// Sends the first unsent piece, as far as there is window.
+    fn poll_send(
+        &mut self,
+        stream: &mut SendStream<Bytes>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), h2::Error>> {
+        let Some(mut piece) = self.unsent.pop_front() else { return Poll::Ready(Ok(())) };
+        let goes_with_head = self.sent == 0 && piece.len() <= FIRST_PIECE_BYTES_MAX;
+        if !piece.is_empty() && !goes_with_head {
+            let room = match poll_room(stream, piece.len(), cx) {
+                Poll::Ready(Ok(room)) => room,
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                Poll::Pending => {
+                    self.unsent.push_front(piece);
+                    return Poll::Pending;
+                }
+            };
+            if room < piece.len() {
+                let rest = piece.split_off(room);
+                self.unsent.push_front(rest);
+            }
+        }
+        let is_end = self.is_complete && self.unsent.is_empty();
+        self.sent += piece.len();
+        // An empty piece only says that the request is over, or nothing.
+        if is_end || !piece.is_empty() {
+            stream.send_data(piece, is_end)?;
+        }
+        self.is_closed = is_end;
+        Poll::Ready(Ok(()))
+    }
+}
+
+/// Send window for up to `wanted` bytes (more than 0) of one stream, at least 1 when ready.
+///
+/// # Errors
+/// The stream takes no more data.
+pub fn poll_room<B: Buf>(
+    stream: &mut SendStream<B>,
+    wanted: usize,
+    cx: &mut Context<'_>,
+) -> Poll<Result<usize, h2::Error>> {
+    stream.reserve_capacity(wanted);
+    let mut room = stream.capacity();
+    while room == 0 {
+        match ready!(stream.poll_capacity(cx)) {
+            Some(capacity) => room = capacity?,
+            None => return Poll::Ready(Err(h2::Reason::CANCEL.into())),
+        }
+    }
+    Poll::Ready(Ok(room.min(wanted)))
+}

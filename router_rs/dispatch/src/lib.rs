@@ -1,0 +1,58 @@
+//! From a call to a replica and back: the routing table, the wait for a place, the exchange.
+//!
+//! The ingress and the channels of a mesh share this. Which replica a call gets, who waits and for
+//! how long is decided by `router_core`; this module owns its lock, its clock and its timer, and
+//! makes sure that each ticket is completed once and each waiter is released or abandoned.
+
+#![forbid(unsafe_code)]
+
+mod blame;
+mod clock;
+mod ending;
+mod entry;
+mod exchange;
+mod explain;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
+mod head;
+mod kept;
+mod limits;
+mod ranker;
+mod ranking;
+mod records;
+mod refused;
+mod stopwatch;
+mod table;
+mod tally;
+mod wish;
+
+pub use ending::Ending;
+pub use entry::{Candidate, ReplicaModels};
+pub use exchange::Exchange;
+pub use exchange::collect::{Awaited, COLLECTED_BYTES_MAX};
+pub use exchange::download::strip_mesh_headers;
+pub use exchange::gather;
+pub use exchange::place::choose;
+pub use exchange::place::{Placement, Reservation};
+pub use exchange::upload::{Upload, poll_room};
+pub use explain::is_asked;
+pub use head::Head;
+pub use kept::{Kept, KeptBudget};
+pub use limits::{Limits, Stop, deadline_exceeded};
+pub use ranker::{News, Question, Ranker};
+pub use records::{
+    AttemptRecord, CallRecord, CallRecords, KeptFor, RecordStats, TraceRecord, unix_now,
+};
+pub use router_upstream::target::ReplicaLimits;
+#[cfg(feature = "stopwatch")]
+pub use stopwatch::take_decisions;
+pub use table::TableReader;
+pub use table::settings::RouterSettings;
+pub use table::snapshot::{Deployment, Found, Way};
+pub use table::snapshot::{DeploymentRoute, ReplicaRoute};
+pub use table::split::Share;
+pub use table::{DeploymentMeasures, DeploymentStats, RoutingTable, TableConfig};
+pub use tally::Ends;
+pub use tally::{Classes, End, Seen};
+pub use wish::CallOptions;
+pub use wish::Wish;

@@ -1,0 +1,364 @@
+//! Finished calls that are worth keeping, for people: what each was, where it went, and when.
+//!
+//! A call is judged at its end: sampled by its trace, asked for by its client, failed, or slow.
+//! What is kept waits in a bounded queue until somebody takes it. Of all other calls nothing is
+//! allocated and nothing locked; a few numbers are noted on the way ([`Journal`]).
+
+mod journal;
+mod record;
+mod sampler;
+
+pub(super) use journal::{Journal, Why};
+pub(super) use record::Over;
+pub use record::{AttemptRecord, CallRecord, TraceRecord, unix_now};
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use router_core::{Nanos, Slowest};
+use router_io::BriefMutex;
+
+use sampler::Sampler;
+
+/// So many wait to be taken; then the oldest go. A few seconds of what one ingress keeps, and about
+/// 4 MiB.
+const WAITING_MAX: usize = 4096;
+
+/// So many of the sampled ones wait for whoever looks at calls: the last. With as many as of the
+/// others, each is kept until its memory has left every cache, which costs the calls that follow.
+const LOOKED_AT_MAX: usize = 512;
+
+/// So many calls a second are kept for their failure, and as many for being slow: in an overload one
+/// refusal is like the other, and there is no time for them.
+const KEPT_PER_SECOND_MAX: u64 = 1000;
+
+/// So many sampled calls a second are explained. Who is there and why takes a look at every replica,
+/// under the router's lock, and clients decide how many of their calls are sampled.
+const EXPLAINED_PER_SECOND_MAX: u64 = 100;
+
+/// Why a call was kept; the first that holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeptFor {
+    Sampled,
+    Asked,
+    Failed,
+    Slow,
+    /// All calls are kept, as long as somebody wants them.
+    All,
+}
+
+impl KeptFor {
+    /// One word, for programs.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Sampled => "sampled",
+            Self::Asked => "asked",
+            Self::Failed => "failed",
+            Self::Slow => "slow",
+            Self::All => "all",
+        }
+    }
+}
+
+/// See the module. Shared by all calls of a table.
+#[derive(Debug)]
+pub struct CallRecords {
+    sampler: Sampler,
+    keeps_all: AtomicBool,
+    slow: Slow,
+    failures: Ration,
+    slow_ones: Ration,
+    explanations: Ration,
+    waiting: BriefMutex<Waiting>,
+    recorded: AtomicU64,
+    dropped: AtomicU64,
+    without_spans: AtomicU64,
+}
+
+/// What nobody has taken yet, the oldest first in each.
+#[derive(Debug, Default)]
+struct Waiting {
+    sampled: VecDeque<Arc<CallRecord>>,
+    /// Apart, so that a mesh that traces much does not forget its failures sooner.
+    others: VecDeque<Arc<CallRecord>>,
+    /// The sampled ones once more, for whoever makes their spans and does not look at them.
+    unsent: VecDeque<Arc<CallRecord>>,
+}
+
+/// Which calls are slow; what each call looks at is beside the lock.
+#[derive(Debug)]
+struct Slow {
+    limit: AtomicU64,
+    ends_at: AtomicU64,
+    slowest: BriefMutex<Slowest>,
+}
+
+/// So many in each second.
+#[derive(Debug, Default)]
+struct Ration {
+    /// The second, and how many it has had: twenty bits.
+    second_and_count: AtomicU64,
+}
+
+/// What has become of calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecordStats {
+    pub recorded: u64,
+    /// Those that nobody took in time, and those that were too many at once.
+    pub dropped: u64,
+    pub waiting: u64,
+    /// Sampled calls whose spans nobody has made in time.
+    pub without_spans: u64,
+}
+
+// === impl CallRecords ===
+
+impl CallRecords {
+    /// `slowest`: so many of the slowest calls of late are kept. `samples_roots`: calls that come
+    /// without a trace may begin one.
+    pub fn new(sampling_ratio: Option<f64>, slowest: usize, samples_roots: bool) -> Self {
+        Self {
+            sampler: Sampler::new(sampling_ratio, samples_roots),
+            keeps_all: AtomicBool::new(false),
+            slow: Slow::new(slowest),
+            failures: Ration::default(),
+            slow_ones: Ration::default(),
+            explanations: Ration::default(),
+            waiting: BriefMutex::default(),
+            recorded: AtomicU64::new(0),
+            dropped: AtomicU64::new(0),
+            without_spans: AtomicU64::new(0),
+        }
+    }
+
+    /// Which part of the calls that begin a trace is sampled from now on; `None`: no call at all,
+    /// whatever its caller does.
+    pub fn set_sampling_ratio(&self, ratio: Option<f64>) {
+        self.sampler.set_ratio(ratio);
+    }
+
+    /// Whether every call is kept from now on.
+    pub fn set_keeps_all(&self, keeps_all: bool) {
+        self.keeps_all.store(keeps_all, Ordering::Relaxed);
+    }
+
+    /// Takes up to `limit`, the oldest first.
+    pub fn take(&self, limit: usize) -> Vec<Arc<CallRecord>> {
+        let mut waiting = self.waiting.lock();
+        std::iter::from_fn(|| waiting.pop()).take(limit).collect()
+    }
+
+    /// Takes up to `limit` sampled ones for their spans, the oldest first; `take` has them too.
+    pub fn take_unsent(&self, limit: usize) -> Vec<Arc<CallRecord>> {
+        let mut waiting = self.waiting.lock();
+        let count = limit.min(waiting.unsent.len());
+        waiting.unsent.drain(..count).collect()
+    }
+
+    pub fn stats(&self) -> RecordStats {
+        let waiting = self.waiting.lock();
+        RecordStats {
+            recorded: self.recorded.load(Ordering::Relaxed),
+            dropped: self.dropped.load(Ordering::Relaxed),
+            waiting: (waiting.sampled.len() + waiting.others.len()) as u64,
+            without_spans: self.without_spans.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Whether a call that is neither sampled nor asked for is kept, and why. `slowness` is how long
+    /// it took to be answered, or to begin a stream.
+    #[inline]
+    fn judge(&self, has_failed: bool, slowness: Nanos, now: Nanos) -> Option<KeptFor> {
+        if has_failed {
+            if self.failures.take(KEPT_PER_SECOND_MAX, now) {
+                return Some(KeptFor::Failed);
+            }
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+        } else if self.slow.is_slow(slowness, now) && self.slow_ones.take(KEPT_PER_SECOND_MAX, now)
+        {
+            return Some(KeptFor::Slow);
+        }
+        self.keeps_all.load(Ordering::Relaxed).then_some(KeptFor::All)
+    }
+
+    fn keep(&self, record: CallRecord) {
+        let record = Arc::new(record);
+        self.recorded.fetch_add(1, Ordering::Relaxed);
+        let mut waiting = self.waiting.lock();
+        let Waiting { sampled, others, unsent } = &mut *waiting;
+        // Whoever looks at sampled ones wants the last of them; that all have spans is what counts.
+        let (forgotten, lost, count) = if record.is_sampled {
+            let forgotten = push(sampled, Arc::clone(&record), LOOKED_AT_MAX);
+            (forgotten, push(unsent, record, WAITING_MAX), &self.without_spans)
+        } else {
+            (None, push(others, record, WAITING_MAX), &self.dropped)
+        };
+        drop(waiting); // Before what is freed.
+        drop(forgotten);
+        if lost.is_some() {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+// === impl Waiting ===
+
+impl Waiting {
+    /// The one that ended first.
+    fn pop(&mut self) -> Option<Arc<CallRecord>> {
+        let is_sampled = match (self.sampled.front(), self.others.front()) {
+            (Some(sampled), Some(other)) => sampled.end_unix() <= other.end_unix(),
+            (sampled, _) => sampled.is_some(),
+        };
+        if is_sampled { self.sampled.pop_front() } else { self.others.pop_front() }
+    }
+}
+
+/// Adds a record, and returns the oldest where that makes too many.
+fn push(
+    waiting: &mut VecDeque<Arc<CallRecord>>,
+    record: Arc<CallRecord>,
+    count_max: usize,
+) -> Option<Arc<CallRecord>> {
+    let oldest = if waiting.len() < count_max { None } else { waiting.pop_front() };
+    waiting.push_back(record);
+    oldest
+}
+
+// === impl Slow, Ration ===
+
+impl Slow {
+    fn new(count: usize) -> Self {
+        let slowest = Slowest::new(count);
+        Self {
+            limit: AtomicU64::new(slowest.limit().0),
+            ends_at: AtomicU64::new(slowest.ends_at().0),
+            slowest: BriefMutex::new(slowest),
+        }
+    }
+
+    #[inline]
+    fn is_slow(&self, took: Nanos, now: Nanos) -> bool {
+        let may_be = took.0 > self.limit.load(Ordering::Relaxed)
+            || now.0 >= self.ends_at.load(Ordering::Relaxed);
+        may_be && self.add(took, now)
+    }
+
+    #[cold]
+    fn add(&self, took: Nanos, now: Nanos) -> bool {
+        let mut slowest = self.slowest.lock();
+        let is_slow = slowest.add(took, now);
+        self.limit.store(slowest.limit().0, Ordering::Relaxed);
+        self.ends_at.store(slowest.ends_at().0, Ordering::Relaxed);
+        is_slow
+    }
+}
+
+impl Ration {
+    const COUNT_BITS: u32 = 20;
+
+    fn take(&self, count_max: u64, now: Nanos) -> bool {
+        let second = now.0 / Nanos::from_secs(1).0;
+        let taken =
+            self.second_and_count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |before| {
+                let is_same = before >> Self::COUNT_BITS == second;
+                let count = if is_same { before & ((1 << Self::COUNT_BITS) - 1) } else { 0 };
+                (count < count_max).then_some((second << Self::COUNT_BITS) | (count + 1))
+            });
+        taken.is_ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::record::tests::record_of;
+    use super::*;
+
+    const NOW: Nanos = Nanos::from_secs(3_000_000);
+
+    #[test]
+    fn what_nobody_takes_gives_way_to_what_is_newer() {
+        let records = CallRecords::new(None, 0, false);
+        for number in 0..WAITING_MAX + 10 {
+            records.keep(record_of(&number.to_string()));
+        }
+        let stats = records.stats();
+        let all = (WAITING_MAX + 10) as u64;
+        assert_eq!((all, 10, WAITING_MAX as u64), (stats.recorded, stats.dropped, stats.waiting));
+        let taken: Vec<String> =
+            records.take(2).iter().map(|record| record.request_id.clone()).collect();
+        assert_eq!(["10", "11"], taken[..]);
+        assert_eq!(WAITING_MAX - 2, records.take(usize::MAX).len());
+        assert!(records.take(1).is_empty());
+    }
+
+    #[test]
+    fn sampled_calls_are_taken_for_their_spans_and_to_be_looked_at() {
+        let records = CallRecords::new(Some(1.0), 0, true);
+        let ended_at = |id: &str, second: u64| CallRecord {
+            start_unix: Nanos::from_secs(second),
+            ..record_of(id)
+        };
+        let sampled = |id: &str, second| CallRecord { is_sampled: true, ..ended_at(id, second) };
+        records.keep(sampled("a", 1));
+        records.keep(ended_at("b", 2));
+        records.keep(sampled("c", 3));
+        records.keep(ended_at("d", 4));
+        let ids = |taken: Vec<Arc<CallRecord>>| -> String {
+            taken.iter().map(|record| record.request_id.as_str()).collect()
+        };
+        assert_eq!("a", ids(records.take_unsent(1)));
+        assert_eq!("abc", ids(records.take(3)));
+        assert_eq!("c", ids(records.take_unsent(9)));
+        assert_eq!(("d", ""), (&*ids(records.take(3)), &*ids(records.take_unsent(9))));
+    }
+
+    #[test]
+    fn many_sampled_calls_push_no_failure_out() {
+        let records = CallRecords::new(Some(1.0), 0, true);
+        records.keep(record_of("failed"));
+        for _ in 0..WAITING_MAX + 10 {
+            records.keep(CallRecord { is_sampled: true, ..record_of("sampled") });
+        }
+        let stats = records.stats();
+        assert_eq!((0, 10), (stats.dropped, stats.without_spans));
+        let taken = records.take(usize::MAX);
+        assert!(taken.iter().any(|record| record.request_id == "failed"));
+        assert_eq!(1 + LOOKED_AT_MAX, taken.len());
+        assert_eq!(WAITING_MAX, records.take_unsent(usize::MAX).len());
+    }
+
+    #[test]
+    fn failures_and_slow_calls_are_rationed_by_the_second() {
+        let records = CallRecords::new(None, 10, false);
+        let kept = |now: Nanos| {
+            (0..2_000)
+                .filter(|_| records.judge(true, Nanos(1), now) == Some(KeptFor::Failed))
+                .count()
+        };
+        assert_eq!(1_000, kept(NOW));
+        assert_eq!(1_000, records.stats().dropped);
+        assert_eq!(0, kept(NOW.saturating_add(Nanos::from_millis(999))));
+        assert_eq!(1_000, kept(NOW.saturating_add(Nanos::from_secs(1))));
+        assert_eq!(Some(KeptFor::Slow), records.judge(false, Nanos(1), NOW));
+    }
+
+    #[test]
+    fn a_ration_is_that_of_its_second() {
+        let ration = Ration::default();
+        let taken = |now| (0..200).filter(|_| ration.take(100, now)).count();
+        assert_eq!((100, 0), (taken(NOW), taken(NOW)));
+        assert_eq!(100, taken(NOW.saturating_add(Nanos::from_secs(1))));
+    }
+
+    #[test]
+    fn ordinary_calls_are_kept_while_all_are() {
+        let records = CallRecords::new(None, 1, false);
+        assert_eq!(Some(KeptFor::Slow), records.judge(false, Nanos(9), NOW));
+        assert_eq!(None, records.judge(false, Nanos(9), NOW));
+        records.set_keeps_all(true);
+        assert_eq!(Some(KeptFor::All), records.judge(false, Nanos(9), NOW));
+        assert_eq!(Some(KeptFor::Slow), records.judge(false, Nanos(10), NOW));
+    }
+}

@@ -1,0 +1,137 @@
+//! Why a deployment does not take a call, as its caller gets to know it.
+
+use std::time::Duration;
+
+use router_core::{Nanos, Refusal, Router};
+use router_protocol::grpc::{Code, Status};
+
+/// Why a call gets no replica.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    QueueFull {
+        limit: u32,
+        crowd: Crowd,
+        /// When it is worth coming again.
+        pushback: Duration,
+    },
+    Expired(Crowd),
+    /// It would wait for most of the time that it has.
+    TooLate {
+        wait: Nanos,
+        left: Nanos,
+        crowd: Crowd,
+        pushback: Duration,
+    },
+    /// It has started before, and may not be sent again.
+    Spent,
+    /// The deployment is no longer in the table.
+    Removed,
+    /// Its configuration wants no replica, and there is none.
+    ScaledToZero,
+}
+
+/// Who was there when a call got no replica.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Crowd {
+    /// Members, whatever their state.
+    pub replicas: u32,
+    /// Other calls.
+    pub waiting: u64,
+}
+
+impl Crowd {
+    pub(super) fn of(router: &Router) -> Self {
+        Self { replicas: router.members(), waiting: router.waiting() }
+    }
+
+    /// That no replica takes the call, as the part of a sentence.
+    fn none_is_free(self) -> String {
+        match self.replicas {
+            0 => "there is no replica".to_owned(),
+            1 => "its replica is not free".to_owned(),
+            replicas => format!("none of its {replicas} replicas is free"),
+        }
+    }
+
+    fn in_numbers(self) -> String {
+        let plural = |count: u64| if count == 1 { "" } else { "s" };
+        let Self { replicas, waiting } = self;
+        format!(
+            "{replicas} replica{}, {waiting} other request{} waiting",
+            plural(replicas.into()),
+            plural(waiting)
+        )
+    }
+}
+
+impl Refused {
+    /// What the router says, with the time after which its callers may come again.
+    pub(super) fn of(refusal: Refusal, router: &Router) -> Self {
+        let pushback = Duration::from_nanos(router.pushback().0);
+        let crowd = Crowd::of(router);
+        match refusal {
+            Refusal::QueueFull { limit } => Self::QueueFull { limit, crowd, pushback },
+            Refusal::TooLate { wait, left } => Self::TooLate { wait, left, crowd, pushback },
+            Refusal::Expired => Self::Expired(crowd),
+            Refusal::Spent => Self::Spent,
+        }
+    }
+
+    /// Each word.
+    pub(super) const WORDS: [&'static str; 6] =
+        ["queue_full", "deadline", "too_late", "spent", "removed", "scaled_to_zero"];
+
+    /// One word, for programs.
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Self::QueueFull { .. } => "queue_full",
+            Self::Expired(_) => "deadline",
+            Self::TooLate { .. } => "too_late",
+            Self::Spent => "spent",
+            Self::Removed => "removed",
+            Self::ScaledToZero => "scaled_to_zero",
+        }
+    }
+
+    /// What the caller is told: the deployment, and the limit that was met.
+    pub(super) fn status(self, application: &str, deployment: &str) -> Status {
+        let name = format!("{application}/{deployment}");
+        match self {
+            Self::QueueFull { limit, crowd, pushback } => {
+                let (free, waiting) = (crowd.none_is_free(), crowd.waiting);
+                let text = format!(
+                    "{name}: {free}, and {waiting} requests wait already \
+                     (max_queued_requests={limit})"
+                );
+                Status::new(Code::ResourceExhausted, text).with_pushback(pushback)
+            }
+            Self::TooLate { wait, left, crowd, pushback } => {
+                let (free, waiting) = (crowd.none_is_free(), crowd.waiting);
+                let (wait_ms, left_ms) = (wait.as_millis(), left.as_millis());
+                let text = format!(
+                    "{name}: {free}, and {waiting} requests wait: the call would wait for about \
+                     {wait_ms} ms, too long for a deadline in {left_ms} ms"
+                );
+                Status::new(Code::ResourceExhausted, text).with_pushback(pushback)
+            }
+            Self::Expired(crowd) => {
+                let crowd = crowd.in_numbers();
+                let text =
+                    format!("{name}: the deadline passed before a replica was free ({crowd})");
+                Status::new(Code::DeadlineExceeded, text)
+            }
+            Self::Spent => {
+                let limits = "max_attempts, retry_budget_percent";
+                let text = format!("{name}: the call may not be sent again ({limits})");
+                Status::new(Code::Unavailable, text)
+            }
+            Self::Removed => {
+                Status::new(Code::Unavailable, format!("{name} is no longer deployed"))
+            }
+            Self::ScaledToZero => {
+                let text = format!("{name} has no replicas, as it is configured (num_replicas=0)");
+                Status::new(Code::Unavailable, text)
+            }
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! What one call wants.
+
+use std::time::Instant;
+
+use router_core::{Locality, Nanos, Offer, ReplicaId};
+
+/// What one call wants beside what its head says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CallOptions {
+    /// Calls of higher priority leave the queue first.
+    pub priority: i8,
+    /// The queue is fair between callers; 0: nobody in particular.
+    pub caller: u64,
+    /// Instead of the deployment's.
+    pub locality: Option<Locality>,
+    /// It may be sent again after it has started.
+    pub is_idempotent: bool,
+}
+
+/// A call that wants a place.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Wish<'a> {
+    pub deadline: Option<Instant>,
+    /// Empty: none.
+    pub model: &'a str,
+    /// Empty: none.
+    pub session: &'a str,
+    pub options: CallOptions,
+    /// The order in which replicas are tried; empty: the policy's.
+    pub ranked: &'a [ReplicaId],
+}
+
+impl<'a> Wish<'a> {
+    /// As the core counts time.
+    pub(super) fn offer(&self, deadline: Option<Nanos>) -> Offer<'a> {
+        Offer {
+            deadline,
+            model: self.model,
+            session: self.session,
+            priority: self.options.priority,
+            caller: self.options.caller,
+            locality: self.options.locality,
+            ranked: self.ranked,
+        }
+    }
+}

@@ -1,0 +1,302 @@
+//! Asks the access rules about each request, and keeps what was refused for the audit log.
+//!
+//! The rules themselves are `router_core`'s. Here a request is read for them: the names in the
+//! client's certificate, and the hash of its bearer token. The token itself goes nowhere from
+//! here; the header stays with the request, because applications may read it too.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use arc_swap::{ArcSwap, Guard};
+use http::HeaderMap;
+use http::header::AUTHORIZATION;
+use parking_lot::Mutex;
+use ring::digest::{SHA256, digest};
+use router_core::{AccessPolicy, AccessRequest, Ruling, TokenHash};
+use router_io::identity::names_of;
+use router_io::{Peer, Stream};
+use router_protocol::grpc::{Code, Status};
+
+/// Refusals that wait for whoever writes them down; more are only counted, so that a flood of
+/// them costs no memory. Arbitrary.
+const REFUSALS_KEPT_MAX: usize = 256;
+
+/// Of a path in a refusal. Arbitrary: longer than names of methods are.
+const PATH_BYTES_MAX: usize = 256;
+
+const UNAUTHENTICATED: &str =
+    "this needs a client certificate or a bearer token that an access rule names";
+const DENIED: &str = "no access rule lets this caller make this call";
+
+/// The rules of one ingress, exchangeable while it serves.
+#[derive(Debug, Default)]
+pub struct Access {
+    policy: ArcSwap<AccessPolicy>,
+    allowed: AtomicU64,
+    unauthenticated: AtomicU64,
+    denied: AtomicU64,
+    unrecorded: AtomicU64,
+    refusals: Mutex<VecDeque<Refused>>,
+}
+
+/// One request that was not let in. It never holds the token.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refused {
+    pub code: Code,
+    /// Cut off after 256 bytes.
+    pub path: String,
+    /// As grpc writes it.
+    pub peer: String,
+    /// The names in the client's certificate.
+    pub names: Vec<String>,
+    pub had_token: bool,
+}
+
+/// Who has sent a request, as the rules see it: all that is asked about the request is asked of it.
+/// Without rules everybody may everything.
+pub(super) struct Asker<'a>(Option<Known<'a>>);
+
+struct Known<'a> {
+    access: &'a Access,
+    policy: Guard<Arc<AccessPolicy>>,
+    caller: &'a Caller,
+    token_hash: Option<TokenHash>,
+    had_token: bool,
+}
+
+/// Who is at the other end of a connection, as far as its certificate tells.
+#[derive(Clone, Debug)]
+pub(super) struct Caller {
+    peer: Peer,
+    names: Vec<String>,
+}
+
+// === impl Caller ===
+
+impl Caller {
+    pub(super) fn of(stream: &Stream, peer: Peer) -> Self {
+        let chain = stream.peer_certificates();
+        let names = chain.and_then(|chain| chain.first().map(names_of)).unwrap_or_default();
+        Self { peer, names }
+    }
+}
+
+// === impl Access ===
+
+impl Access {
+    pub fn new(policy: AccessPolicy) -> Arc<Self> {
+        Arc::new(Self { policy: ArcSwap::from_pointee(policy), ..Self::default() })
+    }
+
+    /// Uses these rules for requests from now on.
+    pub fn replace(&self, policy: AccessPolicy) {
+        self.policy.store(Arc::new(policy));
+    }
+
+    /// Takes the refusals since the last time, oldest first.
+    pub fn take_refusals(&self) -> Vec<Refused> {
+        std::mem::take(&mut *self.refusals.lock()).into()
+    }
+
+    /// Named counters.
+    pub fn stats(&self) -> Vec<(&'static str, u64)> {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        vec![
+            ("allowed", read(&self.allowed)),
+            ("unauthenticated", read(&self.unauthenticated)),
+            ("denied", read(&self.denied)),
+            ("unrecorded", read(&self.unrecorded)),
+        ]
+    }
+
+    fn record(&self, refused: Refused) {
+        let mut refusals = self.refusals.lock();
+        if refusals.len() < REFUSALS_KEPT_MAX {
+            refusals.push_back(refused);
+        } else {
+            drop(refusals);
+            self.unrecorded.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+// === impl Asker ===
+
+impl<'a> Asker<'a> {
+    /// Whoever has sent these headers.
+    pub(super) fn new(access: Option<&'a Access>, caller: &'a Caller, headers: &HeaderMap) -> Self {
+        Self(access.map(|access| {
+            let policy = access.policy.load();
+            let token = bearer_token(headers);
+            let token_hash = token.filter(|_| policy.asks_for_tokens()).map(hash);
+            Known { access, policy, caller, token_hash, had_token: token.is_some() }
+        }))
+    }
+
+    /// Whether it may make a call of this path. Asked before anything is looked up for it, so that
+    /// who is not let in does not learn what is there.
+    pub(super) fn may(&self, path: &str) -> bool {
+        let Some(known) = &self.0 else { return true };
+        matches!(known.ruling(path), Ruling::Allowed(_))
+    }
+
+    /// Its request is let in.
+    pub(super) fn admit(&self) {
+        if let Some(known) = &self.0 {
+            known.access.allowed.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Writes down that it may not make a call of this path; returns what it is told.
+    /// `UNAUTHENTICATED`: saying who it is may help; `PERMISSION_DENIED`: it does not.
+    pub(super) fn refuse(&self, path: &str) -> Status {
+        let known = self.0.as_ref();
+        let ruling = known.map_or(Ruling::Denied, |known| known.ruling(path));
+        let (code, text) = if ruling == Ruling::Unauthenticated {
+            (Code::Unauthenticated, UNAUTHENTICATED)
+        } else {
+            (Code::PermissionDenied, DENIED)
+        };
+        if let Some(known) = known {
+            known.record(path, code);
+        }
+        Status::new(code, text)
+    }
+
+    /// Admits the request, or refuses it.
+    ///
+    /// # Errors
+    /// As `refuse` returns them.
+    pub(super) fn check(&self, path: &str) -> Result<(), Status> {
+        if !self.may(path) {
+            return Err(self.refuse(path));
+        }
+        self.admit();
+        Ok(())
+    }
+}
+
+impl Known<'_> {
+    fn ruling(&self, path: &str) -> Ruling<'_> {
+        let Self { caller, token_hash, .. } = self;
+        let identities = &caller.names;
+        self.policy.decide(&AccessRequest { path, identities, token_hash: *token_hash })
+    }
+
+    fn record(&self, path: &str, code: Code) {
+        let access = self.access;
+        let counter = match code {
+            Code::Unauthenticated => &access.unauthenticated,
+            _ => &access.denied,
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
+        access.record(Refused {
+            code,
+            path: cut(path),
+            peer: self.caller.peer.uri(),
+            names: self.caller.names.clone(),
+            had_token: self.had_token,
+        });
+    }
+}
+
+/// The token of `authorization: Bearer`; none if there are several, since others may read another.
+fn bearer_token(headers: &HeaderMap) -> Option<&[u8]> {
+    let mut values = headers.get_all(AUTHORIZATION).iter();
+    let (value, None) = (values.next()?.as_bytes(), values.next()) else { return None };
+    let (scheme, token) = value.split_at_checked(b"bearer ".len())?;
+    scheme.eq_ignore_ascii_case(b"bearer ").then(|| token.trim_ascii())
+}
+
+/// Tokens are compared by it, so that the time says nothing of their length either.
+pub fn hash(token: &[u8]) -> TokenHash {
+    let mut hash = TokenHash::default();
+    hash.copy_from_slice(digest(&SHA256, token).as_ref());
+    hash
+}
+
+fn cut(path: &str) -> String {
+    let mut end = path.len().min(PATH_BYTES_MAX);
+    while !path.is_char_boundary(end) {
+        end -= 1;
+    }
+    path[..end].to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+    use router_core::{AccessRule, PathPattern};
+
+    use super::*;
+
+    fn access() -> Arc<Access> {
+        let rule = AccessRule {
+            name: "users".to_owned(),
+            paths: vec![PathPattern::parse("/shop.Cart/*").expect("a path")],
+            identities: None,
+            token_hashes: Some(vec![hash(b"secret")]),
+            anonymous: false,
+        };
+        Access::new(AccessPolicy::new(vec![rule], false).expect("usable rules"))
+    }
+
+    fn caller() -> Caller {
+        Caller { peer: Peer::Unix, names: Vec::new() }
+    }
+
+    /// Asks for a call with these `authorization` headers.
+    fn check(access: &Access, values: &[&'static str], path: &str) -> Result<(), Status> {
+        let values = values.iter().map(|value| (AUTHORIZATION, HeaderValue::from_static(value)));
+        Asker::new(Some(access), &caller(), &values.collect()).check(path)
+    }
+
+    #[test]
+    fn a_bearer_token_lets_in_whatever_the_case_of_its_scheme() {
+        let access = access();
+        for value in ["Bearer secret", "bearer secret", "BEARER  secret "] {
+            let result = check(&access, &[value], "/shop.Cart/Add");
+            assert!(result.is_ok(), "{value}: {result:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_single_known_token_is_unauthenticated() {
+        let access = access();
+        for values in [
+            &[][..],
+            &["Bearer wrong"],
+            &["Basic secret"],
+            &["secret"],
+            &["Bearer"],
+            &["Bearer secret", "Bearer secret"],
+        ] {
+            let status = check(&access, values, "/shop.Cart/Add").expect_err("not let in");
+            assert_eq!(Code::Unauthenticated, status.code, "{values:?}");
+        }
+    }
+
+    #[test]
+    fn a_known_token_elsewhere_is_denied() {
+        let access = access();
+        let status = check(&access, &["Bearer secret"], "/shop.Orders/List").expect_err("no rule");
+        assert_eq!(Code::PermissionDenied, status.code);
+    }
+
+    #[test]
+    fn refusals_are_kept_without_the_token_up_to_a_bound() {
+        let access = access();
+        let path = format!("/{}", "é".repeat(1000));
+        for _ in 0..REFUSALS_KEPT_MAX + 3 {
+            let refused = check(&access, &["Bearer hidden"], &path);
+            assert!(refused.is_err());
+        }
+        let refusals = access.take_refusals();
+        assert_eq!(REFUSALS_KEPT_MAX, refusals.len());
+        assert!(refusals[0].had_token && refusals[0].path.len() <= PATH_BYTES_MAX);
+        assert!(!format!("{refusals:?}").contains("hidden"));
+        assert!(access.take_refusals().is_empty());
+        assert_eq!(("unrecorded", 3), access.stats()[3]);
+    }
+}

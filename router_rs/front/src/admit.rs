@@ -1,0 +1,451 @@
+//! What happens to a request's head: it becomes a call, or is answered on the spot.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::{Buf, Bytes};
+use h2::RecvStream;
+use h2::server::SendResponse;
+use http::header::{CONTENT_TYPE, EXPECT};
+use http::{HeaderMap, Method, Request, Response, StatusCode, request};
+use router_dispatch::{
+    Awaited, COLLECTED_BYTES_MAX, CallOptions, Deployment, End, Head, strip_mesh_headers,
+};
+use router_protocol::content_length;
+use router_protocol::grpc::{
+    ClientTimeout, Code, HttpFailure, Status, is_grpc_content_type, read_timeout, refuse_pickle,
+};
+use router_protocol::names::{self, REQUEST_ID, WEBSOCKET};
+use router_transcode::{Opened, Transcoded, Transcoding, refusal};
+use router_upstream::call::Door;
+
+use crate::access::Asker;
+use crate::call::{Call, fail, start};
+use crate::connection::ConnectionState;
+use crate::ends::grpc_end::{GrpcEnd, refuse};
+use crate::ends::http2_end::Http2End;
+use crate::ends::plain::{Kind, Manner, PlainEnd, Transport, body_too_large};
+use crate::heads::host::{check_authority, check_host};
+use crate::heads::plain_head::{Origin, client_timeout, is_detached, rewrite};
+use crate::heads::request_id;
+use crate::heads::websocket;
+use crate::upstream::{GrpcRoute, HttpRoute, Upstream};
+use crate::{Front, builtin};
+
+/// A body of unknown length, or a long one, is offered to a replica so long after its head at the
+/// latest. Arbitrary: longer than most clients need, shorter than an answer that waits for it.
+const BODY_START_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// A plain HTTP request that has somewhere to go.
+struct Forward {
+    head: Head,
+    deadline: Option<Instant>,
+    /// Only until the answer's head: a WebSocket may stay open longer.
+    acceptance: Option<Instant>,
+    upstream: Upstream,
+    mirror: Option<Arc<Deployment>>,
+}
+
+// === gRPC ===
+
+/// Starts the task of a request over HTTP/2, or answers it.
+pub(super) fn admit_http2(
+    connection: &Rc<ConnectionState>,
+    request: Request<RecvStream>,
+    respond: SendResponse<Bytes>,
+) {
+    connection.front.counters.calls.count();
+    let (parts, body) = request.into_parts();
+    if is_grpc_content_type(parts.headers.get(CONTENT_TYPE)) {
+        return admit_grpc(connection, parts, body, respond);
+    }
+    admit_other(connection, parts, body, respond);
+}
+
+/// As `admit_http2`, for a request that is no gRPC, of a connection that is driven by a server.
+pub fn admit_other_http2<B: Buf + From<Bytes> + 'static>(
+    connection: &Rc<ConnectionState>,
+    parts: request::Parts,
+    body: RecvStream,
+    respond: SendResponse<B>,
+) {
+    connection.front.counters.calls.count();
+    admit_other(connection, parts, body, respond);
+}
+
+fn admit_other<B: Buf + From<Bytes> + 'static>(
+    connection: &Rc<ConnectionState>,
+    mut parts: request::Parts,
+    body: RecvStream,
+    respond: SendResponse<B>,
+) {
+    let end = |body, respond| Http2End::new(body, respond);
+    match websocket::take_connect(&mut parts) {
+        Ok(true) => admit_plain(connection, parts, end(body, respond), Kind::WebSocket),
+        Ok(false) => admit_plain(connection, parts, end(body, respond), Kind::Plain),
+        Err(failure) => {
+            let manner = manner(&parts, Kind::Plain);
+            answer_here(
+                connection,
+                PlainEnd::new(end(body, respond), connection, manner),
+                &failure,
+            );
+        }
+    }
+}
+
+fn admit_grpc(
+    connection: &Rc<ConnectionState>,
+    mut parts: request::Parts,
+    body: RecvStream,
+    respond: SendResponse<Bytes>,
+) {
+    let front = &connection.front;
+    strip_mesh_headers(&mut parts.headers);
+    if let Err(failure) = check_authority(&parts) {
+        count_here(front, Door::Grpc, Some(failure.status));
+        let status = Status::new(Code::InvalidArgument, failure.text);
+        return refuse(respond, failure.status, &status, &front.config.answered_by);
+    }
+    let asker = connection.asker(&parts.headers);
+    let admitted = match asker.check(parts.uri.path()) {
+        Ok(()) if parts.method != Method::POST => {
+            count_here(front, Door::Grpc, Some(StatusCode::METHOD_NOT_ALLOWED));
+            return refuse_method(respond);
+        }
+        Ok(()) => {
+            request_id::complete(&mut parts.headers);
+            admit_call(connection, parts, Door::Grpc, &asker)
+        }
+        Err(status) => Err(status),
+    };
+    match admitted {
+        Ok(Forward { head, deadline, upstream, mirror, .. }) => {
+            let is_bodiless = body.is_end_stream();
+            let client = GrpcEnd::new(Http2End::new(body, respond), connection);
+            // Whether its body may rest is known to the method's server only; what has a mirror is
+            // unary, and is copied once it is whole.
+            let awaited = if mirror.is_some() { Awaited::Body } else { Awaited::Nothing };
+            let call = Call { head, deadline, upstream, mirror, is_bodiless, awaited, client };
+            start(connection, call);
+        }
+        Err(status) => {
+            count_here(front, Door::Grpc, End::Grpc(status.code).http());
+            refuse(respond, StatusCode::OK, &status, &front.config.answered_by);
+        }
+    }
+}
+
+/// Where a gRPC call goes that may be made, and until when.
+fn admit_call(
+    connection: &ConnectionState,
+    parts: request::Parts,
+    door: Door,
+    asker: &Asker<'_>,
+) -> Result<Forward, Status> {
+    let received = Instant::now();
+    let deadline = read_grpc_head(&parts.headers, received)?;
+    let GrpcRoute { upstream, mirror, share } =
+        connection.directory.grpc(parts.uri.path(), &parts.headers, &|path| asker.may(path))?;
+    let timeout = match deadline {
+        Some(_) => upstream.request_timeout(),
+        None => upstream.request_timeout().or(connection.front.request_timeout()),
+    };
+    let bound = timeout.map(|timeout| received + timeout);
+    let is_idempotent = upstream.is_idempotent(parts.uri.path());
+    let options = CallOptions { is_idempotent, ..options(connection) };
+    let is_own = deadline.is_some() && (bound.is_none() || deadline <= bound);
+    let deadline = if is_own { deadline } else { bound };
+    let timeout_since = is_own.then_some(received);
+    let head = Head {
+        parts,
+        door,
+        received,
+        prefix: String::new(),
+        timeout_since,
+        options,
+        ranked: Vec::new(),
+        share,
+    };
+    Ok(Forward { head, deadline, acceptance: None, upstream, mirror })
+}
+
+/// What the calls of a connection have in common.
+fn options(connection: &ConnectionState) -> CallOptions {
+    CallOptions { caller: connection.number, ..CallOptions::default() }
+}
+
+fn refuse_method(mut respond: SendResponse<Bytes>) {
+    let mut response = Response::new(());
+    *response.status_mut() = StatusCode::METHOD_NOT_ALLOWED;
+    // An error means that the client is gone: there is nobody to tell.
+    let _nobody_to_tell = respond.send_response(response, true);
+}
+
+/// The client's deadline.
+fn read_grpc_head(headers: &HeaderMap, received: Instant) -> Result<Option<Instant>, Status> {
+    refuse_pickle(headers.get(CONTENT_TYPE))?;
+    Ok(read_timeout(headers)?.map(|timeout| received + timeout))
+}
+
+// === plain HTTP ===
+
+/// Starts the task of a request that is not gRPC, or answers it.
+pub(super) fn admit_plain<T: Transport + 'static>(
+    connection: &Rc<ConnectionState>,
+    mut parts: request::Parts,
+    transport: T,
+    kind: Kind,
+) {
+    let client = PlainEnd::new(transport, connection, manner(&parts, kind));
+    let announced = Announced::of(&parts.headers);
+    strip_mesh_headers(&mut parts.headers);
+    if let Err(failure) = check_host(&parts) {
+        return answer_here(connection, client, &failure);
+    }
+    let asker = connection.asker(&parts.headers);
+    let sees = |path: &str| asker.may(path);
+    let path = parts.uri.path();
+    let opened = match kind {
+        Kind::Plain if !path.starts_with(builtin::PREFIX) => {
+            connection.directory.open(&parts, &connection.front.transcoding, &sees)
+        }
+        _ if sees(path) => Opened::NotOurs(None),
+        _ => Opened::Refused(path.into()),
+    };
+    if !matches!(opened, Opened::Refused(_)) {
+        asker.admit();
+    }
+    match opened {
+        Opened::NotOurs(instead) => forward(connection, parts, &asker, client, announced, instead),
+        Opened::Call(call) => admit_transcoded(connection, &asker, client, call, announced),
+        Opened::Answer(response) | Opened::Misspelt(response) => {
+            answer_with(connection, client, response);
+        }
+        Opened::Refused(path) => {
+            let status = asker.refuse(&path);
+            let refusal = refusal(&parts, &status, &connection.front.transcoding);
+            answer_with(connection, client, refusal);
+        }
+    }
+}
+
+/// Starts the task of a plain HTTP request; `instead` is the answer if no route has its path.
+fn forward<T: Transport + 'static>(
+    connection: &Rc<ConnectionState>,
+    parts: request::Parts,
+    asker: &Asker<'_>,
+    mut client: PlainEnd<T>,
+    announced: Announced,
+    instead: Option<Response<Bytes>>,
+) {
+    if parts.uri.path().starts_with(builtin::PREFIX) {
+        return answer_builtin(connection, &parts, client);
+    }
+    match prepare(connection, parts, asker, &client) {
+        Ok(Forward { head, deadline, acceptance, upstream, mirror }) => {
+            client.set_queue_full(upstream.queue_full_status(), upstream.retry_after());
+            client.set_acceptance(acceptance);
+            let is_bodiless = client.is_bodiless();
+            let awaited = awaited(connection, client.kind(), announced);
+            let mirror = mirror.filter(|_| client.kind() == Kind::Plain);
+            let call = Call { head, deadline, upstream, mirror, is_bodiless, awaited, client };
+            start(connection, call);
+        }
+        Err(failure) => match instead.filter(|_| is_about_the_path(failure.status)) {
+            Some(response) => answer_with(connection, client, response),
+            None => answer_here(connection, client, &failure),
+        },
+    }
+}
+
+/// No route has the path.
+fn is_about_the_path(status: StatusCode) -> bool {
+    matches!(status, StatusCode::NOT_FOUND | StatusCode::UNSUPPORTED_MEDIA_TYPE)
+}
+
+/// Starts the task of a call in another protocol.
+fn admit_transcoded<T: Transport + 'static>(
+    connection: &Rc<ConnectionState>,
+    asker: &Asker<'_>,
+    mut client: PlainEnd<T>,
+    mut transcoding: Box<Transcoding>,
+    announced: Announced,
+) {
+    client.transcode(transcoding.is_stream);
+    let awaited = awaited(connection, client.kind(), announced);
+    let mut parts = std::mem::replace(&mut transcoding.head, Request::new(()).into_parts().0);
+    parts.headers.insert(REQUEST_ID, client.request_id().clone());
+    let door = transcoding.door;
+    let client = Transcoded::new(client, *transcoding);
+    match admit_call(connection, parts, door, asker) {
+        // Whatever the client's body is, that of the call is not empty.
+        Ok(Forward { head, deadline, upstream, mirror, .. }) => {
+            let is_bodiless = false;
+            let call = Call { head, deadline, upstream, mirror, is_bodiless, awaited, client };
+            start(connection, call);
+        }
+        Err(status) => fail(connection, client, door, status),
+    }
+}
+
+fn answer_with<T: Transport>(
+    connection: &ConnectionState,
+    mut client: PlainEnd<T>,
+    response: Response<Bytes>,
+) {
+    count_here(&connection.front, door_of(client.kind()), Some(response.status()));
+    let (head, body) = response.into_parts();
+    client.answer(head, body);
+}
+
+pub(super) fn answer_here<T: Transport>(
+    connection: &ConnectionState,
+    mut client: PlainEnd<T>,
+    failure: &HttpFailure,
+) {
+    count_here(&connection.front, door_of(client.kind()), Some(failure.status));
+    client.tell(failure);
+}
+
+/// A request has been answered on the spot.
+fn count_here(front: &Front, door: Door, status: Option<StatusCode>) {
+    front.counters.answered_here.count();
+    front.counters.doors.count(door, status);
+}
+
+/// Of a request that is no call in another protocol.
+fn door_of(kind: Kind) -> Door {
+    if kind == Kind::WebSocket { Door::WebSocket } else { Door::Http }
+}
+
+fn answer_builtin<T: Transport>(
+    connection: &ConnectionState,
+    parts: &request::Parts,
+    client: PlainEnd<T>,
+) {
+    let is_healthy = connection.front.is_healthy() && !connection.is_draining.get();
+    match builtin::answer(&parts.method, parts.uri.path(), &connection.directory, is_healthy) {
+        Ok(response) => answer_with(connection, client, response),
+        Err(failure) => answer_here(connection, client, &failure),
+    }
+}
+
+/// What the head says about the way of the request.
+pub(super) fn manner(parts: &request::Parts, kind: Kind) -> Manner {
+    Manner {
+        request_id: request_id::of(&parts.headers),
+        is_head: parts.method == Method::HEAD,
+        is_detached: is_detached(&parts.headers),
+        kind,
+    }
+}
+
+fn prepare<T: Transport>(
+    connection: &ConnectionState,
+    mut parts: request::Parts,
+    asker: &Asker<'_>,
+    client: &PlainEnd<T>,
+) -> Result<Forward, HttpFailure> {
+    let front = &connection.front;
+    if parts.method == Method::CONNECT {
+        let text = "CONNECT opens WebSockets over HTTP/2 only";
+        return Err(HttpFailure::new(StatusCode::METHOD_NOT_ALLOWED, text));
+    }
+    if client.kind() == Kind::WebSocket {
+        websocket::check(&parts)?;
+    }
+    check_length(connection, &parts.headers)?;
+    let sees = |path: &str| asker.may(path);
+    let route = connection.directory.http(parts.uri.path(), &parts.headers, &sees)?;
+    let client_timeout = client_timeout(&parts.headers)?;
+    let timeout = match client_timeout {
+        ClientTimeout::After(timeout) => Some(timeout),
+        ClientTimeout::Never => None,
+        ClientTimeout::Unsaid => route.upstream.request_timeout().or(front.request_timeout()),
+    };
+    let is_said = client_timeout != ClientTimeout::Unsaid;
+    // It matters only where the deployment asks for retries.
+    let below = parts.uri.path().strip_prefix(&*route.prefix).unwrap_or_default();
+    let is_idempotent = route.upstream.may_repeat(&parts.method, below);
+    let origin = Origin {
+        client: connection.client(&parts.headers),
+        root_path: &front.config.root_path,
+        said: &connection.said,
+    };
+    rewrite(&mut parts, origin, &route.prefix)?;
+    let mut request_id = client.request_id().clone();
+    // Each is another: in HPACK's table it would take the place of what is said again.
+    request_id.set_sensitive(true);
+    parts.headers.insert(REQUEST_ID, request_id);
+    // A client may say more than the clock can count, which is for ever.
+    let received = Instant::now();
+    let until = timeout.and_then(|timeout| received.checked_add(timeout));
+    let (mut deadline, mut acceptance) = (until, None);
+    if client.kind() == Kind::WebSocket {
+        parts.headers.insert(names::UPGRADE, WEBSOCKET);
+        if !is_said {
+            (deadline, acceptance) = (None, until);
+        }
+    }
+    let options = CallOptions { is_idempotent, ..options(connection) };
+    let HttpRoute { upstream, mirror, share, prefix } = route;
+    let door = door_of(client.kind());
+    let head = Head {
+        parts,
+        door,
+        received,
+        prefix,
+        timeout_since: None,
+        options,
+        ranked: Vec::new(),
+        share,
+    };
+    Ok(Forward { head, deadline, acceptance, upstream, mirror })
+}
+
+/// A body that says that it is too large need not come.
+fn check_length(connection: &ConnectionState, headers: &HeaderMap) -> Result<(), HttpFailure> {
+    let Some(limit) = connection.front.limits().body_bytes_max else { return Ok(()) };
+    if content_length(headers).is_some_and(|length| length > limit) {
+        connection.front.counters.body_bytes_exceeded.count();
+        return Err(body_too_large(limit, &connection.directory));
+    }
+    Ok(())
+}
+
+/// What a head says about the body.
+#[derive(Clone, Copy, Debug)]
+struct Announced {
+    is_small: bool,
+    /// The client asks before it sends (`expect: 100-continue`).
+    is_offer: bool,
+}
+
+impl Announced {
+    fn of(headers: &HeaderMap) -> Self {
+        let bytes = content_length(headers);
+        let is_small = bytes.is_some_and(|bytes| bytes <= COLLECTED_BYTES_MAX as u64);
+        Self { is_small, is_offer: headers.contains_key(EXPECT) }
+    }
+}
+
+/// What of a body has to be here before the request is offered to anybody.
+///
+/// One that is known to be small is awaited; one that may be a long upload, or whose client wants
+/// to hear something first, is not.
+fn awaited(connection: &ConnectionState, kind: Kind, announced: Announced) -> Awaited {
+    match kind {
+        Kind::Plain | Kind::Transcoded { .. } if announced.is_small => Awaited::Body,
+        // It is told to go on when a replica takes it, and spared its upload otherwise.
+        Kind::Plain if announced.is_offer => Awaited::Nothing,
+        Kind::Transcoded { is_stream: false } => Awaited::Body,
+        Kind::WebSocket | Kind::Transcoded { is_stream: true } => Awaited::Nothing,
+        Kind::Plain => {
+            // Before the client counts as one that has stopped.
+            let limit = connection.front.limits().body_timeout / 2;
+            Awaited::Start(limit.min(BODY_START_TIMEOUT))
+        }
+    }
+}

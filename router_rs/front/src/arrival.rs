@@ -1,0 +1,202 @@
+//! A fresh connection: who comes, when it is heard, and what it speaks.
+
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use router_io::phase::Phase;
+use router_io::tls::ServerTls;
+use router_io::{CountedTcp, Peer, ReceivedBytes, Remote, Stream, has_ended, on_buffers_freed};
+use tokio::io::AsyncReadExt;
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+use tokio::time::sleep;
+
+use crate::access::Caller;
+use crate::connection::{ConnectionState, Guest, Met};
+use crate::counted::ConnectionCount;
+use crate::guard::offenders::WAIT;
+use crate::guard::turnstile::{self, pass};
+use crate::heads::proxy_header;
+use crate::rest::{Rest, Room, Speech};
+use crate::visit::Visit;
+use crate::wire::{Gauge, Wire};
+use crate::{Front, handshake, http1, http2};
+
+/// Every HTTP/2 client begins with it (RFC 9113, 3.4).
+const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// What TLS peers agree on for HTTP/2 (RFC 9113, 3.2).
+const ALPN_HTTP2: &[u8] = b"h2";
+
+/// How often one that waits is looked at: one that has ended is not kept. Arbitrary.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// A connection that was accepted.
+#[derive(Debug)]
+pub struct Arrival {
+    pub stream: TcpStream,
+    pub peer: SocketAddr,
+    pub tls: Option<Arc<ServerTls>>,
+    pub count: ConnectionCount,
+}
+
+/// What the first bytes say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Greeting {
+    Http1,
+    Http2,
+}
+
+/// A connection whose peer has begun to speak.
+struct Greeted {
+    wire: Wire,
+    greeting: Greeting,
+    caller: Caller,
+    client: Remote,
+}
+
+/// A connection that can be served.
+#[derive(Debug)]
+pub struct Opened {
+    pub state: Rc<ConnectionState>,
+    pub wire: Wire,
+    pub greeting: Greeting,
+    pub client: Remote,
+}
+
+/// Serves a fresh connection until it ends.
+pub async fn serve(front: Arc<Front>, arrival: Arrival, mut phase: watch::Receiver<Phase>) {
+    let Some(opened) = open(front, arrival, &mut phase).await else { return };
+    let Opened { state, wire, greeting, .. } = opened;
+    // In boxes of their own: there may be many connections that have not come so far.
+    match greeting {
+        Greeting::Http1 => Box::pin(http1::serve(state, wire, phase)).await,
+        Greeting::Http2 => Box::pin(http2::serve(state, wire, phase)).await,
+    }
+    on_buffers_freed();
+}
+
+/// Waits until it is clear who speaks; `None` for a peer that does not, and at the end of the front.
+pub async fn open(
+    front: Arc<Front>,
+    arrival: Arrival,
+    phase: &mut watch::Receiver<Phase>,
+) -> Option<Opened> {
+    let room = Room::of(&front);
+    let received = ReceivedBytes::default();
+    let resting = Rest::new(Rc::clone(&room), Speech::Unknown, arrival.tls.is_some());
+    let met = tokio::select! {
+        met = resting.during(|| received.get(), meet(&front, arrival, &received)) => met?,
+        // Nothing was asked, so there is nothing to answer.
+        _ = phase.wait_for(|phase| *phase > Phase::Serving) => return None,
+    };
+    // Whatever goes wrong before the first request, there is nobody to tell it to.
+    let (met, greeted) = met?;
+    let Greeted { wire, greeting, caller, client } = greeted;
+    let state = Rc::new(ConnectionState::new(front, room, met, caller, &client));
+    Some(Opened { state, wire, greeting, client })
+}
+
+/// Learns who comes, and hears the client when others of its address have had their turn.
+async fn meet(
+    front: &Arc<Front>,
+    mut arrival: Arrival,
+    received: &ReceivedBytes,
+) -> Option<(Met, Greeted)> {
+    let guest = introduce(front, &mut arrival).await?;
+    let met = Met::new(front, guest, arrival.tls.is_some());
+    if let Some(time) = time_to_wait(&met.visit, met.is_suspect) {
+        front.counters.delayed_connections.count();
+        wait(&arrival.stream, time).await?;
+    }
+    // In a box, so that those that wait are small.
+    let greeted = Box::pin(greet(front, arrival, received, guest.peer, &met.gauge)).await?;
+    Some((met, greeted))
+}
+
+/// Asks a trusted proxy for whom it comes, if it is one that says so; before anything else is read.
+async fn introduce(front: &Front, arrival: &mut Arrival) -> Option<Guest> {
+    let (proxies, proxy) = (&front.config.proxies, arrival.peer);
+    if !proxies.has_headers || !proxies.trusts(proxy.ip()) {
+        return Some(Guest::new(proxies, proxy));
+    }
+    // In a box, since few have one and it holds the longest header.
+    let header = Box::pin(proxy_header::read(&mut arrival.stream));
+    let Ok(client) = front.in_time(async { Some(header.await) }).await? else {
+        front.counters.proxy_headers_malformed.count();
+        return None;
+    };
+    Some(Guest::new(proxies, client.unwrap_or(proxy)))
+}
+
+/// How long a new connection waits before anything of it is read, for what others of its address
+/// have done.
+fn time_to_wait(visit: &Visit, is_suspect: bool) -> Option<Duration> {
+    let in_line = visit.wait(Instant::now());
+    in_line.max(is_suspect.then_some(WAIT))
+}
+
+/// `None`: the client did not wait so long.
+async fn wait(stream: &TcpStream, time: Duration) -> Option<()> {
+    let until = Instant::now() + time;
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Some(());
+        }
+        sleep(left.min(LOOK_INTERVAL)).await;
+        if has_ended(stream) {
+            return None;
+        }
+    }
+}
+
+/// Hears the client, and waits for its turn before each step that costs much.
+async fn greet(
+    front: &Front,
+    arrival: Arrival,
+    received: &ReceivedBytes,
+    peer: SocketAddr,
+    gauge: &Arc<Gauge>,
+) -> Option<Greeted> {
+    let Arrival { stream, tls, count, .. } = arrival;
+    let mut stream = match tls {
+        None => Stream::Tcp(stream),
+        Some(tls) => {
+            front.in_time(async { stream.readable().await.ok() }).await?;
+            pass(turnstile::TLS).await;
+            let stream = CountedTcp::new(stream, received.clone());
+            Box::pin(handshake::accept(front, &tls, stream)).await?
+        }
+    };
+    let peer = Peer::Tcp(peer);
+    let caller = Caller::of(&stream, peer.clone());
+    let client = Remote::of(peer, &stream);
+    let (greeting, first) = match stream.negotiated() {
+        Some(ALPN_HTTP2) => (Greeting::Http2, Bytes::new()),
+        _ => front.in_time(sniff(&mut stream)).await?,
+    };
+    pass(turnstile::GREETING).await;
+    let wire = Wire::new(stream, first, gauge, count, greeting == Greeting::Http2);
+    Some(Greeted { wire, greeting, caller, client })
+}
+
+/// Reads until it is clear who speaks, and no further; `None` when the peer says nothing.
+async fn sniff(stream: &mut Stream) -> Option<(Greeting, Bytes)> {
+    let mut first = [0; PREFACE.len()];
+    let mut length = 0;
+    while length < first.len() {
+        let read = stream.read(&mut first[length..]).await.ok()?;
+        if read == 0 {
+            return None;
+        }
+        length += read;
+        if !PREFACE.starts_with(&first[..length]) {
+            return Some((Greeting::Http1, Bytes::copy_from_slice(&first[..length])));
+        }
+    }
+    Some((Greeting::Http2, Bytes::from_static(PREFACE)))
+}

@@ -1,0 +1,84 @@
+//! What a front answers itself, below `/-/`: whether it serves, and what it leads to.
+
+use bytes::Bytes;
+use http::header::{ALLOW, CONTENT_LENGTH, CONTENT_TYPE};
+use http::{HeaderValue, Method, Response, StatusCode};
+use router_protocol::grpc::HttpFailure;
+
+use crate::upstream::{Directory, NOTHING_YET};
+
+/// Paths below it never reach an application.
+pub(super) const PREFIX: &str = "/-/";
+
+/// Whether a load balancer may send more: 200 or 503.
+const HEALTH: &str = "/-/healthz";
+
+/// Route prefixes and their applications, as a JSON object.
+const ROUTES: &str = "/-/routes";
+
+/// The answer to a request below [`PREFIX`].
+///
+/// # Errors
+/// An unknown path, another method than GET and HEAD, nothing is deployed yet, or the front drains.
+pub(super) fn answer(
+    method: &Method,
+    path: &str,
+    directory: &Directory,
+    is_healthy: bool,
+) -> Result<Response<Bytes>, HttpFailure> {
+    let (content_type, body) = match path {
+        HEALTH if !is_healthy => {
+            let text = format!("{} is shutting down", directory.owner());
+            return Err(HttpFailure::new(StatusCode::SERVICE_UNAVAILABLE, text));
+        }
+        // As Ray Serve's: balancers send nothing where everything would be 404.
+        HEALTH if !directory.is_populated() => {
+            return Err(HttpFailure::new(StatusCode::SERVICE_UNAVAILABLE, NOTHING_YET));
+        }
+        HEALTH => ("text/plain; charset=utf-8", Bytes::from_static(b"success")),
+        ROUTES => ("application/json", directory.routes_json().into()),
+        _ => {
+            let text = format!("{path} is nothing, below {PREFIX} are healthz and routes");
+            return Err(HttpFailure::new(StatusCode::NOT_FOUND, text));
+        }
+    };
+    let mut response = Response::new(Bytes::new());
+    if *method == Method::GET || *method == Method::HEAD {
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+        headers.insert(CONTENT_LENGTH, body.len().into());
+        *response.body_mut() = body;
+    } else {
+        *response.status_mut() = StatusCode::METHOD_NOT_ALLOWED;
+        response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+    }
+    Ok(response)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use router_dispatch::{ReplicaLimits, RoutingTable, TableConfig, TableReader};
+
+    #[test]
+    fn health_is_503_for_balancers_when_no_more_is_wanted() {
+        let directory = Directory::Table(TableReader::new(RoutingTable::new(TableConfig {
+            node: String::new(),
+            zone: String::new(),
+            token: Vec::new(),
+            seed: 1,
+            tls: None,
+            limits: ReplicaLimits::default(),
+        })));
+        let refused = answer(&Method::GET, HEALTH, &directory, false).unwrap_err();
+        assert_eq!(StatusCode::SERVICE_UNAVAILABLE, refused.status);
+        // Nothing has been deployed.
+        let refused = answer(&Method::GET, HEALTH, &directory, true).unwrap_err();
+        assert_eq!(
+            (StatusCode::SERVICE_UNAVAILABLE, NOTHING_YET),
+            (refused.status, &*refused.text)
+        );
+        let routes = answer(&Method::GET, ROUTES, &directory, false).unwrap();
+        assert_eq!(b"{}", &routes.body()[..]);
+    }
+}

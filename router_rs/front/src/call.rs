@@ -1,0 +1,121 @@
+//! One call: the task that takes it through the exchange, whoever its client is.
+
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Instant;
+
+use router_dispatch::{Awaited, Deployment, End, Ending, Exchange, Head, Limits, Seen, Upload};
+use router_protocol::grpc::Status;
+use router_upstream::call::{ClientEnd, Door, Failure};
+use tokio::time::timeout;
+
+use crate::connection::{ConnectionState, StopListener};
+use crate::counted::CallCount;
+use crate::shadow;
+use crate::upstream::Upstream;
+
+/// A request that is well-formed and has somewhere to go.
+pub(super) struct Call<E> {
+    pub head: Head,
+    pub deadline: Option<Instant>,
+    pub upstream: Upstream,
+    /// Gets a copy, if the body is whole by then.
+    pub mirror: Option<Arc<Deployment>>,
+    /// The request has no body.
+    pub is_bodiless: bool,
+    /// Of the body, before a replica is asked for a place.
+    pub awaited: Awaited,
+    pub client: E,
+}
+
+/// Runs the call, in a task of its own or in that of its connection.
+///
+/// A panic in there ends that task only: the guards give everything back, and the client sees a
+/// broken answer.
+pub(super) fn start<E: ClientEnd + 'static>(connection: &Rc<ConnectionState>, call: Call<E>) {
+    let Call { head, deadline, upstream, mirror, is_bodiless, awaited, mut client } = call;
+    let door = head.door;
+    let in_flight = CallCount::new(&connection.front, door);
+    let home = connection;
+    let connection = Rc::clone(home);
+    // A block that captures its parts, not a function that would move them. In a box of its own,
+    // since tokio copies a task of 2 KiB when it is made, when it ends and when it is let go.
+    let call = Box::pin(async move {
+        let _in_flight = in_flight;
+        // The connection reads on before this runs: a client that floods us with calls which it
+        // resets at once costs nothing but this look.
+        if poll_fn(|cx| Poll::Ready(client.poll_gone(cx).is_ready())).await {
+            return conclude(&connection, &mut client, door, Ending::Gone, Seen::default()).await;
+        }
+        connection.earn_by_call();
+        let stop = StopListener::new(&connection);
+        let upload = Upload::new(upstream.keep(), is_bodiless);
+        let limits = Limits::new(deadline, &stop);
+        let mut exchange = Exchange::new(&mut client, head, upload, limits);
+        let ending = if let Err(ending) = exchange.collect(awaited).await {
+            ending
+        } else {
+            if let (Some(mirror), Some(body)) = (mirror, exchange.upload.whole()) {
+                shadow::start(mirror, &exchange.head, body.to_vec(), deadline);
+            }
+            match &upstream {
+                Upstream::Deployment(deployment) => {
+                    exchange.head.ranked = deployment.rank(&exchange.head.parts).await;
+                    exchange.listener = deployment.listener();
+                    exchange.through(&deployment.entry).await
+                }
+                Upstream::Server(server) => exchange.to(&server.target).await,
+            }
+        };
+        let seen = exchange.seen;
+        conclude(&connection, &mut client, door, ending, seen).await;
+    });
+    home.run(call);
+}
+
+/// Answers a request that becomes no call, in the words of its client.
+pub(super) fn fail<E: ClientEnd + 'static>(
+    connection: &Rc<ConnectionState>,
+    mut client: E,
+    door: Door,
+    status: Status,
+) {
+    let in_flight = CallCount::new(&connection.front, door);
+    let connection = Rc::clone(connection);
+    tokio::task::spawn_local(async move {
+        let _in_flight = in_flight;
+        let failure = Failure::new(status, true);
+        let ending = Ending::Failed(failure);
+        conclude(&connection, &mut client, door, ending, Seen::default()).await;
+    });
+}
+
+/// Counts, tells the client what it does not know yet, and hands over what it has not taken.
+async fn conclude<E: ClientEnd>(
+    connection: &ConnectionState,
+    client: &mut E,
+    door: Door,
+    ending: Ending,
+    seen: Seen,
+) {
+    let counters = &connection.front.counters;
+    let end = match client.refused() {
+        Some(status) => End::of_ours(status.code, door),
+        None => End::of(&ending, &seen, door),
+    };
+    counters.doors.count(door, end.http());
+    match ending {
+        Ending::Answered => counters.forwarded.count(),
+        Ending::Gone if client.refused().is_some() => counters.answered_here.count(),
+        Ending::Gone => counters.cancelled_by_client.count(),
+        Ending::Failed(failure) => {
+            counters.answered_here.count();
+            client.fail(&failure);
+        }
+    }
+    // A client that takes nothing for so long gets no more.
+    let finish = poll_fn(|cx| client.poll_finish(cx));
+    let _finished_or_given_up = timeout(connection.front.limits().body_timeout, finish).await;
+}

@@ -1,0 +1,277 @@
+//! What the requests of one client connection share.
+
+use std::cell::{Cell, RefCell};
+use std::net::{IpAddr, SocketAddr};
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Instant;
+
+use http::HeaderMap;
+use router_dispatch::Stop;
+use router_io::Remote;
+use router_io::token::next_token;
+use router_protocol::grpc::{Code, Status};
+use slab::Slab;
+use tokio::sync::oneshot;
+
+use crate::Front;
+use crate::access::{Asker, Caller};
+use crate::guard::frames::IDLE_POINTS;
+use crate::guard::offenders::Offence;
+use crate::heads::forwarded::{Client, named_client};
+use crate::heads::plain_head::Said;
+use crate::heads::proxies::Proxies;
+use crate::own_call::{CallFuture, OwnCall};
+use crate::rest::{Rest, Room, Speech};
+use crate::upstream::Directory;
+use crate::visit::Visit;
+use crate::wire::Gauge;
+
+/// What a request earns its connection that was not taken back at once, in the points of its ration:
+/// a client may take back what it has waited for.
+const CALL_POINTS: u64 = 16;
+
+/// See the module's documentation. It lives on one thread.
+#[derive(Debug)]
+pub struct ConnectionState {
+    pub(super) front: Arc<Front>,
+    pub(super) directory: Directory,
+    guest: Guest,
+    pub(super) caller: Caller,
+    /// Names the connection among those who call.
+    pub(super) number: u64,
+    pub(super) is_tls: bool,
+    /// Others of its address were ended for what they sent.
+    pub(super) is_suspect: bool,
+    pub(super) gauge: Arc<Gauge>,
+    room: Rc<Room>,
+    visit: Visit,
+    /// What replicas were told of it.
+    pub(super) said: Said,
+    /// Where its calls run, one at a time; dangling for a connection that may have several.
+    pub(super) own_call: RefCell<Weak<OwnCall>>,
+    /// Whoever reads what its call says is looked after next, and need not be woken.
+    pub(super) is_attentive: Cell<bool>,
+    /// No further request is wanted.
+    pub(super) is_draining: Cell<bool>,
+    is_stopped: Cell<bool>,
+    /// The client was told that it asks for too much.
+    is_told: Cell<bool>,
+    /// The tasks of calls that wait for something.
+    waiting: RefCell<Slab<Waker>>,
+    /// Closes when nobody needs this state any more.
+    held: RefCell<Option<oneshot::Sender<()>>>,
+}
+
+/// Whose connection it is: its other end's, or that for which a trusted proxy says that it comes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Guest {
+    pub peer: SocketAddr,
+    /// It is a trusted proxy itself.
+    is_proxy: bool,
+}
+
+/// Somebody who has come, before anything was heard of it.
+pub(super) struct Met {
+    pub guest: Guest,
+    pub visit: Visit,
+    pub is_suspect: bool,
+    pub gauge: Arc<Gauge>,
+}
+
+// === impl Guest ===
+
+impl Guest {
+    pub(super) fn new(proxies: &Proxies, peer: SocketAddr) -> Self {
+        Self { peer, is_proxy: proxies.trusts(peer.ip()) }
+    }
+
+    /// What others at the same address are counted with; `None`: behind it are strangers to each other.
+    fn counted(self) -> Option<IpAddr> {
+        (!self.is_proxy).then(|| self.peer.ip())
+    }
+}
+
+// === impl Met ===
+
+impl Met {
+    pub(super) fn new(front: &Arc<Front>, guest: Guest, is_tls: bool) -> Self {
+        let counted = guest.counted();
+        let is_suspect = counted.is_some_and(|each| front.offenders.has(each, Instant::now()));
+        let visit = Visit::new(front, counted, is_tls);
+        Self { guest, visit, is_suspect, gauge: Gauge::new(is_suspect) }
+    }
+}
+
+// === impl ConnectionState ===
+
+impl ConnectionState {
+    pub(super) fn new(
+        front: Arc<Front>,
+        room: Rc<Room>,
+        met: Met,
+        caller: Caller,
+        client: &Remote,
+    ) -> Self {
+        let Met { guest, visit, is_suspect, gauge } = met;
+        Self {
+            directory: Directory::of(&front.source, client),
+            room,
+            front,
+            guest,
+            caller,
+            number: next_token(),
+            is_tls: client.tls.is_some(),
+            is_suspect,
+            gauge,
+            visit,
+            said: Said::default(),
+            own_call: RefCell::default(),
+            is_attentive: Cell::new(false),
+            is_draining: Cell::new(false),
+            is_stopped: Cell::new(false),
+            is_told: Cell::new(false),
+            waiting: RefCell::default(),
+            held: RefCell::default(),
+        }
+    }
+
+    /// Has calls run in the connection's own task, which polls what is returned.
+    pub(super) fn take_calls(&self) -> Rc<OwnCall> {
+        let own = Rc::new(OwnCall::default());
+        self.own_call.replace(Rc::downgrade(&own));
+        own
+    }
+
+    /// Runs `call` in the connection's task, if that takes calls, or in one of its own.
+    pub(super) fn run(&self, call: CallFuture) {
+        match self.own_call.borrow().upgrade() {
+            Some(own) => own.begin(call),
+            None => drop(tokio::task::spawn_local(call)),
+        }
+    }
+
+    /// Who makes a request: the client, or that which a trusted proxy names in its head.
+    pub(super) fn client(&self, headers: &HeaderMap) -> Client {
+        let own = Client { peer: self.guest.peer, is_tls: self.is_tls };
+        if !self.guest.is_proxy {
+            return own;
+        }
+        named_client(headers, own, &self.front.config.proxies)
+    }
+
+    /// Lets go of `sender` with the last call.
+    pub(super) fn hold(&self, sender: oneshot::Sender<()>) {
+        self.held.replace(Some(sender));
+    }
+
+    /// Who has sent these headers.
+    pub(super) fn asker(&self, headers: &HeaderMap) -> Asker<'_> {
+        Asker::new(self.front.config.access.as_deref(), &self.caller, headers)
+    }
+
+    /// The client asks for something.
+    pub fn on_request(&self) {
+        self.visit.on_request();
+    }
+
+    /// The connection has to be ended for what came over it.
+    pub(super) fn on_offence(&self, offence: Offence) {
+        if let Some(address) = self.guest.counted() {
+            self.front.offenders.add(address, offence, Instant::now());
+        }
+    }
+
+    /// Its part in the memory of connections that rest.
+    pub(super) fn rest(&self, speech: Speech) -> Rest {
+        Rest::new(Rc::clone(&self.room), speech, self.is_tls)
+    }
+
+    /// As `rest`, for HTTP/2.
+    pub fn rest_http2(&self) -> Rest {
+        self.rest(Speech::Http2)
+    }
+
+    /// To be called when the connection's task is polled.
+    pub fn begin_turn(&self) {
+        self.gauge.begin_turn();
+    }
+
+    /// A call is at work that was not taken back at once.
+    pub fn earn_by_call(&self) {
+        self.gauge.earn(CALL_POINTS);
+    }
+
+    /// A call is refused for who makes it: as much use as a PING.
+    pub fn on_refusal(&self) {
+        self.gauge.waste(IDLE_POINTS);
+    }
+
+    /// A piece of an answer goes out.
+    pub fn earn_by_answer(&self, bytes: usize) {
+        self.gauge.earn_by_answer(bytes);
+    }
+
+    /// Whether the client floods us, and is to be told so; true once.
+    pub fn is_flood(&self) -> bool {
+        if self.is_told.get() || !self.gauge.is_too_much() {
+            return false;
+        }
+        self.is_told.set(true);
+        self.front.counters.floods.count();
+        self.on_offence(Offence::Flood);
+        true
+    }
+
+    /// No further request is wanted.
+    pub fn drain(&self) {
+        self.is_draining.set(true);
+    }
+
+    /// Ends all calls.
+    pub fn stop(&self) {
+        self.is_stopped.set(true);
+        for (_, waker) in &*self.waiting.borrow() {
+            waker.wake_by_ref();
+        }
+    }
+}
+
+/// One call's ear for the end of the front.
+#[derive(Debug)]
+pub(super) struct StopListener {
+    connection: Rc<ConnectionState>,
+    /// Our place among the waiting tasks; taken when the call waits for the first time.
+    place: Cell<Option<usize>>,
+}
+
+impl StopListener {
+    pub(super) fn new(connection: &Rc<ConnectionState>) -> Self {
+        Self { connection: Rc::clone(connection), place: Cell::new(None) }
+    }
+}
+
+impl Stop for StopListener {
+    fn poll_stop(&self, cx: &mut Context<'_>) -> Poll<Status> {
+        if self.connection.is_stopped.get() {
+            let text = format!("{} is shutting down", self.connection.directory.owner());
+            return Poll::Ready(Status::new(Code::Unavailable, text));
+        }
+        let mut waiting = self.connection.waiting.borrow_mut();
+        match self.place.get().and_then(|place| waiting.get_mut(place)) {
+            // Another one since the call has moved from its connection's task to its own.
+            Some(waker) => waker.clone_from(cx.waker()),
+            None => self.place.set(Some(waiting.insert(cx.waker().clone()))),
+        }
+        Poll::Pending
+    }
+}
+
+impl Drop for StopListener {
+    fn drop(&mut self) {
+        if let Some(place) = self.place.get() {
+            self.connection.waiting.borrow_mut().remove(place);
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! Whether there is a place for one more connection.
+//!
+//! A process may have so many descriptors open, of all kinds: clients, connections to replicas, and
+//! what starts and hears replicas and answers for the mesh. Clients never get the last quarter of
+//! them, whoever has the others. The number of a new one is the lowest that is free, so at least as
+//! many are open; more are not, unless some were closed in this moment.
+
+use std::os::fd::{AsRawFd, RawFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::TcpStream;
+
+use crate::Front;
+use crate::counted::ConnectionCount;
+use crate::limits::FrontLimits;
+use crate::rest::Room;
+
+/// Of all descriptors, what clients do not get. Arbitrary: of the usual 1 024 it is 256, which a
+/// controller with a dozen replicas and four I/O threads has never come to.
+const RESERVED_PART: u64 = 4;
+
+/// More is reserved of no limit. Arbitrary: connections to 64 replicas from four threads.
+const RESERVED_MAX: u64 = 1024;
+
+/// So many more than its bound are on their way out: whoever was told to go has not gone yet.
+/// Arbitrary: two turns of a listener.
+const LEAVING_MAX: u64 = 32;
+
+/// Of each thread, when hardly a descriptor is left. Those that come next take the numbers that
+/// become free, so with fewer all of them would have to wait. Arbitrary: a turn's newcomers.
+const MADE_AT_THE_BRIM: u32 = 16;
+
+/// All places may change hands once in so long. Arbitrary: a few round trips of a slow network, in
+/// which a client says what it wants.
+const TURNOVER: Duration = Duration::from_millis(250);
+
+/// Those that were told to go have not got round to it. Arbitrary: a few turns of a busy machine.
+const BRIMFUL_PAUSE: Duration = Duration::from_millis(20);
+
+/// Timers resolve no less.
+const PAUSE_MIN: Duration = Duration::from_millis(1);
+
+/// What a connection finds that comes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Crowd {
+    /// A place.
+    Free,
+    /// No place: as many have to go for it.
+    Crowded(u32),
+    /// It is in the half of the reserve that is no way for those that come: many have to go, and it
+    /// has to go too.
+    Brimful,
+}
+
+/// A connection that may come in.
+#[derive(Debug)]
+pub struct Entrant {
+    front: Arc<Front>,
+    count: ConnectionCount,
+    crowd: Crowd,
+}
+
+/// How fast a listener takes those for which others have to go. Whoever comes again at once when it
+/// is displaced would else displace all others before they have said anything; the rest of such a crowd
+/// waits in the kernel's queue.
+#[derive(Debug)]
+pub struct Pace {
+    step: Duration,
+    owed: Duration,
+}
+
+// === impl FrontLimits ===
+
+impl FrontLimits {
+    /// Connections for which there are descriptors; fewer if much else is open.
+    pub fn connections_bound(&self) -> u64 {
+        self.connections_max.min(self.descriptors_max - reserved(self.descriptors_max))
+    }
+}
+
+fn reserved(descriptors_max: u64) -> u64 {
+    (descriptors_max / RESERVED_PART).min(RESERVED_MAX)
+}
+
+// === impl Crowd ===
+
+impl Crowd {
+    /// `before`: connections without the one that comes.
+    fn at(limits: &FrontLimits, before: u64, descriptor: RawFd) -> Self {
+        let open = u64::try_from(descriptor).unwrap_or(u64::MAX);
+        let free = limits.descriptors_max.saturating_sub(open);
+        let reserved = reserved(limits.descriptors_max);
+        let bound = limits.connections_bound();
+        if free <= reserved / 2 {
+            Crowd::Brimful
+        } else if free <= reserved || before >= bound + LEAVING_MAX {
+            // Somebody else has taken of the places of clients, or they go slowly: these get fewer.
+            Crowd::Crowded(2)
+        } else if before >= bound {
+            Crowd::Crowded(1)
+        } else {
+            Crowd::Free
+        }
+    }
+}
+
+// === impl Entrant ===
+
+impl Entrant {
+    /// To be asked of every connection that is accepted.
+    pub fn new(front: &Arc<Front>, stream: &TcpStream) -> Self {
+        let (count, before) = ConnectionCount::new(front);
+        let crowd = Crowd::at(front.limits(), before, stream.as_raw_fd());
+        Self { front: Arc::clone(front), count, crowd }
+    }
+
+    /// Whether nobody has to go for it.
+    pub fn is_free(&self) -> bool {
+        self.crowd == Crowd::Free
+    }
+
+    /// Lets it in if there is a place or somebody who rests on this thread goes for it.
+    ///
+    /// # Errors
+    /// Itself: nobody goes, on this thread. To be dropped if another one has nobody either.
+    pub fn enter(self) -> Result<ConnectionCount, Self> {
+        let (wanted, is_welcome) = match self.crowd {
+            Crowd::Free => return Ok(self.count),
+            Crowd::Crowded(wanted) => (wanted, true),
+            Crowd::Brimful => (MADE_AT_THE_BRIM, false),
+        };
+        let room = Room::of(&self.front);
+        let made = (0..wanted).filter(|_| room.make_room()).count();
+        if made > 0 && is_welcome { Ok(self.count) } else { Err(self) }
+    }
+
+    /// Closes it.
+    pub fn refuse(self) {
+        self.front.counters.connections_refused.count();
+    }
+}
+
+// === impl Pace ===
+
+impl Pace {
+    pub fn new(front: &Front) -> Self {
+        let places = u32::try_from(front.limits().connections_bound()).unwrap_or(u32::MAX).max(1);
+        Self { step: TURNOVER / places, owed: Duration::ZERO }
+    }
+
+    /// How long the next one has to wait.
+    pub fn after(&mut self, entrant: &Entrant) -> Duration {
+        match entrant.crowd {
+            Crowd::Free => return Duration::ZERO,
+            Crowd::Crowded(_) => {}
+            Crowd::Brimful => return BRIMFUL_PAUSE,
+        }
+        self.owed += self.step;
+        if self.owed < PAUSE_MIN { Duration::ZERO } else { std::mem::take(&mut self.owed) }
+    }
+}
+
+/// Has some of those go that rest on this thread: no descriptor was left for one that came.
+pub fn make_room(front: &Arc<Front>) {
+    let room = Room::of(front);
+    for _ in 0..MADE_AT_THE_BRIM {
+        room.make_room();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn limits(connections_max: u64, descriptors_max: u64) -> FrontLimits {
+        FrontLimits { connections_max, descriptors_max, ..FrontLimits::default() }
+    }
+
+    #[test]
+    fn a_quarter_of_the_descriptors_is_not_for_clients() {
+        for (configured, descriptors, expected) in [
+            (20_000, 1024, 768),
+            (20_000, 20_000, 18_976),
+            (20_000, 1_048_576, 20_000),
+            (20_000, u64::MAX, 20_000),
+            (100, 1024, 100),
+            (u64::MAX, 256, 192),
+        ] {
+            assert_eq!(expected, limits(configured, descriptors).connections_bound());
+        }
+    }
+
+    #[test]
+    fn the_number_of_a_descriptor_says_that_as_many_are_open() {
+        let (derived, configured) = (limits(1000, 1024), limits(100, 1024));
+        for (limits, before, descriptor, expected) in [
+            (&derived, 0, 20, Crowd::Free),
+            (&derived, 747, 767, Crowd::Free),
+            (&derived, 748, 768, Crowd::Crowded(2)),
+            (&derived, 10, 895, Crowd::Crowded(2)),
+            (&derived, 10, 896, Crowd::Brimful),
+            (&derived, 10, 1023, Crowd::Brimful),
+            (&derived, 767, 500, Crowd::Free),
+            (&derived, 768, 500, Crowd::Crowded(1)),
+            (&derived, 800, 500, Crowd::Crowded(2)),
+            (&configured, 99, 500, Crowd::Free),
+            (&configured, 100, 500, Crowd::Crowded(1)),
+            (&configured, 132, 500, Crowd::Crowded(2)),
+        ] {
+            assert_eq!(expected, Crowd::at(limits, before, descriptor), "{before}, {descriptor}");
+        }
+    }
+}

@@ -1,0 +1,404 @@
+//! One HTTP/1.1 request as an end of the exchange, and the answer as hyper takes it.
+//!
+//! The call and hyper's connection meet in a slot that holds one piece of the answer, or a few small
+//! ones, so that hyper writes them at once: others are accepted when hyper has taken these, so a
+//! client that does not read stalls the replica's stream.
+//! Both are on one thread, and mostly in one task.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::error::Error as _;
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker, ready};
+
+use bytes::Bytes;
+use http::header::{CONNECTION, CONTENT_LENGTH};
+use http::{HeaderMap, HeaderValue, Response, StatusCode, response};
+use http_body::{Body, Frame, SizeHint};
+use hyper::body::Incoming;
+use router_protocol::content_length;
+use router_protocol::grpc::HttpFailure;
+use router_upstream::call::{Caller, Gone, Piece};
+use router_upstream::connection::Connection;
+use thiserror::Error;
+
+use crate::connection::ConnectionState;
+use crate::ends::crumbs::Crumbs;
+use crate::ends::plain::Transport;
+use crate::guard::offenders::Offence;
+
+/// The answer cannot be finished: hyper closes the connection, which is how an HTTP/1.1 client
+/// learns it.
+#[derive(Debug, Error)]
+#[error("the answer broke off")]
+pub(crate) struct Broken;
+
+#[derive(Debug, Default)]
+struct State {
+    head: Option<response::Parts>,
+    piece: Option<Bytes>,
+    /// Small ones that follow it, and their length.
+    more: VecDeque<Bytes>,
+    more_bytes: usize,
+    /// Nothing follows what is here.
+    end: Option<Result<(), Broken>>,
+    /// How much hyper takes, if the head says so, and what it has taken.
+    expected_bytes: Option<u64>,
+    taken_bytes: u64,
+    /// hyper has dropped its half: it has all that it takes, or the client is gone.
+    is_left: bool,
+    is_gone: bool,
+    /// Whoever waits on the side of the call, and on hyper's.
+    call: Option<Waker>,
+    connection: Option<Waker>,
+}
+
+/// What of small pieces is taken before hyper has written: as much as it writes at once.
+const PIECES_MAX: usize = 16;
+const PIECES_BYTES_MAX: usize = 16 * 1024;
+
+type Slot = Rc<RefCell<State>>;
+
+/// The call's half.
+#[derive(Debug)]
+pub(crate) struct Http1End {
+    body: Incoming,
+    crumbs: Crumbs,
+    slot: Slot,
+    connection: Rc<ConnectionState>,
+    is_head: bool,
+    /// No request follows this one.
+    closes: bool,
+    is_malformed: bool,
+}
+
+/// hyper's half, until the head has come.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    slot: Option<Slot>,
+    busy: Busy,
+}
+
+/// hyper's half, from the head on.
+#[derive(Debug)]
+pub(crate) struct AnswerBody {
+    slot: Slot,
+    /// The head says how long it is.
+    has_length: bool,
+    /// hyper has had the time to write what came before the break.
+    is_flushed: bool,
+    _busy: Busy,
+}
+
+/// Keeps a connection from counting as one that waits for its next request.
+pub(crate) type Busy = Rc<()>;
+
+/// Two halves of one request; `is_head`: its method is HEAD.
+pub(crate) fn pair(
+    body: Incoming,
+    is_head: bool,
+    connection: &Rc<ConnectionState>,
+    busy: Busy,
+) -> (Http1End, Answer) {
+    let slot = Slot::default();
+    let crumbs = Crumbs::default();
+    let connection = Rc::clone(connection);
+    let (closes, is_malformed) = (false, false);
+    let half = Rc::clone(&slot);
+    let end = Http1End { body, crumbs, slot: half, connection, is_head, closes, is_malformed };
+    (end, Answer { slot: Some(slot), busy })
+}
+
+/// How much of a body hyper takes: what the head says, and nothing where HTTP has no body.
+fn expected_bytes(head: &response::Parts, is_head: bool) -> Option<u64> {
+    let is_bodiless = is_head
+        || head.status.is_informational()
+        || matches!(head.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
+    if is_bodiless { Some(0) } else { content_length(&head.headers) }
+}
+
+/// Whether hyper could not read a body, and not because it broke off.
+fn is_malformed(error: &hyper::Error) -> bool {
+    let cause = error.source().and_then(|cause| cause.downcast_ref::<io::Error>());
+    let kind = cause.map(io::Error::kind);
+    matches!(kind, Some(io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput))
+}
+
+fn wake(waker: &mut Option<Waker>) {
+    if let Some(waker) = waker.take() {
+        waker.wake();
+    }
+}
+
+// === impl State ===
+
+impl State {
+    fn has_room(&self, bytes: usize) -> bool {
+        let Some(piece) = &self.piece else { return true };
+        let held_bytes = piece.len() + self.more_bytes;
+        self.more.len() + 1 < PIECES_MAX && held_bytes + bytes <= PIECES_BYTES_MAX
+    }
+
+    fn put(&mut self, piece: Bytes) {
+        if self.piece.is_none() {
+            self.piece = Some(piece);
+        } else {
+            self.more_bytes += piece.len();
+            self.more.push_back(piece);
+        }
+    }
+
+    fn take(&mut self) -> Option<Bytes> {
+        let next = self.more.pop_front();
+        self.more_bytes -= next.as_ref().map_or(0, Bytes::len);
+        std::mem::replace(&mut self.piece, next)
+    }
+}
+
+// === impl Http1End ===
+
+impl Transport for Http1End {
+    fn is_bodiless(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn abort(&mut self) {
+        self.end(Err(Broken));
+    }
+
+    fn malformed(&self) -> Option<HttpFailure> {
+        let text = "the chunks of the request's body cannot be read";
+        self.is_malformed.then(|| HttpFailure::new(StatusCode::BAD_REQUEST, text))
+    }
+}
+
+impl Http1End {
+    /// Has the connection closed after the answer: where this request ends is not certain.
+    pub(crate) fn close(&mut self) {
+        self.closes = true;
+    }
+
+    fn end(&mut self, end: Result<(), Broken>) {
+        let mut state = self.slot.borrow_mut();
+        if state.end.is_none() {
+            state.end = Some(end);
+            self.tell(&mut state);
+        }
+    }
+
+    /// There is something for hyper.
+    fn tell(&self, state: &mut State) {
+        if !self.connection.is_attentive.get() {
+            wake(&mut state.connection);
+        }
+    }
+}
+
+impl Caller for Http1End {
+    fn on_sent(&mut self, _connection: &Connection) {}
+
+    fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Result<Piece, Gone>> {
+        loop {
+            if let Some(bytes) = ready!(self.crumbs.poll(cx)) {
+                return Poll::Ready(Ok(Piece { bytes, is_last: false }));
+            }
+            let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) else {
+                return Poll::Pending;
+            };
+            let (bytes, is_last) = match frame {
+                None => (Bytes::new(), true),
+                Some(Ok(frame)) => match frame.into_data() {
+                    Ok(bytes) => (bytes, self.body.is_end_stream()),
+                    // Trailers go nowhere, as over HTTP/2.
+                    Err(_) => continue,
+                },
+                Some(Err(error)) => {
+                    if is_malformed(&error) {
+                        self.connection.on_offence(Offence::Malformed);
+                        self.is_malformed = true;
+                        self.close();
+                    }
+                    return Poll::Ready(Err(Gone));
+                }
+            };
+            let passed_on = self.crumbs.add(bytes, is_last);
+            self.connection.gauge.set_rationed(passed_on.is_none());
+            if let Some(bytes) = passed_on {
+                return Poll::Ready(Ok(Piece { bytes, is_last }));
+            }
+        }
+    }
+
+    /// hyper reads on when it is polled, so there is no window to return.
+    fn accepted(&mut self, _bytes: usize) {}
+
+    fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<Gone> {
+        let mut state = self.slot.borrow_mut();
+        if state.is_gone {
+            return Poll::Ready(Gone);
+        }
+        state.call = Some(cx.waker().clone());
+        Poll::Pending
+    }
+
+    fn head(&mut self, mut head: response::Parts, is_last: bool) -> Result<(), Gone> {
+        let mut state = self.slot.borrow_mut();
+        if state.is_gone {
+            return Err(Gone);
+        }
+        if self.closes {
+            head.headers.insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        state.expected_bytes = expected_bytes(&head, self.is_head);
+        state.head = Some(head);
+        if is_last {
+            state.end = Some(Ok(()));
+        }
+        self.tell(&mut state);
+        Ok(())
+    }
+
+    fn poll_room(&mut self, wanted: usize, cx: &mut Context<'_>) -> Poll<Result<usize, Gone>> {
+        let mut state = self.slot.borrow_mut();
+        if state.is_gone {
+            return Poll::Ready(Err(Gone));
+        }
+        if state.is_left || state.has_room(wanted) {
+            return Poll::Ready(Ok(wanted));
+        }
+        state.call = Some(cx.waker().clone());
+        Poll::Pending
+    }
+
+    fn body(&mut self, bytes: Bytes) -> Result<(), Gone> {
+        let mut state = self.slot.borrow_mut();
+        if state.is_gone {
+            return Err(Gone);
+        }
+        if state.is_left {
+            return Ok(()); // more than the head says
+        }
+        debug_assert!(state.has_room(bytes.len()), "a piece was given without room");
+        state.put(bytes);
+        self.tell(&mut state);
+        Ok(())
+    }
+
+    fn trailers(&mut self, _trailers: HeaderMap) -> Result<(), Gone> {
+        self.end(Ok(()));
+        Ok(())
+    }
+}
+
+impl Drop for Http1End {
+    fn drop(&mut self) {
+        self.end(Err(Broken));
+        // It would wake the connection, whose task this may be.
+        self.slot.borrow_mut().call = None;
+    }
+}
+
+// === hyper's half ===
+
+impl Future for Answer {
+    type Output = Result<Response<AnswerBody>, Broken>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.get_mut();
+        let Some(slot) = &this.slot else { return Poll::Ready(Err(Broken)) };
+        let mut state = slot.borrow_mut();
+        let Some(head) = state.head.take() else {
+            if state.end.is_some() {
+                return Poll::Ready(Err(Broken));
+            }
+            state.connection = Some(cx.waker().clone());
+            return Poll::Pending;
+        };
+        drop(state);
+        let has_length = head.headers.contains_key(CONTENT_LENGTH);
+        let slot = this.slot.take().expect("invariant: it was there a moment ago");
+        let busy = Rc::clone(&this.busy);
+        let body = AnswerBody { slot, has_length, is_flushed: false, _busy: busy };
+        Poll::Ready(Ok(Response::from_parts(head, body)))
+    }
+}
+
+impl Drop for Answer {
+    fn drop(&mut self) {
+        if let Some(slot) = &self.slot {
+            leave(slot);
+        }
+    }
+}
+
+impl Body for AnswerBody {
+    type Data = Bytes;
+    type Error = Broken;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
+        let this = self.get_mut();
+        let mut state = this.slot.borrow_mut();
+        if let Some(piece) = state.take() {
+            state.taken_bytes += piece.len() as u64;
+            if state.piece.is_none() {
+                wake(&mut state.call);
+            }
+            return Poll::Ready(Some(Ok(Frame::data(piece))));
+        }
+        match &state.end {
+            Some(Ok(())) => Poll::Ready(None),
+            // hyper forgets what it has not written yet. It writes when a body lets it wait.
+            Some(Err(Broken)) if !this.is_flushed => {
+                this.is_flushed = true;
+                cx.waker().wake_by_ref();
+                Poll::Pending
+            }
+            Some(Err(Broken)) => Poll::Ready(Some(Err(Broken))),
+            None => {
+                state.connection = Some(cx.waker().clone());
+                Poll::Pending
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        let state = self.slot.borrow();
+        state.piece.is_none() && matches!(state.end, Some(Ok(())))
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let state = self.slot.borrow();
+        match (&state.piece, &state.end) {
+            // All of it is here, so that hyper need not send it in chunks.
+            (Some(piece), Some(Ok(()))) if !self.has_length && state.more.is_empty() => {
+                SizeHint::with_exact(piece.len() as u64)
+            }
+            _ => SizeHint::default(),
+        }
+    }
+}
+
+impl Drop for AnswerBody {
+    fn drop(&mut self) {
+        leave(&self.slot);
+    }
+}
+
+fn leave(slot: &Slot) {
+    let mut state = slot.borrow_mut();
+    // hyper drops a body whose length it has sent without asking for its end. The replica may go
+    // on: it has more to do, or its end is still to come.
+    let has_all = state.head.is_none() && state.expected_bytes == Some(state.taken_bytes);
+    let is_whole = has_all || matches!(state.end, Some(Ok(())));
+    state.is_left = true;
+    state.is_gone = !is_whole;
+    // Its memory is of no use to anybody.
+    state.piece = None;
+    state.more = VecDeque::new();
+    wake(&mut state.call);
+}

@@ -1,0 +1,257 @@
+//! A WebSocket over HTTP/1.1: an answer like any other, or, once accepted, the connection itself.
+
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker, ready};
+use std::time::{Duration, Instant};
+
+use bytes::{Buf, Bytes, BytesMut};
+use http::header::SEC_WEBSOCKET_KEY;
+use http::{HeaderMap, HeaderValue, StatusCode, request, response};
+use hyper::upgrade::OnUpgrade;
+use router_io::Alarm;
+use router_upstream::call::{Caller, Gone, Piece};
+use router_upstream::connection::Connection;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use crate::connection::ConnectionState;
+use crate::ends::http1_end::Http1End;
+use crate::ends::plain::Transport;
+use crate::heads::websocket::switch;
+use crate::wire::{Gauge, Wire};
+
+/// Frames are joined to pieces of up to this size, as far as they have come.
+const PIECE_BYTES_MAX: usize = 16 * 1024;
+
+/// The client gets so long to close its side when ours is closed; without that, its system might
+/// throw away what it has not read. Arbitrary.
+const LINGER: Duration = Duration::from_secs(2);
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub(crate) struct Http1Socket {
+    http: Http1End,
+    key: HeaderValue,
+    phase: Phase,
+    gauge: Arc<Gauge>,
+    /// Accepted, and not yet written.
+    unsent: Bytes,
+    /// Waits for the acceptance, to read on.
+    reader: Option<Waker>,
+    linger: Option<Alarm>,
+    is_shut: bool,
+}
+
+#[derive(Debug)]
+enum Phase {
+    /// Not accepted (yet).
+    Http(Option<OnUpgrade>),
+    /// hyper is still sending the acceptance.
+    Switching(OnUpgrade),
+    /// `first` was read by hyper.
+    Open {
+        wire: Box<Wire>,
+        first: Bytes,
+    },
+    Broken,
+}
+
+// === impl Http1Socket ===
+
+impl Http1Socket {
+    pub(crate) fn new(
+        http: Http1End,
+        upgrade: OnUpgrade,
+        parts: &request::Parts,
+        connection: &Rc<ConnectionState>,
+    ) -> Self {
+        let key = parts.headers.get(SEC_WEBSOCKET_KEY).cloned();
+        Self {
+            http,
+            // Without a key the handshake is refused before anybody can accept it.
+            key: key.unwrap_or(HeaderValue::from_static("")),
+            phase: Phase::Http(Some(upgrade)),
+            gauge: Arc::clone(&connection.gauge),
+            unsent: Bytes::new(),
+            reader: None,
+            linger: None,
+            is_shut: false,
+        }
+    }
+
+    /// The connection, when hyper has let go of it. `Pending` before the acceptance, too.
+    fn poll_open(&mut self, cx: &mut Context<'_>) -> Poll<Result<(&mut Wire, &mut Bytes), Gone>> {
+        if let Phase::Switching(upgrade) = &mut self.phase {
+            self.phase = match ready!(Pin::new(upgrade).poll(cx)) {
+                Ok(upgraded) => match upgraded.downcast::<Wire>() {
+                    Ok(parts) => Phase::Open { wire: Box::new(parts.io), first: parts.read_buf },
+                    Err(_) => Phase::Broken,
+                },
+                Err(_) => Phase::Broken,
+            };
+        }
+        match &mut self.phase {
+            Phase::Open { wire, first } => Poll::Ready(Ok((wire, first))),
+            Phase::Broken => Poll::Ready(Err(Gone)),
+            Phase::Http(_) | Phase::Switching(_) => Poll::Pending,
+        }
+    }
+
+    /// Ready when nothing is left to write.
+    fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Gone>> {
+        while !self.unsent.is_empty() {
+            let unsent = self.unsent.clone();
+            let (wire, _) = ready!(self.poll_open(cx))?;
+            match ready!(AsyncWrite::poll_write(Pin::new(wire), cx, &unsent)) {
+                Ok(written) if written > 0 => self.unsent.advance(written),
+                Ok(_) | Err(_) => return Poll::Ready(Err(Gone)),
+            }
+        }
+        if let Phase::Open { wire, .. } = &mut self.phase {
+            let flushed = ready!(AsyncWrite::poll_flush(Pin::new(&mut **wire), cx));
+            return Poll::Ready(flushed.map_err(|_| Gone));
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Reads and forgets until the client has closed its side, or its time is over.
+    fn poll_linger(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let linger = self.linger.get_or_insert_with(|| Alarm::at(Instant::now() + LINGER));
+        if linger.poll(cx).is_ready() {
+            return Poll::Ready(());
+        }
+        while let Ok((bytes, _)) = ready!(self.poll_read(cx)) {
+            if bytes.is_empty() {
+                break;
+            }
+        }
+        Poll::Ready(())
+    }
+
+    /// What the client has sent; empty at its end.
+    fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<(Bytes, bool)>> {
+        self.gauge.begin_turn();
+        let Ok((wire, first)) = ready!(self.poll_open(cx)) else {
+            return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
+        };
+        if !first.is_empty() {
+            return Poll::Ready(Ok((std::mem::take(first), false)));
+        }
+        let mut storage = [0; PIECE_BYTES_MAX];
+        let mut buffer = ReadBuf::new(&mut storage);
+        ready!(AsyncRead::poll_read(Pin::new(wire), cx, &mut buffer))?;
+        let bytes = BytesMut::from(buffer.filled()).freeze();
+        let is_last = bytes.is_empty();
+        Poll::Ready(Ok((bytes, is_last)))
+    }
+}
+
+impl Transport for Http1Socket {
+    /// Its frames come after the acceptance.
+    fn is_bodiless(&self) -> bool {
+        false
+    }
+
+    fn abort(&mut self) {
+        self.http.abort();
+        self.unsent = Bytes::new();
+        self.is_shut = true;
+        self.phase = Phase::Broken;
+    }
+
+    fn finish_with(&mut self, last: Bytes) -> Result<(), Gone> {
+        if matches!(self.phase, Phase::Http(_)) {
+            self.http.body(last)?;
+            return self.http.trailers(HeaderMap::new());
+        }
+        let unsent = std::mem::take(&mut self.unsent);
+        self.unsent = unsent.into_iter().chain(last).collect();
+        Ok(())
+    }
+
+    fn poll_finish(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if matches!(self.phase, Phase::Http(_)) {
+            // Refused, so there is no socket to close.
+            return self.http.poll_finish(cx);
+        }
+        if ready!(self.poll_flush(cx)).is_err() {
+            return Poll::Ready(());
+        }
+        if !self.is_shut {
+            let Ok((wire, _)) = ready!(self.poll_open(cx)) else { return Poll::Ready(()) };
+            let shut = ready!(AsyncWrite::poll_shutdown(Pin::new(wire), cx));
+            self.is_shut = true;
+            if shut.is_err() {
+                return Poll::Ready(());
+            }
+        }
+        self.poll_linger(cx)
+    }
+}
+
+impl Caller for Http1Socket {
+    fn on_sent(&mut self, _connection: &Connection) {}
+
+    fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Result<Piece, Gone>> {
+        if matches!(self.phase, Phase::Http(_)) {
+            self.reader = Some(cx.waker().clone());
+            return Poll::Pending;
+        }
+        let read = ready!(self.poll_read(cx));
+        Poll::Ready(read.map(|(bytes, is_last)| Piece { bytes, is_last }).map_err(|_| Gone))
+    }
+
+    /// Nothing more is read before the last piece was taken, so there is no window to return.
+    fn accepted(&mut self, _bytes: usize) {}
+
+    fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<Gone> {
+        match self.phase {
+            Phase::Http(_) => self.http.poll_gone(cx),
+            // A client that is gone is noticed by who reads, or by who writes.
+            Phase::Switching(_) | Phase::Open { .. } => match self.poll_flush(cx) {
+                Poll::Ready(Err(Gone)) => Poll::Ready(Gone),
+                Poll::Ready(Ok(())) | Poll::Pending => Poll::Pending,
+            },
+            Phase::Broken => Poll::Ready(Gone),
+        }
+    }
+
+    fn head(&mut self, head: response::Parts, is_last: bool) -> Result<(), Gone> {
+        let Phase::Http(upgrade) = &mut self.phase else { return Err(Gone) };
+        if head.status != StatusCode::OK {
+            return self.http.head(head, is_last);
+        }
+        let upgrade = upgrade.take().ok_or(Gone)?;
+        self.phase = Phase::Switching(upgrade);
+        if let Some(reader) = self.reader.take() {
+            reader.wake();
+        }
+        self.http.head(switch(head, &self.key), true)
+    }
+
+    fn poll_room(&mut self, wanted: usize, cx: &mut Context<'_>) -> Poll<Result<usize, Gone>> {
+        if matches!(self.phase, Phase::Http(_)) {
+            return self.http.poll_room(wanted, cx);
+        }
+        ready!(self.poll_flush(cx))?;
+        Poll::Ready(Ok(wanted))
+    }
+
+    fn body(&mut self, bytes: Bytes) -> Result<(), Gone> {
+        if matches!(self.phase, Phase::Http(_)) {
+            return self.http.body(bytes);
+        }
+        self.unsent = bytes;
+        Ok(())
+    }
+
+    fn trailers(&mut self, trailers: HeaderMap) -> Result<(), Gone> {
+        if matches!(self.phase, Phase::Http(_)) {
+            return self.http.trailers(trailers);
+        }
+        // The rest is written, and the connection shut down, by `poll_finish`.
+        Ok(())
+    }
+}

@@ -1,0 +1,111 @@
+//! The streams of one HTTP/2 request, as an end of the exchange.
+
+use std::task::{Context, Poll, ready};
+
+use bytes::{Buf, Bytes};
+use h2::server::SendResponse;
+use h2::{Reason, RecvStream, SendStream};
+use http::{HeaderMap, Response, response};
+use router_dispatch::{gather, poll_room};
+use router_upstream::call::{Caller, Gone, Piece};
+use router_upstream::connection::Connection;
+
+use crate::ends::plain::Transport;
+use crate::heads::date;
+
+/// Knows HTTP/2 and nothing of what is said over it. `B` is what its connection sends.
+#[derive(Debug)]
+pub(crate) struct Http2End<B: Buf = Bytes> {
+    body: RecvStream,
+    respond: SendResponse<B>,
+    /// The answer's body, once its head has been sent.
+    answer: Option<SendStream<B>>,
+}
+
+impl<B: Buf> Http2End<B> {
+    pub(crate) fn new(body: RecvStream, respond: SendResponse<B>) -> Self {
+        Self { body, respond, answer: None }
+    }
+
+    /// The answer's body, if it has begun.
+    pub(crate) fn begun(&mut self) -> Option<&mut SendStream<B>> {
+        self.answer.as_mut()
+    }
+
+    /// Answers with a head only.
+    pub(crate) fn whole(&mut self, response: Response<()>) {
+        // An error means that the client is gone: there is nobody to tell.
+        let _nobody_to_tell = self.respond.send_response(response, true);
+    }
+
+    fn answer(&mut self) -> Result<&mut SendStream<B>, Gone> {
+        self.answer.as_mut().ok_or(Gone)
+    }
+}
+
+impl<B: Buf + From<Bytes>> Transport for Http2End<B> {
+    fn is_bodiless(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn complete_head(&self, headers: &mut HeaderMap) {
+        date::add(headers);
+    }
+
+    fn abort(&mut self) {
+        match &mut self.answer {
+            None => self.respond.send_reset(Reason::INTERNAL_ERROR),
+            Some(answer) => answer.send_reset(Reason::INTERNAL_ERROR),
+        }
+    }
+}
+
+impl<B: Buf + From<Bytes>> Caller for Http2End<B> {
+    fn on_sent(&mut self, _connection: &Connection) {}
+
+    fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Result<Piece, Gone>> {
+        Poll::Ready(match ready!(gather::poll_data(&mut self.body, cx)) {
+            Some(Ok(bytes)) => Ok(Piece { bytes, is_last: self.body.is_end_stream() }),
+            Some(Err(_)) => Err(Gone),
+            // gRPC knows no request trailers, and ASGI neither: what a client sends there goes
+            // nowhere.
+            None => Ok(Piece { bytes: Bytes::new(), is_last: true }),
+        })
+    }
+
+    fn accepted(&mut self, bytes: usize) {
+        // Fails only for a stream that is over, whose window nobody needs.
+        let _window_of_an_ended_stream = self.body.flow_control().release_capacity(bytes);
+    }
+
+    fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<Gone> {
+        let reset = match &mut self.answer {
+            None => self.respond.poll_reset(cx),
+            Some(answer) => answer.poll_reset(cx),
+        };
+        reset.map(|_| Gone)
+    }
+
+    fn head(&mut self, head: response::Parts, is_last: bool) -> Result<(), Gone> {
+        let answer = self.respond.send_response(Response::from_parts(head, ()), is_last);
+        self.answer = Some(answer.map_err(|_| Gone)?);
+        Ok(())
+    }
+
+    fn poll_room(&mut self, wanted: usize, cx: &mut Context<'_>) -> Poll<Result<usize, Gone>> {
+        poll_room(self.answer()?, wanted, cx).map_err(|_| Gone)
+    }
+
+    fn body(&mut self, bytes: Bytes) -> Result<(), Gone> {
+        self.answer()?.send_data(bytes.into(), false).map_err(|_| Gone)
+    }
+
+    fn trailers(&mut self, trailers: HeaderMap) -> Result<(), Gone> {
+        let answer = self.answer()?;
+        if trailers.is_empty() {
+            answer.send_data(Bytes::new().into(), true).map_err(|_| Gone)
+        } else {
+            answer.send_trailers(trailers).map_err(|_| Gone)
+        }
+    }
+}

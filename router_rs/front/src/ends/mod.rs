@@ -1,0 +1,8 @@
+//! A client's end of a call (`call::ClientEnd`), for each protocol and what carries it.
+
+pub(crate) mod crumbs;
+pub(crate) mod grpc_end;
+pub(crate) mod http1_end;
+pub(crate) mod http1_socket;
+pub(crate) mod http2_end;
+pub(crate) mod plain;

@@ -1,0 +1,72 @@
+//! How many connections of HTTP/1.1 on one I/O thread wait for their next request with hyper's
+//! buffers at hand.
+//!
+//! A connection gives them back when it has waited for a while, so the wait of a crowd that asks
+//! once and stays is what its buffers cost. Beyond a number of them each gives them back at once.
+
+use std::cell::Cell;
+use std::time::Duration;
+
+/// A connection rests when it has waited so long for its next request. Arbitrary: making hyper's
+/// state anew takes a microsecond or two.
+pub(crate) const REST_AFTER: Duration = Duration::from_secs(1);
+
+/// So many of a thread may wait with their buffers: 20 KiB each, with what the allocator makes of
+/// it, are 20 MiB. More clients than that, and those microseconds are what each request pays.
+const AWAKE_MAX: usize = 1024;
+
+thread_local! {
+    static AWAKE: Cell<usize> = const { Cell::new(0) };
+}
+
+/// One connection's part in the number.
+#[derive(Debug, Default)]
+pub(crate) struct Awake {
+    is_counted: bool,
+}
+
+impl Awake {
+    /// It waits for a request. Returns how long it may, with its buffers.
+    pub(crate) fn begin(&mut self) -> Duration {
+        if !std::mem::replace(&mut self.is_counted, true) {
+            AWAKE.set(AWAKE.get() + 1);
+        }
+        if AWAKE.get() > AWAKE_MAX { Duration::ZERO } else { REST_AFTER }
+    }
+
+    /// It has a request, rests, or is over.
+    pub(crate) fn end(&mut self) {
+        if std::mem::take(&mut self.is_counted) {
+            AWAKE.set(AWAKE.get() - 1);
+        }
+    }
+}
+
+impl Drop for Awake {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn beyond_a_number_nobody_waits_with_buffers() {
+        let mut crowd: Vec<Awake> = (0..AWAKE_MAX).map(|_| Awake::default()).collect();
+        for each in &mut crowd {
+            assert_eq!(REST_AFTER, each.begin());
+            assert_eq!(REST_AFTER, each.begin(), "counted once");
+        }
+        let mut late = Awake::default();
+        assert_eq!(Duration::ZERO, late.begin());
+        late.end();
+        crowd[0].end();
+        crowd[0].end();
+        drop(crowd.pop());
+        assert_eq!(REST_AFTER, late.begin());
+        assert_eq!(REST_AFTER, crowd[0].begin());
+        assert_eq!(Duration::ZERO, Awake::default().begin());
+    }
+}

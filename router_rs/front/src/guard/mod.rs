@@ -1,0 +1,15 @@
+//! What a client may cost others: its connections, frames, waits and silence. Each is a state machine
+//! that is told what happens, and when.
+
+pub(crate) mod addresses;
+pub(crate) mod awake;
+pub(crate) mod frames;
+pub(crate) mod offenders;
+pub(crate) mod ration;
+pub(crate) mod resting;
+pub(crate) mod socket_frames;
+pub(crate) mod socket_ration;
+pub(crate) mod stall;
+pub(crate) mod strangers;
+pub(crate) mod suspicion;
+pub(crate) mod turnstile;

@@ -1,0 +1,151 @@
+//! Remembers the addresses whose connections had to be ended for what they sent.
+//!
+//! Each connection begins with rations of its own, so one that is ended and made anew would have
+//! them again and again. While an address goes on like that, its new connections are read a little
+//! later, then with pauses until what was before is forgotten, and may have fewer streams. None is
+//! closed for it: behind one address there may be many people.
+
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use crate::guard::addresses::{Addresses, Rules};
+
+/// So many points may be lost before the next connection has to wait. Arbitrary: two floods, or what
+/// many clients behind one address do that speak the wrong protocol.
+const FREE_POINTS: u32 = 59;
+
+/// More of them count no more, so that all is forgotten within half a minute.
+const POINTS_MAX: u32 = 3 * FREE_POINTS;
+
+/// One is forgotten in so long. Arbitrary.
+const RECOVERY: Duration = Duration::from_millis(150);
+
+/// Then all is forgotten that was before a connection.
+pub(crate) const FORGOTTEN_AFTER: Duration = RECOVERY.saturating_mul(POINTS_MAX);
+
+/// How long a new connection waits then before anything of it is read. Arbitrary: a flood that
+/// costs ten milliseconds is a hundredth of its thread then, and people wait as long for a page.
+pub(crate) const WAIT: Duration = Duration::from_secs(1);
+
+/// What a connection had to be ended for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Offence {
+    /// What it sent means nothing.
+    Malformed,
+    /// It sent more than any client does.
+    Flood,
+}
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub(crate) struct Offenders {
+    addresses: Addresses,
+}
+
+// === impl Offence ===
+
+impl Offence {
+    fn points(self) -> u32 {
+        match self {
+            Offence::Malformed => 1,
+            Offence::Flood => 30,
+        }
+    }
+}
+
+// === impl Offenders ===
+
+impl Offenders {
+    pub(crate) fn new(now: Instant) -> Self {
+        let rules = Rules { free_points: FREE_POINTS, points_max: POINTS_MAX, recovery: RECOVERY };
+        Self { addresses: Addresses::new(rules, now) }
+    }
+
+    /// A connection of `address` had to be ended.
+    pub(crate) fn add(&self, address: IpAddr, offence: Offence, now: Instant) {
+        self.addresses.add(address, offence.points(), now);
+    }
+
+    /// Whether a new connection of `address` has to wait.
+    pub(crate) fn has(&self, address: IpAddr, now: Instant) -> bool {
+        self.addresses.has(address, now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(text: &str) -> IpAddr {
+        text.parse().expect("an address")
+    }
+
+    #[test]
+    fn some_offences_are_free_and_more_are_forgotten_in_time() {
+        let now = Instant::now();
+        let (offenders, one) = (Offenders::new(now), address("192.0.2.1"));
+        for _ in 0..FREE_POINTS {
+            offenders.add(one, Offence::Malformed, now);
+            assert!(!offenders.has(one, now));
+        }
+        offenders.add(one, Offence::Malformed, now);
+        assert!(offenders.has(one, now));
+        assert!(!offenders.has(address("192.0.2.2"), now), "somebody else");
+        assert!(offenders.has(one, now + RECOVERY / 2));
+        assert!(!offenders.has(one, now + RECOVERY));
+    }
+
+    #[test]
+    fn a_flood_is_forgotten_within_half_a_minute() {
+        let now = Instant::now();
+        let (offenders, one) = (Offenders::new(now), address("192.0.2.1"));
+        offenders.add(one, Offence::Flood, now);
+        assert!(!offenders.has(one, now));
+        for _ in 0..10_000 {
+            offenders.add(one, Offence::Flood, now);
+        }
+        assert!(offenders.has(one, now + Duration::from_secs(15)));
+        assert!(!offenders.has(one, now + Duration::from_secs(30)));
+    }
+
+    #[test]
+    fn one_that_goes_on_more_slowly_than_is_forgotten_never_waits() {
+        let begun = Instant::now();
+        let (offenders, one) = (Offenders::new(begun), address("192.0.2.1"));
+        for round in 0..1000 {
+            let now = begun + RECOVERY * round;
+            offenders.add(one, Offence::Malformed, now);
+            assert!(!offenders.has(one, now));
+        }
+    }
+
+    #[test]
+    fn a_network_of_ipv6_is_one_and_a_mapped_address_is_what_it_maps() {
+        let now = Instant::now();
+        for (offender, same, other) in [
+            ("2001:db8::1", "2001:db8::ffff", "2001:db8:0:1::1"),
+            ("::ffff:192.0.2.1", "192.0.2.1", "::ffff:192.0.2.2"),
+        ] {
+            let offenders = Offenders::new(now);
+            for _ in 0..2 {
+                offenders.add(address(offender), Offence::Flood, now);
+            }
+            assert!(offenders.has(address(same), now));
+            assert!(!offenders.has(address(other), now));
+        }
+    }
+
+    #[test]
+    fn crowds_of_offenders_hide_none_that_goes_on() {
+        let now = Instant::now();
+        let offenders = Offenders::new(now);
+        for index in 0..100_000_u32 {
+            offenders.add(std::net::Ipv4Addr::from_bits(index).into(), Offence::Flood, now);
+        }
+        let one = address("192.0.2.1");
+        for _ in 0..POINTS_MAX {
+            offenders.add(one, Offence::Flood, now);
+        }
+        assert!(offenders.has(one, now));
+    }
+}

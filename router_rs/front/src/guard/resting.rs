@@ -1,0 +1,330 @@
+//! Which connections rest, in the order in which they began to, and which of them have to go when
+//! all together keep more memory than they may, or others need their place.
+//!
+//! As in a web server that closes idle keep-alive connections when it runs short of them, whoever
+//! has rested longest goes first. It is told to go, and may take the time that this takes; of those
+//! that do not go, the ones that were told first are ended. Every step takes constant time.
+
+use std::task::Waker;
+
+use slab::Slab;
+
+/// Those that were told to go and have not gone may keep this part of the budget besides.
+const TOLD_PART: u64 = 4;
+
+/// Those that were told to go for a place that others need and have not gone may be so many.
+/// Arbitrary: as many as come in one turn of a listener.
+const TOLD_MAX: usize = 16;
+
+/// Names a connection while it rests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place(usize);
+
+/// What a connection is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Word {
+    /// To go, as soon as its client agrees.
+    Go,
+    /// That it is over.
+    End,
+}
+
+/// See the module's documentation. The line is a list through the slab, oldest first; those that
+/// were told something are its beginning.
+#[derive(Debug)]
+pub(crate) struct Resting {
+    line: Slab<Entry>,
+    oldest: Option<usize>,
+    newest: Option<usize>,
+    bytes: u64,
+    go: Mark,
+    end: Mark,
+}
+
+#[derive(Debug)]
+struct Entry {
+    bytes: u64,
+    waker: Waker,
+    word: Option<Word>,
+    older: Option<usize>,
+    newer: Option<usize>,
+}
+
+/// How far along the line a word has been said.
+#[derive(Debug)]
+struct Mark {
+    word: Word,
+    /// What may stay without having heard it.
+    bytes_max: u64,
+    /// What those keep that have heard it, and how many they are.
+    heard_bytes: u64,
+    heard: usize,
+    /// The first one that has not.
+    next: Option<usize>,
+}
+
+// === impl Resting ===
+
+impl Resting {
+    /// `budget_bytes`: of all that rest and were not told to go.
+    pub(crate) fn new(budget_bytes: u64) -> Self {
+        let hard_bytes = budget_bytes.saturating_add(budget_bytes / TOLD_PART);
+        Self {
+            line: Slab::new(),
+            oldest: None,
+            newest: None,
+            bytes: 0,
+            go: Mark::new(Word::Go, budget_bytes),
+            end: Mark::new(Word::End, hard_bytes),
+        }
+    }
+
+    /// A connection begins to rest, and keeps so much. `waker` is its task's.
+    pub(crate) fn add(&mut self, bytes: u64, waker: Waker) -> Place {
+        let entry = Entry { bytes, waker, word: None, older: self.newest, newer: None };
+        let index = self.line.insert(entry);
+        match self.newest {
+            Some(newest) => self.line[newest].newer = Some(index),
+            None => self.oldest = Some(index),
+        }
+        self.newest = Some(index);
+        self.bytes += bytes;
+        for mark in [&mut self.go, &mut self.end] {
+            mark.next = mark.next.or(Some(index));
+        }
+        Place(index)
+    }
+
+    /// One that rests keeps so much more.
+    pub(crate) fn grow(&mut self, place: Place, bytes: u64) {
+        let entry = &mut self.line[place.0];
+        entry.bytes += bytes;
+        self.bytes += bytes;
+        for mark in [&mut self.go, &mut self.end] {
+            if entry.word >= Some(mark.word) {
+                mark.heard_bytes += bytes;
+            }
+        }
+    }
+
+    /// It rests no more.
+    pub(crate) fn remove(&mut self, place: Place) {
+        let entry = self.line.remove(place.0);
+        match entry.older {
+            Some(older) => self.line[older].newer = entry.newer,
+            None => self.oldest = entry.newer,
+        }
+        match entry.newer {
+            Some(newer) => self.line[newer].older = entry.older,
+            None => self.newest = entry.older,
+        }
+        self.bytes -= entry.bytes;
+        for mark in [&mut self.go, &mut self.end] {
+            mark.forget(place.0, &entry);
+        }
+    }
+
+    /// What a connection has been told last.
+    pub(crate) fn word(&self, place: Place) -> Option<Word> {
+        self.line[place.0].word
+    }
+
+    /// Tells the next one that has to be told something; `None`: all keep what they may.
+    ///
+    /// The newest one always stays: a budget too small for one connection would let none rest, and
+    /// a lone client would connect anew for every call.
+    pub(crate) fn tell_next(&mut self) -> Option<(Word, Waker)> {
+        for mark in [&mut self.go, &mut self.end] {
+            let next = mark.next.filter(|_| self.bytes - mark.heard_bytes > mark.bytes_max);
+            if next.is_some_and(|index| Some(index) != self.newest) {
+                return mark.tell(&mut self.line);
+            }
+        }
+        None
+    }
+
+    /// Somebody needs a place: tells whoever has rested longest to go, and ends the first that was
+    /// told so and stays, if they are many or nobody else is left. Nothing: nobody goes.
+    pub(crate) fn make_room(&mut self) -> [Option<(Word, Waker)>; 2] {
+        let goes = self.go.tell(&mut self.line);
+        // Whoever is ended has been told to go before, so these are not fewer.
+        let staying = self.go.heard - self.end.heard;
+        let is_patient = goes.is_some() && staying <= TOLD_MAX;
+        [goes, if is_patient { None } else { self.end.tell(&mut self.line) }]
+    }
+}
+
+// === impl Mark ===
+
+impl Mark {
+    fn new(word: Word, bytes_max: u64) -> Self {
+        Self { word, bytes_max, heard_bytes: 0, heard: 0, next: None }
+    }
+
+    /// Says the word to the next one.
+    fn tell(&mut self, line: &mut Slab<Entry>) -> Option<(Word, Waker)> {
+        let entry = &mut line[self.next?];
+        entry.word = entry.word.max(Some(self.word));
+        self.heard_bytes += entry.bytes;
+        self.heard += 1;
+        self.next = entry.newer;
+        Some((self.word, entry.waker.clone()))
+    }
+
+    fn forget(&mut self, index: usize, entry: &Entry) {
+        if self.next == Some(index) {
+            self.next = entry.newer;
+        } else if entry.word >= Some(self.word) {
+            self.heard_bytes -= entry.bytes;
+            self.heard -= 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const EACH_BYTES: u64 = 10;
+
+    /// Room for eight that rest, and for two more that were told to go.
+    fn resting() -> Resting {
+        Resting::new(8 * EACH_BYTES)
+    }
+
+    fn add(resting: &mut Resting, count: usize) -> Vec<Place> {
+        (0..count).map(|_| resting.add(EACH_BYTES, Waker::noop().clone())).collect()
+    }
+
+    fn told(resting: &mut Resting) -> Vec<Word> {
+        std::iter::from_fn(|| resting.tell_next().map(|(word, _)| word)).collect()
+    }
+
+    fn made(resting: &mut Resting) -> Vec<Word> {
+        resting.make_room().into_iter().flatten().map(|(word, _)| word).collect()
+    }
+
+    fn words(resting: &Resting, places: &[Place]) -> Vec<Option<Word>> {
+        places.iter().map(|place| resting.word(*place)).collect()
+    }
+
+    #[test]
+    fn as_many_as_have_room_may_rest() {
+        let mut resting = resting();
+        add(&mut resting, 8);
+        assert_eq!(None, resting.tell_next().map(|(word, _)| word));
+    }
+
+    #[test]
+    fn whoever_has_rested_longest_goes_and_is_ended_when_it_stays() {
+        let mut resting = resting();
+        let places = add(&mut resting, 10);
+        assert_eq!(vec![Word::Go; 2], told(&mut resting));
+        assert_eq!([Some(Word::Go), Some(Word::Go), None], words(&resting, &places[..3])[..]);
+        add(&mut resting, 1);
+        assert_eq!(vec![Word::Go, Word::End], told(&mut resting));
+        let expected = [Some(Word::End), Some(Word::Go), Some(Word::Go), None];
+        assert_eq!(expected, words(&resting, &places[..4])[..]);
+    }
+
+    #[test]
+    fn whoever_is_asked_for_something_rests_anew() {
+        let mut resting = resting();
+        let mut places = add(&mut resting, 8);
+        resting.remove(places.remove(0));
+        let anew = add(&mut resting, 2);
+        assert_eq!(vec![Word::Go], told(&mut resting));
+        assert_eq!([Some(Word::Go), None], words(&resting, &places[..2])[..]);
+        assert_eq!([None, None], words(&resting, &anew)[..]);
+    }
+
+    #[test]
+    fn one_that_was_told_and_is_gone_makes_room() {
+        let mut resting = resting();
+        let places = add(&mut resting, 10);
+        told(&mut resting);
+        places[..2].iter().for_each(|place| resting.remove(*place));
+        assert_eq!(Vec::<Word>::new(), told(&mut resting));
+        add(&mut resting, 1);
+        assert_eq!(vec![Word::Go], told(&mut resting));
+        assert_eq!(Some(Word::Go), resting.word(places[2]));
+    }
+
+    #[test]
+    fn the_newest_stays_however_small_the_budget_is() {
+        let mut resting = Resting::new(1);
+        let first = resting.add(EACH_BYTES, Waker::noop().clone());
+        assert!(told(&mut resting).is_empty());
+        let second = resting.add(EACH_BYTES, Waker::noop().clone());
+        told(&mut resting);
+        assert_eq!((Some(Word::End), None), (resting.word(first), resting.word(second)));
+    }
+
+    #[test]
+    fn whoever_needs_a_place_gets_that_of_the_one_that_has_rested_longest() {
+        let mut resting = resting();
+        assert!(made(&mut resting).is_empty());
+        let places = add(&mut resting, 2);
+        assert_eq!(vec![Word::Go], made(&mut resting));
+        assert_eq!([Some(Word::Go), None], words(&resting, &places)[..]);
+        resting.remove(places[0]);
+        assert_eq!(vec![Word::Go], made(&mut resting));
+        assert_eq!(vec![Word::End], made(&mut resting), "nobody else is left");
+        assert!(made(&mut resting).is_empty());
+        resting.remove(places[1]);
+        assert!(made(&mut resting).is_empty());
+    }
+
+    #[test]
+    fn of_many_that_were_told_and_stay_the_first_are_ended() {
+        let mut resting = Resting::new(u64::MAX);
+        let places = add(&mut resting, TOLD_MAX + 3);
+        for _ in 0..TOLD_MAX {
+            assert_eq!(vec![Word::Go], made(&mut resting));
+        }
+        assert_eq!(vec![Word::Go, Word::End], made(&mut resting));
+        assert_eq!([Some(Word::End), Some(Word::Go)], words(&resting, &places[..2])[..]);
+        resting.remove(places[1]);
+        assert_eq!(vec![Word::Go], made(&mut resting), "one of them has gone by itself");
+    }
+
+    proptest! {
+        /// Against a list that is walked from its beginning each time.
+        #[test]
+        fn it_does_what_a_plain_list_does(
+            steps in prop::collection::vec((0..3, 1..30_u64, any::<prop::sample::Index>()), 1..200),
+        ) {
+            let budget_bytes = 100;
+            let mut resting = Resting::new(budget_bytes);
+            let mut list: Vec<(Place, u64, Option<Word>)> = Vec::new();
+            for (step, bytes, index) in steps {
+                if step == 0 || list.is_empty() {
+                    list.push((resting.add(bytes, Waker::noop().clone()), bytes, None));
+                } else if step == 1 {
+                    resting.remove(list.remove(index.index(list.len())).0);
+                } else {
+                    let grown = index.index(list.len());
+                    resting.grow(list[grown].0, bytes);
+                    list[grown].1 += bytes;
+                }
+                told(&mut resting);
+                for (word, bytes_max) in [(Word::Go, 100), (Word::End, 125)] {
+                    let unheard = |list: &[(Place, u64, Option<Word>)]| -> u64 {
+                        list.iter().filter(|each| each.2 < Some(word)).map(|each| each.1).sum()
+                    };
+                    while unheard(&list) > bytes_max {
+                        let last = list.len() - 1;
+                        let next = list[..last].iter_mut().find(|each| each.2 < Some(word));
+                        let Some(next) = next else { break };
+                        next.2 = Some(word);
+                    }
+                }
+                for (place, _, word) in &list {
+                    prop_assert_eq!(*word, resting.word(*place));
+                }
+            }
+        }
+    }
+}

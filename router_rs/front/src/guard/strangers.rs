@@ -1,0 +1,134 @@
+//! Remembers the addresses whose connections come and ask for nothing.
+//!
+//! A connection costs its thread as much as several requests, so a crowd that is closed and comes
+//! again at once, or only makes its handshakes, keeps it from its work. While an address goes on
+//! like that, its new connections wait in a line before anything of them is read: for up to a few
+//! seconds, and none is closed for it. Those that ask for something make up for others: behind one
+//! address there may be many people.
+
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use crate::guard::addresses::{Addresses, Line, Rules};
+
+/// So many points are free. Arbitrary: that many people who come at once are served at once.
+const FREE_POINTS: u32 = 1000;
+
+/// More of them count no more, so that all is forgotten within some seconds.
+const POINTS_MAX: u32 = 2 * FREE_POINTS;
+
+/// One is forgotten in so long: a hundred connections a second that come for nothing cost a thread
+/// a hundredth of its time, and more than that is no probe.
+const RECOVERY: Duration = Duration::from_millis(10);
+
+/// From one in the line to the next, for each point. Twice as fast as points are forgotten, so that
+/// a crowd which waits is forgotten only if most of it does something useful.
+const STEP: Duration = Duration::from_millis(5);
+
+/// Nobody waits longer. Arbitrary: half of the time that gRPC's clients give a new connection.
+const WAIT_MAX: Duration = Duration::from_secs(10);
+
+/// What one point stands for is a connection; one with TLS costs as much as several.
+pub(crate) const TLS_POINTS: u32 = 4;
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub(crate) struct Strangers {
+    addresses: Addresses,
+}
+
+// === impl Strangers ===
+
+impl Strangers {
+    pub(crate) fn new(now: Instant) -> Self {
+        let rules = Rules { free_points: FREE_POINTS, points_max: POINTS_MAX, recovery: RECOVERY };
+        Self { addresses: Addresses::new(rules, now) }
+    }
+
+    pub(crate) fn queue(&self, address: IpAddr, points: u32, now: Instant) -> Option<Duration> {
+        let line = Line { step: STEP * points, wait_max: WAIT_MAX };
+        self.addresses.queue(address, line, now)
+    }
+
+    /// A connection has come, of which nobody knows yet what it wants.
+    pub(crate) fn on_come(&self, address: IpAddr, points: u32, now: Instant) {
+        self.addresses.add(address, points, now);
+    }
+
+    /// It has asked for something: this makes up for another one, too.
+    pub(crate) fn on_request(&self, address: IpAddr, points: u32) {
+        self.addresses.forgive(address, 2 * points);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ONE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1));
+    const OTHER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 2));
+
+    /// Those of a crowd at the same moment: how long the last of them waits.
+    fn crowd(strangers: &Strangers, count: u32, points: u32, now: Instant) -> Option<Duration> {
+        let waits = (0..count).map(|_| {
+            strangers.on_come(ONE, points, now);
+            strangers.queue(ONE, points, now)
+        });
+        waits.last().expect("a crowd is not empty")
+    }
+
+    #[test]
+    fn some_that_come_for_nothing_are_free() {
+        let now = Instant::now();
+        let strangers = Strangers::new(now);
+        assert_eq!(None, crowd(&strangers, FREE_POINTS, 1, now));
+        assert_eq!(Some(STEP), crowd(&strangers, 1, 1, now));
+        assert_eq!(Some(STEP * 2), crowd(&strangers, 1, 1, now));
+        assert_eq!(None, strangers.queue(OTHER, 1, now), "somebody else");
+        assert_eq!(None, strangers.queue(ONE, 1, now + RECOVERY * 2));
+    }
+
+    #[test]
+    fn a_line_that_is_full_is_filled_again_from_its_middle() {
+        let now = Instant::now();
+        let strangers = Strangers::new(now);
+        let room = (WAIT_MAX.as_millis() / STEP.as_millis()) as u32;
+        assert_eq!(Some(WAIT_MAX), crowd(&strangers, FREE_POINTS + room, 1, now));
+        assert_eq!(Some(WAIT_MAX / 2), crowd(&strangers, 1, 1, now));
+        assert_eq!(Some(WAIT_MAX), crowd(&strangers, room / 2, 1, now));
+        let later = now + WAIT_MAX / 10;
+        assert_eq!(Some(WAIT_MAX / 10 * 9 + STEP), crowd(&strangers, 1, 1, later));
+        assert_eq!(None, crowd(&strangers, 1, 1, now + 2 * WAIT_MAX), "all is forgotten");
+    }
+
+    #[test]
+    fn tls_counts_and_waits_as_several() {
+        let now = Instant::now();
+        let strangers = Strangers::new(now);
+        assert_eq!(None, crowd(&strangers, FREE_POINTS / TLS_POINTS, TLS_POINTS, now));
+        assert_eq!(Some(STEP * TLS_POINTS), crowd(&strangers, 1, TLS_POINTS, now));
+    }
+
+    #[test]
+    fn those_that_ask_for_something_make_up_for_others() {
+        let now = Instant::now();
+        let strangers = Strangers::new(now);
+        for _ in 0..10 * FREE_POINTS {
+            assert_eq!(None, crowd(&strangers, 2, 1, now));
+            strangers.on_request(ONE, 1);
+        }
+    }
+
+    #[test]
+    fn a_crowd_that_waits_in_its_line_is_not_forgotten() {
+        let begun = Instant::now();
+        let strangers = Strangers::new(begun);
+        let mut wait = crowd(&strangers, 2 * FREE_POINTS, 1, begun).expect("too many");
+        let mut now = begun + wait;
+        crowd(&strangers, FREE_POINTS, 1, now);
+        for _ in 0..10_000 {
+            wait = crowd(&strangers, 1, 1, now).expect("it goes on");
+            now += wait.min(STEP);
+        }
+    }
+}

@@ -1,0 +1,465 @@
+//! The task of one HTTP/1.1 (or 1.0) connection: hyper speaks, this watches the time and drains.
+//!
+//! hyper keeps its buffers between requests, 16 KiB and more. A connection that has been idle for a
+//! second has none: it rests, which is a socket and a timer, until another byte comes.
+
+use std::cell::Cell;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::{Buf, Bytes};
+use http::header::CONTENT_TYPE;
+use http::{Method, Request, StatusCode};
+use hyper::body::Incoming;
+use hyper::server::conn::http1::{Builder, UpgradeableConnection};
+use hyper::service::Service;
+use router_io::on_buffers_freed;
+use router_io::phase::{Phase, Phases};
+use router_protocol::grpc::{HttpFailure, is_grpc_content_type};
+use tokio::io::AsyncWrite;
+use tokio::sync::{oneshot, watch};
+use tokio::time::{Instant, Sleep, sleep_until};
+
+use crate::admit::{admit_plain, answer_here, manner};
+use crate::connection::ConnectionState;
+use crate::ends::http1_end::{Answer, Busy, pair};
+use crate::ends::http1_socket::Http1Socket;
+use crate::ends::plain::{Kind, PlainEnd};
+use crate::guard::awake::{Awake, REST_AFTER};
+use crate::guard::offenders::Offence;
+use crate::heads::plain_head::check_codings;
+use crate::heads::websocket;
+use crate::last_words;
+use crate::limits::FrontLimits;
+use crate::linger::Linger;
+use crate::own_call::OwnCall;
+use crate::rest::{Rest, Speech};
+use crate::wire::Wire;
+
+/// hyper keeps no more than this of what is to be read or written, besides the piece that it has
+/// just taken. Its own bound is six times as much, its least one is 8 KiB.
+const BUFFER_BYTES: usize = 64 * 1024;
+
+/// Serves the connection, and what becomes of it, until it ends.
+pub async fn serve(state: Rc<ConnectionState>, wire: Wire, phase: watch::Receiver<Phase>) {
+    let (held, mut released) = oneshot::channel();
+    state.hold(held);
+    let own_call = state.take_calls();
+    Driver::new(Rc::clone(&state), wire, phase.clone(), Rc::clone(&own_call)).await;
+    own_call.leave();
+    drop(own_call);
+    // Calls may outlive the connection: WebSockets, and those that do not care for their client.
+    // They have to learn of the end.
+    let calls = Rc::downgrade(&state);
+    drop(state);
+    let mut phase = phase;
+    tokio::select! {
+        _ = &mut released => {}
+        _ = phase.wait_for(|phase| *phase == Phase::Stopped) => {
+            if let Some(state) = calls.upgrade() {
+                state.stop();
+            }
+        }
+    }
+}
+
+fn settings(limits: &FrontLimits) -> Builder {
+    let header_bytes_max = limits.header_bytes_max as usize;
+    let mut builder = Builder::new();
+    builder
+        .max_header_size(header_bytes_max)
+        .max_buf_size(BUFFER_BYTES.max(header_bytes_max))
+        // hyper has one time for the head and for the wait before it; ours are two.
+        .header_read_timeout(None)
+        // A client that closes and one that only ends its side look alike until something is
+        // sent, and leaving a replica at work for nobody is worse than ending a request whose
+        // client shuts its side down early, which few do.
+        .half_close(false);
+    builder
+}
+
+/// What hyper calls for each request.
+struct Door {
+    state: Rc<ConnectionState>,
+    /// How many there were.
+    served: Rc<Cell<u64>>,
+    /// Shared by the answers that are under way.
+    busy: Busy,
+}
+
+impl Service<Request<Incoming>> for Door {
+    type Response = http::Response<crate::ends::http1_end::AnswerBody>;
+    type Error = crate::ends::http1_end::Broken;
+    type Future = Answer;
+
+    fn call(&self, mut request: Request<Incoming>) -> Answer {
+        self.served.set(self.served.get() + 1);
+        self.state.on_request();
+        self.state.front.counters.calls.count();
+        let upgrade = hyper::upgrade::on(&mut request);
+        let (parts, body) = request.into_parts();
+        let is_head = parts.method == Method::HEAD;
+        let (mut end, answer) = pair(body, is_head, &self.state, Rc::clone(&self.busy));
+        if let Err(failure) = check_codings(&parts.headers) {
+            end.close();
+            let manner = manner(&parts, Kind::Plain);
+            answer_here(&self.state, PlainEnd::new(end, &self.state, manner), &failure);
+        } else if is_grpc_content_type(parts.headers.get(CONTENT_TYPE)) {
+            let manner = manner(&parts, Kind::Plain);
+            let failure = HttpFailure::new(
+                StatusCode::HTTP_VERSION_NOT_SUPPORTED,
+                "gRPC needs HTTP/2: use prior knowledge, or h2 in ALPN",
+            );
+            answer_here(&self.state, PlainEnd::new(end, &self.state, manner), &failure);
+        } else if websocket::is_upgrade(&parts) {
+            let socket = Http1Socket::new(end, upgrade, &parts, &self.state);
+            admit_plain(&self.state, parts, socket, Kind::WebSocket);
+        } else {
+            admit_plain(&self.state, parts, end, Kind::Plain);
+        }
+        answer
+    }
+}
+
+/// Polls hyper's connection, the front's phase and the clock.
+struct Driver {
+    speaker: Speaker,
+    own_call: Rc<OwnCall>,
+    state: Rc<ConnectionState>,
+    phases: Phases,
+    current: Phase,
+    patience: Patience,
+    rest: Rest,
+}
+
+/// Who has the connection.
+enum Speaker {
+    Hyper(Box<UpgradeableConnection<Wire, Door>>),
+    /// Nobody, until something comes.
+    Resting(Wire, Door),
+    /// We, for the last time: what is left of our answer.
+    Refusing(Wire, Bytes),
+    /// The client alone; nobody listens.
+    Lingering(Linger),
+    /// It is over.
+    Nobody,
+}
+
+impl Driver {
+    fn new(
+        state: Rc<ConnectionState>,
+        wire: Wire,
+        phase: watch::Receiver<Phase>,
+        own_call: Rc<OwnCall>,
+    ) -> Self {
+        let (served, busy) = (Rc::default(), Busy::default());
+        let patience = Patience::new(&state, &served, &busy);
+        let door = Door { state: Rc::clone(&state), served, busy };
+        let speaker = Speaker::speak(wire, door);
+        let rest = state.rest(Speech::Http1);
+        let (phases, current) = (Phases::new(phase), Phase::Serving);
+        Self { speaker, own_call, state, phases, current, patience, rest }
+    }
+
+    /// Whether others may have its place: nothing is asked for, or no request is whole.
+    fn is_resting(&self) -> bool {
+        matches!(self.speaker, Speaker::Resting(..)) || self.patience.awaited == Awaited::Head
+    }
+
+    fn enter(&mut self, phase: Phase) {
+        if self.current == Phase::Serving {
+            match &mut self.speaker {
+                // Requests that are under way are answered with `connection: close`.
+                Speaker::Hyper(connection) => Pin::new(&mut **connection).graceful_shutdown(),
+                Speaker::Resting(..) | Speaker::Lingering(_) => self.speaker = Speaker::Nobody,
+                Speaker::Refusing(..) | Speaker::Nobody => {}
+            }
+            self.state.is_draining.set(true);
+        }
+        if phase == Phase::Stopped {
+            self.state.stop();
+        }
+        self.current = phase;
+    }
+
+    /// Ready at the end of the connection.
+    fn poll_call_and_speaker(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.state.is_attentive.set(true);
+        self.own_call.poll(cx);
+        self.state.is_attentive.set(false);
+        let served = self.patience.served.get();
+        if self.poll_speaker(cx).is_ready() {
+            return Poll::Ready(());
+        }
+        if served != self.patience.served.get() {
+            // A call has begun, and nobody but us polls it.
+            self.own_call.poll(cx);
+        }
+        Poll::Pending
+    }
+
+    fn poll_speaker(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if let Speaker::Resting(wire, _) = &mut self.speaker {
+            if !ready!(wire.poll_begun(cx)) {
+                return Poll::Ready(());
+            }
+            self.speaker = match std::mem::replace(&mut self.speaker, Speaker::Nobody) {
+                Speaker::Resting(wire, door) => Speaker::speak(wire, door),
+                other => other,
+            };
+        }
+        if let Speaker::Hyper(connection) = &mut self.speaker {
+            match ready!(Pin::new(&mut **connection).poll(cx)) {
+                Ok(()) => self.linger(),
+                Err(error) => self.on_error(&error),
+            }
+        }
+        if let Speaker::Refusing(wire, answer) = &mut self.speaker {
+            ready!(poll_last_words(wire, answer, cx));
+            self.linger();
+        }
+        match &mut self.speaker {
+            Speaker::Lingering(linger) => linger.poll(cx),
+            _ => Poll::Ready(()),
+        }
+    }
+
+    /// All is said; the client may not know yet.
+    fn linger(&mut self) {
+        let wire = match std::mem::replace(&mut self.speaker, Speaker::Nobody) {
+            Speaker::Hyper(connection) => connection.into_parts().map(|parts| parts.io),
+            Speaker::Refusing(wire, _) => Some(wire),
+            _ => None,
+        };
+        if let Some(wire) = wire {
+            self.speaker = Speaker::Lingering(Linger::new(wire));
+        }
+    }
+
+    /// hyper gives up; we say why, if it was a request that it could not read.
+    fn on_error(&mut self, error: &hyper::Error) {
+        if error.is_parse_too_large() {
+            self.state.front.counters.header_bytes_exceeded.count();
+        }
+        if error.is_parse() {
+            self.state.on_offence(Offence::Malformed);
+        }
+        let Speaker::Hyper(connection) = std::mem::replace(&mut self.speaker, Speaker::Nobody)
+        else {
+            return;
+        };
+        let Some(mut wire) = connection.into_parts().map(|parts| parts.io) else { return };
+        if let Some(unread) = wire.take_unread() {
+            let answer = last_words::answer(unread, error, &self.state);
+            self.speaker = Speaker::Refusing(wire, answer);
+        }
+    }
+
+    /// Takes the connection from hyper, if all that it had to write has been written.
+    fn rest(&mut self) {
+        if self.current != Phase::Serving {
+            return;
+        }
+        if !self.state.gauge.is_flushed() {
+            self.patience.stay_awake();
+            return;
+        }
+        self.speaker = match std::mem::replace(&mut self.speaker, Speaker::Nobody) {
+            Speaker::Hyper(connection) => match connection.into_parts() {
+                // An empty line between requests may be left.
+                Some(parts) if parts.read_buf.trim_ascii().is_empty() => {
+                    self.state.front.counters.rests.count();
+                    on_buffers_freed();
+                    Speaker::Resting(parts.io, parts.service)
+                }
+                // The beginning of a request that came with the one before it.
+                Some(mut parts) => {
+                    parts.io.read_again(parts.read_buf);
+                    Speaker::speak(parts.io, parts.service)
+                }
+                None => Speaker::Nobody,
+            },
+            other => other,
+        };
+    }
+}
+
+/// Ready when the client has got all of it, or is gone.
+fn poll_last_words(wire: &mut Wire, answer: &mut Bytes, cx: &mut Context<'_>) -> Poll<()> {
+    while answer.has_remaining() {
+        match ready!(AsyncWrite::poll_write(Pin::new(wire), cx, answer)) {
+            Ok(length) if length > 0 => answer.advance(length),
+            _ => return Poll::Ready(()),
+        }
+    }
+    // An error means that the client is gone: there is nobody to tell.
+    AsyncWrite::poll_shutdown(Pin::new(wire), cx).map(drop)
+}
+
+impl Speaker {
+    fn speak(wire: Wire, door: Door) -> Self {
+        let builder = settings(door.state.front.limits());
+        Self::Hyper(Box::new(builder.serve_connection(wire, door).with_upgrades()))
+    }
+}
+
+impl Future for Driver {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let this = self.get_mut();
+        while let Poll::Ready(phase) = this.phases.poll_next(cx) {
+            this.enter(phase);
+        }
+        this.state.gauge.begin_turn();
+        loop {
+            if this.poll_call_and_speaker(cx).is_ready() {
+                return Poll::Ready(());
+            }
+            if matches!(this.speaker, Speaker::Lingering(_)) {
+                // It has times of its own.
+                this.rest.keep(0);
+                return this.rest.look(true, cx).map_or(Poll::Pending, |_| Poll::Ready(()));
+            }
+            this.patience.look(&this.state);
+            this.rest.keep(this.patience.head_bytes());
+            if this.rest.look(this.is_resting(), cx).is_some() {
+                // There is no whole request of it that has no answer.
+                return Poll::Ready(());
+            }
+            match ready!(this.patience.poll(&this.state, cx)) {
+                // Dropping the connection closes it.
+                Due::End => return Poll::Ready(()),
+                // Whoever has it then has to be polled.
+                Due::Rest => this.rest(),
+            }
+        }
+    }
+}
+
+/// What it is time for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Due {
+    /// The client has been idle for a while.
+    Rest,
+    /// It has taken too long.
+    End,
+}
+
+/// What a connection waits for, which says how long it may.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Awaited {
+    /// The first byte of another request.
+    Request,
+    /// The rest of a head.
+    Head,
+    /// An answer of ours: calls have limits of their own.
+    Nothing,
+}
+
+/// The time limits between requests and inside heads.
+struct Patience {
+    served: Rc<Cell<u64>>,
+    busy: Busy,
+    awaited: Awaited,
+    seen_served: u64,
+    seen_bytes: u64,
+    /// What had come when the head began that is awaited.
+    head_from: u64,
+    until: Instant,
+    /// When a connection that waits for a request is to rest, unless it does.
+    rest: Option<Instant>,
+    awake: Awake,
+    /// Set to what is due first; looked at again when it rings, and not moved for each request.
+    timer: Pin<Box<Sleep>>,
+}
+
+impl Patience {
+    fn new(state: &ConnectionState, served: &Rc<Cell<u64>>, busy: &Busy) -> Self {
+        let until = after(state.front.limits().header_timeout);
+        Self {
+            served: Rc::clone(served),
+            busy: Rc::clone(busy),
+            awaited: Awaited::Head,
+            seen_served: 0,
+            seen_bytes: 0,
+            head_from: 0,
+            until,
+            rest: None,
+            awake: Awake::default(),
+            timer: Box::pin(sleep_until(until)),
+        }
+    }
+
+    /// What has come of a head that is not whole.
+    fn head_bytes(&self) -> u64 {
+        if self.awaited == Awaited::Head { self.seen_bytes - self.head_from } else { 0 }
+    }
+
+    /// It could not rest yet, and will have to another time.
+    fn stay_awake(&mut self) {
+        self.awake.begin();
+        self.rest = Some(after(REST_AFTER));
+    }
+
+    /// Ready when something is due, as far as was known at the last look.
+    fn poll(&mut self, state: &ConnectionState, cx: &mut Context<'_>) -> Poll<Due> {
+        if self.awaited == Awaited::Nothing {
+            return Poll::Pending;
+        }
+        let due = self.rest.map_or(self.until, |rest| rest.min(self.until));
+        if due < self.timer.deadline() {
+            self.timer.as_mut().reset(due);
+        }
+        while self.timer.as_mut().poll(cx).is_ready() {
+            let now = Instant::now();
+            if self.until <= now {
+                let counters = &state.front.counters;
+                match self.awaited {
+                    Awaited::Request => counters.keep_alive_timeouts.count(),
+                    Awaited::Head | Awaited::Nothing => counters.header_timeouts.count(),
+                }
+                return Poll::Ready(Due::End);
+            }
+            if due <= now {
+                self.rest = None;
+                self.awake.end();
+                return Poll::Ready(Due::Rest);
+            }
+            self.timer.as_mut().reset(due);
+        }
+        Poll::Pending
+    }
+
+    /// Notices what has changed since the last look.
+    fn look(&mut self, state: &ConnectionState) {
+        let limits = state.front.limits();
+        // Ours, the door's, and those of answers.
+        if Rc::strong_count(&self.busy) > 2 {
+            self.awaited = Awaited::Nothing;
+            self.awake.end();
+            return;
+        }
+        let (served, bytes) = (self.served.get(), state.gauge.received_bytes());
+        if self.awaited == Awaited::Nothing || served != self.seen_served {
+            self.awaited = Awaited::Request;
+            self.until = after(limits.keep_alive_timeout);
+            self.rest = Some(after(self.awake.begin()));
+        } else if self.awaited == Awaited::Request && bytes != self.seen_bytes {
+            self.awaited = Awaited::Head;
+            self.head_from = self.seen_bytes;
+            self.until = after(limits.header_timeout);
+            self.rest = None;
+            self.awake.end();
+        }
+        (self.seen_served, self.seen_bytes) = (served, bytes);
+    }
+}
+
+/// A time that far away; a limit beyond what the clock can count is as good as none.
+fn after(limit: Duration) -> Instant {
+    const AS_GOOD_AS_NEVER: Duration = Duration::from_secs(365 * 24 * 3600);
+    Instant::now() + limit.min(AS_GOOD_AS_NEVER)
+}

@@ -1,0 +1,119 @@
+//! Accepts connections and spreads them over the I/O threads in turn.
+
+use std::net::{SocketAddr, TcpListener as StdTcpListener, TcpStream as StdTcpStream};
+use std::sync::{Arc, Weak};
+
+use router_io::phase::Phase;
+use router_io::tls::ServerTls;
+use router_io::{IoThread, IoThreads, accept_each, tune};
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+
+use crate::{Arrival, Entrant, Front, Pace, make_room, serve};
+
+#[derive(Clone)]
+pub(super) struct Acceptor {
+    pub front: Arc<Front>,
+    /// Weak: the threads outlive no ingress, and this task lives on one of them.
+    pub threads: Weak<IoThreads>,
+    pub thread: IoThread,
+    pub phase: watch::Receiver<Phase>,
+    pub tls: Option<Arc<ServerTls>>,
+}
+
+/// A connection on its way to the thread where it stays: as a plain descriptor, because a socket
+/// belongs to the poller of one thread.
+struct Newcomer {
+    acceptor: Acceptor,
+    stream: StdTcpStream,
+    peer: SocketAddr,
+    entrant: Entrant,
+    /// Where somebody may rest who can go for it.
+    threads: Vec<IoThread>,
+}
+
+// === impl Acceptor ===
+
+impl Acceptor {
+    /// Accepts until the ingress drains.
+    pub(super) async fn run(self, listener: StdTcpListener) {
+        let mut phase = self.phase.clone();
+        tokio::select! {
+            _ = phase.wait_for(|phase| *phase > Phase::Serving) => {}
+            () = self.accept_all(listener) => {}
+        }
+    }
+
+    async fn accept_all(&self, listener: StdTcpListener) {
+        let mut pace = Pace::new(&self.front);
+        let take = |stream, peer| {
+            let entrant = Entrant::new(&self.front, &stream);
+            tune(&stream);
+            let pause = pace.after(&entrant);
+            self.hand_over(stream, peer, entrant).map(|()| pause)
+        };
+        accept_each(listener, take, || self.make_room()).await;
+    }
+
+    /// `None`: the threads are gone.
+    fn hand_over(&self, stream: TcpStream, peer: SocketAddr, entrant: Entrant) -> Option<()> {
+        let threads = self.threads.upgrade()?;
+        let thread = threads.next();
+        if entrant.is_free() && thread.is_same(&self.thread) {
+            self.serve(stream, peer, entrant);
+            return Some(());
+        }
+        let others =
+            threads.all().iter().filter(|other| !entrant.is_free() && !other.is_same(thread));
+        let (acceptor, threads) = (self.clone(), others.cloned().collect());
+        // One that cannot move is closed, which its client sees.
+        if let Ok(stream) = stream.into_std() {
+            Newcomer { acceptor, stream, peer, entrant, threads }.go_to(thread);
+        }
+        Some(())
+    }
+
+    /// On the thread where the connection stays.
+    fn serve(&self, stream: TcpStream, peer: SocketAddr, entrant: Entrant) {
+        let (front, phase, tls) = (Arc::clone(&self.front), self.phase.clone(), self.tls.clone());
+        if let Ok(count) = entrant.enter() {
+            let arrival = Arrival { stream, peer, tls, count };
+            tokio::task::spawn_local(serve(front, arrival, phase));
+        }
+    }
+
+    /// The process has no descriptor left.
+    fn make_room(&self) {
+        let threads = self.threads.upgrade();
+        for thread in threads.iter().flat_map(|threads| threads.all()) {
+            let front = Arc::clone(&self.front);
+            thread.run(move || make_room(&front));
+        }
+    }
+}
+
+// === impl Newcomer ===
+
+impl Newcomer {
+    fn go_to(self, thread: &IoThread) {
+        thread.run(move || self.arrive());
+    }
+
+    /// Stays, or goes on to a thread where somebody rests who can go for it, or is refused: its client
+    /// can go elsewhere.
+    fn arrive(mut self) {
+        match self.entrant.enter() {
+            Ok(count) => {
+                if let Ok(stream) = TcpStream::from_std(self.stream) {
+                    let Acceptor { front, phase, tls, .. } = self.acceptor;
+                    let arrival = Arrival { stream, peer: self.peer, tls, count };
+                    tokio::task::spawn_local(serve(front, arrival, phase));
+                }
+            }
+            Err(entrant) => match self.threads.pop() {
+                Some(thread) => Self { entrant, ..self }.go_to(&thread),
+                None => entrant.refuse(),
+            },
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! The door for clients: one listener's connections, whatever they speak.
+//!
+//! A connection's first bytes (or ALPN) tell HTTP/2 from HTTP/1.1. Each request becomes a call of
+//! the exchange, or is answered on the spot. What a front never does: decode a message, or decide
+//! which replica gets a call. What is behind it, a routing table or one server, is its [`Source`].
+
+#![forbid(unsafe_code)]
+
+mod access;
+mod admit;
+mod arrival;
+mod builtin;
+mod call;
+mod connection;
+mod counted;
+mod counters;
+mod doors;
+mod doorway;
+mod ends;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
+mod guard;
+mod handshake;
+mod heads;
+mod http1;
+mod http2;
+pub mod ingress;
+mod last_words;
+mod limits;
+mod linger;
+mod own_call;
+mod rest;
+mod shadow;
+mod unread;
+mod upstream;
+mod visit;
+mod wire;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use http::HeaderValue;
+use parking_lot::Mutex;
+use tokio::time::timeout;
+
+pub use access::hash;
+pub use access::{Access, Refused};
+pub use admit::admit_other_http2;
+pub use arrival::{Arrival, Greeting, Opened, open, serve};
+pub use connection::ConnectionState;
+use counters::Counters;
+pub use doorway::{Entrant, Pace, make_room};
+use guard::offenders::Offenders;
+pub use guard::resting::Word;
+use guard::strangers::Strangers;
+pub use heads::proxies::{Network, NoNetwork, Proxies};
+pub use http1::serve as serve_http1;
+pub use http2::{ADMITTED_PER_TURN_MAX, on_error as on_http2_error, restrain};
+pub use limits::FrontLimits;
+pub use rest::{Rest, is_over};
+pub use upstream::{FixedServer, ServerBehind, Source};
+
+use router_transcode as transcode;
+
+/// How a front behaves.
+#[derive(Clone, Debug)]
+pub struct FrontConfig {
+    pub limits: FrontLimits,
+    /// Threads over which its connections are spread.
+    pub io_threads: usize,
+    /// What whoever is in front of us has removed from every path; empty, or `/` and a name.
+    pub root_path: String,
+    /// Who we say we are in answers of our own.
+    pub answered_by: HeaderValue,
+    /// Who may call what; `None`: everybody may everything.
+    pub access: Option<Arc<Access>>,
+    pub proxies: Arc<Proxies>,
+}
+
+/// What all connections of a front share.
+#[derive(Debug)]
+pub struct Front {
+    pub source: Source,
+    pub config: FrontConfig,
+    pub counters: Counters,
+    offenders: Offenders,
+    strangers: Strangers,
+    /// What the connections that rest on one thread may keep.
+    rest_bytes_max: u64,
+    /// The part of the limits that transcoding has.
+    transcoding: transcode::Limits,
+    /// What load balancers are told; everything else is served all the same.
+    is_healthy: AtomicBool,
+    /// Of requests for which neither client nor deployment says anything.
+    request_timeout: Mutex<Option<Duration>>,
+}
+
+// === impl Front ===
+
+impl Front {
+    pub fn new(source: Source, config: FrontConfig) -> Arc<Self> {
+        let (counters, now) = (Counters::default(), Instant::now());
+        let limits = &config.limits;
+        let rest_bytes_max = match limits.idle_bytes_max {
+            0 => u64::MAX,
+            bytes => bytes / config.io_threads.max(1) as u64,
+        };
+        let transcoding = transcode::Limits {
+            message_size: limits.message_size,
+            refuses_unknown_fields: limits.refuses_unknown_fields,
+            cors: transcode::Cors::new(limits.cors_origins.iter().map(String::as_str)),
+            answered_by: config.answered_by.clone(),
+        };
+        Arc::new(Self {
+            source,
+            config,
+            counters,
+            offenders: Offenders::new(now),
+            strangers: Strangers::new(now),
+            rest_bytes_max,
+            transcoding,
+            is_healthy: AtomicBool::new(true),
+            request_timeout: Mutex::default(),
+        })
+    }
+
+    pub fn set_request_timeout(&self, timeout: Option<Duration>) {
+        *self.request_timeout.lock() = timeout;
+    }
+
+    pub fn set_healthy(&self, is_healthy: bool) {
+        self.is_healthy.store(is_healthy, Ordering::Relaxed);
+    }
+
+    fn is_healthy(&self) -> bool {
+        self.is_healthy.load(Ordering::Relaxed)
+    }
+
+    pub fn limits(&self) -> &FrontLimits {
+        &self.config.limits
+    }
+
+    fn request_timeout(&self) -> Option<Duration> {
+        *self.request_timeout.lock()
+    }
+
+    /// Takes a step that the client has as long for as for a head; `None` also when that is over.
+    async fn in_time<T>(&self, step: impl Future<Output = Option<T>>) -> Option<T> {
+        let Ok(outcome) = timeout(self.limits().header_timeout, step).await else {
+            self.counters.header_timeouts.count();
+            return None;
+        };
+        outcome
+    }
+}

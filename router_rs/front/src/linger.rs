@@ -1,0 +1,44 @@
+//! The end of a connection of HTTP/1.1 whose client may still be sending: it is read on for a while.
+//!
+//! What lies unread when a socket is closed makes the system reset the connection, and a client that
+//! is sending a body then never reads the answer that refused it (RFC 9112, 9.6).
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::time::{Instant, Sleep, sleep_until};
+
+use crate::wire::Wire;
+
+/// How long a client may send what nobody wants, and how long it may send nothing. It has our answer
+/// and our end of the stream by then. Arbitrary; half a minute is nginx's `lingering_time`.
+const SENDING_MAX: Duration = Duration::from_secs(30);
+const SILENCE_MAX: Duration = Duration::from_secs(2);
+
+/// A connection to which all has been written.
+pub(super) struct Linger {
+    wire: Wire,
+    until: Instant,
+    silence: Pin<Box<Sleep>>,
+}
+
+impl Linger {
+    pub(super) fn new(wire: Wire) -> Self {
+        let now = Instant::now();
+        let silence = Box::pin(sleep_until(now + SILENCE_MAX));
+        Self { wire, until: now + SENDING_MAX, silence }
+    }
+
+    /// Ready when the client has ended its side, or has had its time.
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        while let Poll::Ready(read) = self.wire.poll_discard(cx) {
+            if !matches!(read, Ok(1..)) {
+                return Poll::Ready(());
+            }
+            let silence = Instant::now() + SILENCE_MAX;
+            self.silence.as_mut().reset(silence.min(self.until));
+        }
+        self.silence.as_mut().poll(cx)
+    }
+}

@@ -1,0 +1,49 @@
+//! The call of a connection that has one at a time, driven by the connection's own task.
+//!
+//! A task of its own would be made, queued and woken for each call, on the same thread and by the
+//! same events as that of the connection.
+
+use std::cell::RefCell;
+use std::pin::Pin;
+use std::task::Context;
+
+pub(super) type CallFuture = Pin<Box<dyn Future<Output = ()>>>;
+
+/// Belongs to the task of the connection; whoever begins calls has a weak pointer to it.
+#[derive(Default)]
+pub(super) struct OwnCall {
+    call: RefCell<Option<CallFuture>>,
+}
+
+impl std::fmt::Debug for OwnCall {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("OwnCall").finish_non_exhaustive()
+    }
+}
+
+impl OwnCall {
+    /// The client asks again before the end of its last call, of which it has all that it wants:
+    /// that goes on in a task.
+    pub(super) fn begin(&self, call: CallFuture) {
+        if let Some(before) = self.call.replace(Some(call)) {
+            tokio::task::spawn_local(before);
+        }
+    }
+
+    /// Moves the call on, if there is one.
+    pub(super) fn poll(&self, cx: &mut Context<'_>) {
+        // Not in its place while it is polled: if it panics it is gone, and gives everything back.
+        let Some(mut call) = self.call.take() else { return };
+        if call.as_mut().poll(cx).is_pending() {
+            self.call.replace(Some(call));
+        }
+    }
+
+    /// The connection has ended: its call goes on in a task, which finds its client gone, or does
+    /// not care.
+    pub(super) fn leave(&self) {
+        if let Some(call) = self.call.take() {
+            tokio::task::spawn_local(call);
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! How hyper answers a request of HTTP/1.1 that it could not read, which is kept from the wire
+//! (`last_words` says what its client is told instead).
+
+use http::StatusCode;
+use router_protocol::names::REQUEST_ID;
+
+use crate::heads::head_lines::Unclear;
+
+/// What hyper said of a request that it could not read, which is not what its client is told.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Unread {
+    pub status: StatusCode,
+    /// What in it may be read in two ways.
+    pub unclear: Option<Unclear>,
+}
+
+/// The status of an answer that hyper made: what is written then is all of it. All others name their
+/// request.
+pub(super) fn status_of_hypers(written: &[u8]) -> Option<StatusCode> {
+    let rest = written.strip_prefix(b"HTTP/1.1 ")?;
+    if rest.first() != Some(&b'4') || !rest.ends_with(b"\r\n\r\n") {
+        return None;
+    }
+    let is_named = rest.split(|byte| *byte == b'\n').any(|line| {
+        let name = line.get(..REQUEST_ID.as_str().len());
+        name.is_some_and(|name| name.eq_ignore_ascii_case(REQUEST_ID.as_str().as_bytes()))
+    });
+    if is_named { None } else { StatusCode::from_bytes(rest.get(..3)?).ok() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_without_a_name_is_hypers() {
+        for (written, expected) in [
+            ("HTTP/1.1 431 Too Large\r\ncontent-length: 0\r\n\r\n", Some(431)),
+            (
+                "HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-length: 0\r\n\r\n",
+                Some(400),
+            ),
+            ("HTTP/1.1 404 Not Found\r\nX-Request-Id: a\r\n\r\n", None),
+            ("HTTP/1.1 200 OK\r\n\r\n", None),
+            // Not all of it, or more than it.
+            ("HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n", None),
+            ("HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\nx", None),
+            ("4", None),
+        ] {
+            let status = status_of_hypers(written.as_bytes()).map(|status| status.as_u16());
+            assert_eq!(expected, status, "{written:?}");
+        }
+    }
+}

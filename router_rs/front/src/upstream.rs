@@ -1,0 +1,338 @@
+//! What is behind a front: a routing table, or one server.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use http::{HeaderMap, Method, StatusCode, request};
+use router_dispatch::{Deployment, Found, Kept, KeptBudget, RoutingTable, TableReader, Way};
+use router_io::Remote;
+use router_protocol::grpc::{Code, HttpFailure, QUEUE_FULL_DEFAULT, Status, describe_content_type};
+use router_transcode::{self as transcode, MethodTable, Opened, Sees};
+use router_upstream::target::Target;
+
+/// Metadata that picks among applications with the same service.
+pub(super) const APPLICATION: &str = "application";
+
+/// What a front leads to.
+#[derive(Debug)]
+pub enum Source {
+    /// Deployments, by path.
+    Table(Arc<RoutingTable>),
+    /// One server, which takes everything.
+    Server(Arc<FixedServer>),
+}
+
+/// A server behind a front of its own.
+#[derive(Debug)]
+pub struct FixedServer {
+    pub server: Box<dyn ServerBehind>,
+    /// Nothing is kept: there is no other server that a call could be sent to again.
+    pub budget: Arc<KeptBudget>,
+    /// What is known of its methods for clients of other protocols.
+    pub methods: ArcSwap<MethodTable>,
+}
+
+/// What a front has to know of a server behind it.
+pub trait ServerBehind: Send + Sync + std::fmt::Debug {
+    /// The way of what comes over a client's connection; asked once for each, on its thread.
+    fn target(&self, client: &Remote) -> Arc<Target>;
+
+    /// Whether plain HTTP requests have a handler.
+    fn takes_http(&self) -> bool;
+}
+
+/// One client's way to a server behind a front.
+#[derive(Debug)]
+pub(super) struct ServerWay {
+    server: Arc<FixedServer>,
+    pub target: Arc<Target>,
+}
+
+/// One connection's way to look things up.
+#[derive(Debug)]
+pub(super) enum Directory {
+    Table(TableReader),
+    Server(Arc<ServerWay>),
+}
+
+/// Who takes a call.
+#[derive(Clone, Debug)]
+pub(super) enum Upstream {
+    Deployment(Arc<Deployment>),
+    Server(Arc<ServerWay>),
+}
+
+/// Who takes a gRPC call.
+#[derive(Debug)]
+pub(super) struct GrpcRoute {
+    pub upstream: Upstream,
+    /// Who gets a copy.
+    pub mirror: Option<Arc<Deployment>>,
+    /// The part of the calls that goes where this one does, where several deployments share them.
+    pub share: Option<f32>,
+}
+
+/// Who takes a plain HTTP request, and the prefix that led there, without a slash at its end.
+#[derive(Debug)]
+pub(super) struct HttpRoute {
+    pub upstream: Upstream,
+    /// Who gets a copy.
+    pub mirror: Option<Arc<Deployment>>,
+    /// As in [`GrpcRoute`].
+    pub share: Option<f32>,
+    pub prefix: String,
+}
+
+// === impl Directory ===
+
+impl Directory {
+    /// Who looks things up here, for sentences.
+    pub(super) fn owner(&self) -> &'static str {
+        match self {
+            Self::Table(_) => "the ingress",
+            Self::Server(_) => "the server",
+        }
+    }
+
+    /// The variable that sets a limit, for sentences; a server's limits have other names.
+    pub(super) fn variable(&self, name: &str) -> String {
+        match self {
+            Self::Table(_) => format!(" (PYSERVE_INGRESS_{name})"),
+            Self::Server(_) => String::new(),
+        }
+    }
+
+    /// `client` describes the connection that will ask.
+    pub(super) fn of(source: &Source, client: &Remote) -> Self {
+        match source {
+            Source::Table(table) => Self::Table(TableReader::new(Arc::clone(table))),
+            Source::Server(server) => {
+                let target = server.server.target(client);
+                Self::Server(Arc::new(ServerWay { server: Arc::clone(server), target }))
+            }
+        }
+    }
+
+    /// Who serves a gRPC method, and who gets a copy of the call if it is unary. The metadatum
+    /// `application` picks among several; whoever names one gets that one.
+    ///
+    /// # Errors
+    /// `UNIMPLEMENTED` when nobody does, `INVALID_ARGUMENT` when several do and none is named.
+    pub(super) fn grpc(
+        &self,
+        path: &str,
+        headers: &HeaderMap,
+        sees: Sees<'_>,
+    ) -> Result<GrpcRoute, Status> {
+        let alone = |upstream| GrpcRoute { upstream, mirror: None, share: None };
+        let reader = match self {
+            Self::Server(server) => return Ok(alone(Upstream::Server(Arc::clone(server)))),
+            Self::Table(reader) => reader,
+        };
+        let application = headers.get(APPLICATION).and_then(|value| value.to_str().ok());
+        reader.with(|table| match table.find(path, application) {
+            Found::Deployment(deployment) if application.is_some() => {
+                Ok(alone(Upstream::Deployment(Arc::clone(deployment))))
+            }
+            Found::Deployment(deployment) => {
+                let Way { deployment, mirror, share } = table.way(deployment, headers);
+                let is_unary = || table.methods().find(path, None).is_some_and(|m| m.is_unary());
+                let mirror = mirror.filter(|_| is_unary());
+                Ok(GrpcRoute { upstream: Upstream::Deployment(deployment), mirror, share })
+            }
+            Found::Nothing if table.is_starting() => {
+                Err(Status::new(Code::Unavailable, NOTHING_YET))
+            }
+            Found::Nothing => {
+                let near = did_you_mean(table.methods(), path, sees);
+                let whose = match application {
+                    Some(application) => format!(" of application {application}"),
+                    None => String::new(),
+                };
+                let text = format!("no deployment{whose} serves {path}{near}");
+                Err(Status::new(Code::Unimplemented, text))
+            }
+            Found::Ambiguous(applications) => Err(Status::new(
+                Code::InvalidArgument,
+                format!(
+                    "{path} is served by the applications {}: name one in the metadata \
+                     \"{APPLICATION}\"",
+                    applications.join(" and ")
+                ),
+            )),
+        })
+    }
+
+    /// Whether a request is gRPC in the words of another protocol. Of a path that the caller does
+    /// not see it learns nothing.
+    pub(super) fn open(
+        &self,
+        parts: &request::Parts,
+        limits: &transcode::Limits,
+        sees: Sees<'_>,
+    ) -> Opened {
+        let is_seen = sees(parts.uri.path());
+        match self {
+            Self::Server(way) => {
+                let opened = transcode::open(&way.server.methods.load(), parts, limits, sees);
+                opened.unless(|| false)
+            }
+            Self::Table(reader) if !is_seen => {
+                reader.with(|table| transcode::open_unseen(table.methods(), parts, limits, sees))
+            }
+            Self::Table(reader) => reader.with(|table| {
+                // A prefix that is more than `/` was meant for such paths.
+                let has_prefix = || {
+                    let route = table.find_http(parts.uri.path());
+                    route.is_some_and(|(prefix, _)| !prefix.is_empty())
+                };
+                transcode::open(table.methods(), parts, limits, sees).unless(has_prefix)
+            }),
+        }
+    }
+
+    /// Who takes plain HTTP for a path.
+    ///
+    /// # Errors
+    /// 404 for an unknown path; 415 for that of a gRPC method, which wants another content type.
+    pub(super) fn http(
+        &self,
+        path: &str,
+        headers: &HeaderMap,
+        sees: Sees<'_>,
+    ) -> Result<HttpRoute, HttpFailure> {
+        let reader = match self {
+            Self::Server(way) if way.server.server.takes_http() => {
+                let upstream = Upstream::Server(Arc::clone(way));
+                return Ok(HttpRoute {
+                    upstream,
+                    mirror: None,
+                    share: None,
+                    prefix: String::new(),
+                });
+            }
+            Self::Server(way) => {
+                let near = did_you_mean(&way.server.methods.load(), path, sees);
+                let text =
+                    format!("nothing is served at {path}: there is no plain HTTP here{near}");
+                return Err(HttpFailure::new(StatusCode::NOT_FOUND, text));
+            }
+            Self::Table(reader) => reader,
+        };
+        reader.with(|table| match table.find_http(path) {
+            Some((prefix, deployment)) => {
+                let Way { deployment, mirror, share } = table.way(deployment, headers);
+                let upstream = Upstream::Deployment(deployment);
+                Ok(HttpRoute { upstream, mirror, share, prefix: prefix.to_owned() })
+            }
+            None if !matches!(table.find(path, None), Found::Nothing) => {
+                let came = describe_content_type(headers);
+                let text = format!(
+                    "{came}, and {path} is a gRPC method: send application/grpc over HTTP/2"
+                );
+                Err(HttpFailure::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, text))
+            }
+            None if table.is_starting() => {
+                Err(HttpFailure::new(StatusCode::SERVICE_UNAVAILABLE, NOTHING_YET))
+            }
+            None => {
+                let near = did_you_mean(table.methods(), path, sees);
+                let text = match table.http_prefixes_count() {
+                    0 => {
+                        format!("no application has a route prefix: nothing leads to {path}{near}")
+                    }
+                    count => format!("none of {count} route prefixes leads to {path}{near}"),
+                };
+                let failure = HttpFailure::new(StatusCode::NOT_FOUND, text);
+                // Word for word Ray Serve's, which its clients may look for; who misspelt a method
+                // is helped more by ours.
+                let body = near.is_empty().then(|| {
+                    format!(
+                        "Path '{path}' not found. Ping http://.../-/routes for available routes."
+                    )
+                });
+                Err(HttpFailure { body: body.map(Into::into), ..failure })
+            }
+        })
+    }
+
+    /// Whether there may be something to lead to: not before the first deploy.
+    pub(super) fn is_populated(&self) -> bool {
+        match self {
+            Self::Server(_) => true,
+            Self::Table(reader) => reader.with(|table| !table.is_starting()),
+        }
+    }
+
+    /// The applications behind the prefixes, as JSON.
+    pub(super) fn routes_json(&self) -> String {
+        match self {
+            Self::Server(_) => "{}".to_owned(),
+            Self::Table(reader) => reader.with(|table| {
+                serde_json::to_string(&table.http_routes())
+                    .expect("invariant: a map of strings is JSON")
+            }),
+        }
+    }
+}
+
+/// What clients are told that come before the first deploy.
+pub(super) const NOTHING_YET: &str = "no application has been deployed here yet; come again soon";
+
+/// The end of a sentence about a path that nobody has; empty where no method's path is like it.
+fn did_you_mean(methods: &MethodTable, path: &str, sees: Sees<'_>) -> String {
+    methods.near(path, sees).map_or_else(String::new, |near| format!("; did you mean {near}?"))
+}
+
+// === impl Upstream ===
+
+impl Upstream {
+    /// Upper bound for every call's time; of plain HTTP the default.
+    pub(super) fn request_timeout(&self) -> Option<Duration> {
+        match self {
+            Self::Deployment(deployment) => deployment.request_timeout,
+            Self::Server(_) => None,
+        }
+    }
+
+    /// Whether a call of that method may be sent again after it has started.
+    pub(super) fn is_idempotent(&self, path: &str) -> bool {
+        match self {
+            Self::Deployment(deployment) => deployment.repeatable.has_method(path),
+            Self::Server(_) => false,
+        }
+    }
+
+    /// Whether a request of plain HTTP may; `path` is that below the application's prefix.
+    pub(super) fn may_repeat(&self, verb: &Method, path: &str) -> bool {
+        match self {
+            Self::Deployment(deployment) => deployment.repeatable.has_request(verb, path),
+            Self::Server(_) => verb.is_idempotent(),
+        }
+    }
+
+    pub(super) fn queue_full_status(&self) -> StatusCode {
+        match self {
+            Self::Deployment(deployment) => deployment.queue_full_status,
+            Self::Server(_) => QUEUE_FULL_DEFAULT,
+        }
+    }
+
+    pub(super) fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::Deployment(deployment) => deployment.retry_after,
+            Self::Server(_) => None,
+        }
+    }
+
+    /// Room for what a call sends before it is known to have started.
+    pub(super) fn keep(&self) -> Kept {
+        match self {
+            Self::Deployment(deployment) => {
+                Kept::new(Arc::clone(&deployment.entry.budget), deployment.request_bytes_max)
+            }
+            Self::Server(way) => Kept::new(Arc::clone(&way.server.budget), 0),
+        }
+    }
+}

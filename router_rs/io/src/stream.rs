@@ -1,0 +1,201 @@
+//! One byte stream over TCP, TLS or a Unix socket.
+
+use std::io;
+use std::net::SocketAddr;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use rustls::crypto::SupportedKxGroup;
+use rustls::{HandshakeKind, NamedGroup, ProtocolVersion};
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsStream;
+
+use super::counted::CountedTcp;
+use super::unix::QuietUnixStream;
+
+/// Who is at the other end.
+#[derive(Clone, Debug)]
+pub enum Peer {
+    Tcp(SocketAddr),
+    Unix,
+}
+
+impl Peer {
+    /// As grpc writes it: `ipv4:127.0.0.1:1`, `ipv6:[::1]:1`, `unix:`.
+    pub fn uri(&self) -> String {
+        match self {
+            Peer::Tcp(address @ SocketAddr::V4(_)) => format!("ipv4:{address}"),
+            Peer::Tcp(address @ SocketAddr::V6(_)) => format!("ipv6:{address}"),
+            Peer::Unix => "unix:".to_owned(),
+        }
+    }
+}
+
+/// The other end of a connection.
+#[derive(Clone, Debug)]
+pub struct Remote {
+    pub peer: Peer,
+    pub tls: Option<Arc<TlsSession>>,
+}
+
+impl Remote {
+    pub fn of(peer: Peer, stream: &Stream) -> Self {
+        Self { peer, tls: stream.tls_session().map(Arc::new) }
+    }
+}
+
+/// What a TLS peer proved about itself: the DER certificates it presented, leaf first.
+pub type PeerCertificates = Arc<[rustls_pki_types::CertificateDer<'static>]>;
+
+#[derive(Debug)]
+pub enum Stream {
+    Tcp(TcpStream),
+    Unix(QuietUnixStream),
+    Tls(Box<TlsStream<CountedTcp>>),
+}
+
+/// What the handshake of a TLS connection has come to.
+#[derive(Debug)]
+pub struct TlsSession {
+    pub certificates: Option<PeerCertificates>,
+    /// The name that the client asked for (SNI); `None` at a client.
+    pub server_name: Option<String>,
+    pub version: Option<ProtocolVersion>,
+    pub key_exchange_group: Option<NamedGroup>,
+    pub is_resumed: bool,
+}
+
+impl Stream {
+    /// `None` without TLS.
+    pub fn tls_session(&self) -> Option<TlsSession> {
+        let Stream::Tls(stream) = self else { return None };
+        let server_name = match &**stream {
+            TlsStream::Server(server) => server.get_ref().1.server_name().map(str::to_owned),
+            TlsStream::Client(_) => None,
+        };
+        let (_, session) = stream.get_ref();
+        Some(TlsSession {
+            certificates: session.peer_certificates().map(Arc::from),
+            server_name,
+            version: session.protocol_version(),
+            key_exchange_group: session.negotiated_key_exchange_group().map(SupportedKxGroup::name),
+            is_resumed: session.handshake_kind() == Some(HandshakeKind::Resumed),
+        })
+    }
+
+    pub fn peer_certificates(&self) -> Option<PeerCertificates> {
+        let Stream::Tls(stream) = self else { return None };
+        let (_, session) = stream.get_ref();
+        session.peer_certificates().map(Arc::from)
+    }
+
+    /// The protocol that both sides agreed on in the TLS handshake (ALPN): `h2`, `http/1.1`.
+    /// `None` without TLS, and for a peer that named none.
+    pub fn negotiated(&self) -> Option<&[u8]> {
+        let Stream::Tls(stream) = self else { return None };
+        let (_, session) = stream.get_ref();
+        session.alpn_protocol()
+    }
+
+    pub fn is_tls(&self) -> bool {
+        matches!(self, Stream::Tls(_))
+    }
+
+    /// Whether the peer has closed its side, however much of what it has sent is still unread.
+    /// Not known of a Unix stream.
+    pub fn has_ended(&self) -> bool {
+        let stream = match self {
+            Stream::Tcp(stream) => stream,
+            Stream::Tls(stream) => stream.get_ref().0.get_ref(),
+            Stream::Unix(_) => return false,
+        };
+        has_ended(stream)
+    }
+}
+
+/// As `Stream::has_ended`.
+pub fn has_ended(stream: &TcpStream) -> bool {
+    let readiness = pin!(stream.ready(Interest::READABLE));
+    let known = readiness.poll(&mut Context::from_waker(Waker::noop()));
+    matches!(known, Poll::Ready(Ok(ready)) if ready.is_read_closed())
+}
+
+macro_rules! on_each {
+    ($self:expr, $stream:ident => $call:expr) => {
+        match $self.get_mut() {
+            Stream::Tcp($stream) => $call,
+            Stream::Unix($stream) => $call,
+            Stream::Tls($stream) => $call,
+        }
+    };
+}
+
+impl AsyncRead for Stream {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        on_each!(self, stream => Pin::new(stream).poll_read(context, buffer))
+    }
+}
+
+impl AsyncWrite for Stream {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        on_each!(self, stream => Pin::new(stream).poll_write(context, bytes))
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        on_each!(self, stream => Pin::new(stream).poll_write_vectored(context, slices))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        match self {
+            Stream::Tcp(stream) => stream.is_write_vectored(),
+            Stream::Unix(stream) => stream.is_write_vectored(),
+            Stream::Tls(stream) => stream.is_write_vectored(),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        on_each!(self, stream => Pin::new(stream).poll_flush(context))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        on_each!(self, stream => Pin::new(stream).poll_shutdown(context))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncWriteExt;
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn an_end_is_seen_behind_what_is_unread() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let address = listener.local_addr().expect("bound");
+        let mut client = TcpStream::connect(address).await.expect("listening");
+        let stream = Stream::Tcp(listener.accept().await.expect("a client").0);
+        client.write_all(b"unread").await.expect("room");
+        let Stream::Tcp(socket) = &stream else { unreachable!("made a line ago") };
+        socket.readable().await.expect("something has come");
+        assert!(!stream.has_ended());
+        drop(client);
+        while !stream.has_ended() {
+            tokio::task::yield_now().await;
+        }
+    }
+}

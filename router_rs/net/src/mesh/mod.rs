@@ -1,8 +1,0 @@
-//! What two processes of one mesh say to each other beside the calls: names and the proof.
-//!
-//! The client half of the handshake is in `upstream`, the server half in `server`; both use this.
-
-pub mod load;
-pub(crate) mod messages;
-pub mod proof;
-pub(crate) mod relay;

@@ -1,0 +1,65 @@
+//! What the calls of a connection share.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Instant;
+
+use http::request;
+use router_front as front;
+use router_io::IoThread;
+use router_io::phase::Phase;
+use router_io::token::next_token;
+use slab::Slab;
+use tokio::sync::watch;
+
+use super::exchange::{ConnectionInfo, Exchange};
+use super::state::ServerState;
+use crate::link::Link;
+
+/// See the module's documentation. It lives on one thread.
+pub(super) struct ConnectionState {
+    pub(super) server: Arc<ServerState>,
+    pub(super) info: Arc<ConnectionInfo>,
+    pub(super) thread: IoThread,
+    /// The calls in flight, to be told when the server stops.
+    pub(super) calls: RefCell<Slab<Arc<Exchange>>>,
+    /// Set when the connection takes no more calls: streams that end with it shall end.
+    pub(super) draining: watch::Sender<bool>,
+    /// The nonce of an unfinished handshake.
+    pub(super) nonce: Cell<Vec<u8>>,
+    /// `None`: a neighbour's, or one inside of this process.
+    pub(super) guest: Option<Guest>,
+}
+
+/// A connection of somebody whom nobody knows.
+pub(super) struct Guest {
+    pub(super) front: Rc<front::ConnectionState>,
+    /// What is no gRPC goes to the front.
+    pub(super) has_doors: bool,
+}
+
+/// What serving a connection takes besides the connection.
+#[derive(Clone)]
+pub(super) struct Host {
+    pub(super) server: Arc<ServerState>,
+    pub(super) thread: IoThread,
+    pub(super) phase: watch::Receiver<Phase>,
+}
+
+// === impl ConnectionState ===
+
+impl ConnectionState {
+    /// What the user of a call that has come is told of it.
+    pub(super) fn exchange(
+        &self,
+        head: request::Parts,
+        deadline: Option<Instant>,
+        method: i32,
+        is_http: bool,
+    ) -> Arc<Exchange> {
+        let link = Link::new(next_token(), deadline, self.server.sink.clone(), self.thread.clone());
+        let (since, info) = (Instant::now(), self.info.clone());
+        Arc::new(Exchange { link, head, since, method, connection: info, is_http })
+    }
+}

@@ -1,0 +1,15 @@
+//! What processes say to each other: gRPC over HTTP/2 as the specification has it, and what those of
+//! one mesh add, in headers, in messages of their own, and in the frames of a relay.
+//!
+//! It reads and writes bytes; it has no socket, no clock and no thread.
+
+#![forbid(unsafe_code)]
+
+mod content_length;
+pub mod grpc;
+pub mod mesh;
+pub mod names;
+pub mod trace_context;
+pub mod windows;
+
+pub use content_length::content_length;

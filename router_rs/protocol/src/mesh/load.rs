@@ -1,0 +1,143 @@
+//! What replicas tell of their load: the trailer of every answer, and the messages of
+//! `proto/pyserve/wire/v1/load.proto`, where their fields are explained.
+//!
+//! The messages are written by hand with prost's derive macros: a few small messages are not worth a code generator
+//! that needs protoc. A test holds them against the bytes that another implementation writes.
+
+use std::fmt::Write as _;
+
+use http::HeaderValue;
+use prost::Message;
+use router_core::{BatchLoad, Load, Nanos};
+
+/// The trailer of an answer, see `names::LOAD`.
+///
+/// It differs in nearly every answer, so it is marked as one that HPACK must not remember: it
+/// would push the useful entries out of the table.
+pub fn trailer(load: &Load) -> HeaderValue {
+    let mut text = String::with_capacity(24);
+    let written = write_load(&mut text, load);
+    debug_assert!(written.is_ok(), "a string takes everything");
+    let mut value =
+        HeaderValue::try_from(text).expect("invariant: digits and semicolons are ASCII");
+    value.set_sensitive(true);
+    value
+}
+
+fn write_load(text: &mut String, load: &Load) -> std::fmt::Result {
+    write!(text, "{};{}", load.in_flight, load.limit)?;
+    if load.processing.is_some() || load.batch.is_some() {
+        write!(text, ";{}", micros(load.processing.unwrap_or(Nanos::ZERO)))?;
+    }
+    let Some(batch) = load.batch else { return Ok(()) };
+    write!(text, ";{};{}", batch.size_max, batch.waiting)?;
+    for time in [batch.busy, batch.window, batch.step_fixed, batch.step_per_call] {
+        write!(text, ";{}", micros(time))?;
+    }
+    Ok(())
+}
+
+fn micros(time: Nanos) -> u64 {
+    time.0 / 1000
+}
+
+/// Reads what [`trailer`] has written; further fields are those of a later version.
+pub fn parse_trailer(value: &[u8]) -> Option<Load> {
+    let mut fields = std::str::from_utf8(value).ok()?.split(';');
+    let (in_flight, limit) = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
+    let Some(processing) = fields.next() else {
+        return Some(Load { in_flight, limit, processing: None, batch: None });
+    };
+    let processing = Some(Nanos::from_micros(processing.parse().ok()?));
+    Some(Load { in_flight, limit, processing, batch: parse_batch(fields) })
+}
+
+fn parse_batch<'a>(mut fields: impl Iterator<Item = &'a str>) -> Option<BatchLoad> {
+    let (size_max, waiting) = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
+    let mut time = || Some(Nanos::from_micros(fields.next()?.parse().ok()?));
+    Some(BatchLoad {
+        size_max,
+        waiting,
+        busy: time()?,
+        window: time()?,
+        step_fixed: time()?,
+        step_per_call: time()?,
+    })
+}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct LoadRequest {
+    #[prost(bool, tag = "1")]
+    pub ask: bool,
+}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct LoadReport {
+    #[prost(uint64, tag = "1")]
+    pub sequence: u64,
+    #[prost(uint32, tag = "2")]
+    pub in_flight: u32,
+    #[prost(uint32, tag = "3")]
+    pub limit: u32,
+    #[prost(message, optional, tag = "4")]
+    pub models: Option<ModelList>,
+    #[prost(uint32, tag = "5")]
+    pub leases: u32,
+}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct ModelList {
+    #[prost(string, repeated, tag = "1")]
+    pub model_ids: Vec<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BATCH: BatchLoad = BatchLoad {
+        size_max: 32,
+        waiting: 3,
+        busy: Nanos::from_micros(1500),
+        window: Nanos::from_micros(0),
+        step_fixed: Nanos::from_micros(10_000),
+        step_per_call: Nanos::from_micros(500),
+    };
+
+    #[test]
+    fn trailers_are_read_as_they_were_written() {
+        let plain = Load { in_flight: 3, limit: 128, processing: None, batch: None };
+        let timed = Load { processing: Some(Nanos::from_micros(250)), ..plain };
+        let batched = Load { batch: Some(BATCH), ..timed };
+        for (text, load) in
+            [("3;128", plain), ("3;128;250", timed), ("3;128;250;32;3;1500;0;10000;500", batched)]
+        {
+            assert_eq!(text, trailer(&load));
+            assert_eq!(Some(load), parse_trailer(text.as_bytes()), "{text}");
+        }
+        assert_eq!(Some(batched), parse_trailer(b"3;128;250;32;3;1500;0;10000;500;later"));
+    }
+
+    #[test]
+    fn what_is_no_trailer_says_nothing() {
+        for text in ["", "3", "3;", ";3", "-1;3", "3;128;x", "4294967296;1"] {
+            assert_eq!(None, parse_trailer(text.as_bytes()), "{text}");
+        }
+        let half = parse_trailer(b"3;128;250;32;3;1500").expect("what is there");
+        assert_eq!((3, None), (half.in_flight, half.batch));
+    }
+
+    #[test]
+    fn the_bytes_are_those_of_the_proto_file() {
+        let model_ids = vec!["a".to_owned(), "bc".to_owned()];
+        let models = Some(ModelList { model_ids });
+        let report = LoadReport { sequence: 1, in_flight: 2, limit: 300, models, leases: 1 };
+        // `LoadReport(...).SerializeToString()` of protobuf's Python.
+        let expected = b"\x08\x01\x10\x02\x18\xac\x02\"\x07\n\x01a\n\x02bc(\x01";
+        assert_eq!(&expected[..], report.encode_to_vec());
+        assert_eq!(report, LoadReport::decode(&expected[..]).unwrap());
+        // An empty list is not the same as none.
+        let empty = LoadReport { models: Some(ModelList::default()), ..LoadReport::default() };
+        assert_eq!(b"\"\x00", &empty.encode_to_vec()[..]);
+    }
+}

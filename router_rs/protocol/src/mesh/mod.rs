@@ -1,0 +1,8 @@
+//! What two processes of one mesh say to each other beside the calls: names and the proof.
+//!
+//! The client half of the handshake is in `upstream`, the server half in `server`; both use this.
+
+pub mod load;
+pub mod messages;
+pub mod proof;
+pub mod relay;

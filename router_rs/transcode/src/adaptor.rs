@@ -1,0 +1,317 @@
+//! Stands between a client's end and the exchange, and speaks gRPC to the exchange.
+
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http::header::RETRY_AFTER;
+use http::{HeaderMap, HeaderValue, StatusCode, response};
+use router_io::poll_others_first;
+use router_protocol::grpc::{Code, Status, whole_seconds};
+use router_protocol::names::ANSWERED_BY;
+use router_upstream::call;
+use router_upstream::call::{Caller, ClientEnd, Gone, Piece};
+use router_upstream::connection::Connection;
+
+use super::coder::{AnswerCoder, Failure, Outbox, RequestCoder, Taken};
+use super::credit::Credit;
+use super::opened::Transcoding;
+use super::work::{LONG_BYTES, Work, Working};
+
+/// What a short message counts at least, for what it takes besides its bytes. Arbitrary.
+const MESSAGE_BYTES_MIN: usize = 256;
+
+/// A client of another protocol, as the exchange sees it.
+///
+/// `E` is the end of a plain HTTP client: what is given to it is HTTP, not gRPC. A request that
+/// turns out to be wrong ends the exchange as if the client were gone, and
+/// [`ClientEnd::poll_finish`] answers it.
+#[derive(Debug)]
+pub struct Transcoded<E> {
+    end: E,
+    /// Who we say we are in answers of our own.
+    answered_by: HeaderValue,
+    request: Box<dyn RequestCoder>,
+    answer: Box<dyn AnswerCoder>,
+    credit: Credit,
+    /// Bytes of the client that were read since the last piece was made of them, and that were
+    /// returned to it because they are held here.
+    unread_bytes: usize,
+    /// A message of the client that is converted, and of how many bytes it is made.
+    reading: Option<(Working, usize)>,
+    /// A message for the client that is converted.
+    writing: Option<Working>,
+    /// How much of short messages may be converted before others have their turn.
+    turn_bytes_left: usize,
+    outbox: Outbox,
+    /// The replica's answer is whole, and this is its end.
+    trailers: Option<HeaderMap>,
+    /// The client has got the end of its answer, or is gone.
+    is_over: bool,
+    /// Why this side broke the exchange off.
+    refused: Option<Status>,
+}
+
+impl<E: ClientEnd> Transcoded<E> {
+    pub fn new(end: E, transcoding: Transcoding) -> Self {
+        Self {
+            end,
+            answered_by: transcoding.answered_by,
+            request: transcoding.request,
+            answer: transcoding.answer,
+            credit: Credit::default(),
+            unread_bytes: 0,
+            reading: None,
+            writing: None,
+            turn_bytes_left: LONG_BYTES,
+            outbox: Outbox::default(),
+            trailers: None,
+            is_over: false,
+            refused: None,
+        }
+    }
+
+    /// The client's own end.
+    #[cfg(test)]
+    pub fn end(&mut self) -> &mut E {
+        &mut self.end
+    }
+
+    /// The next piece for the replica, or what is wrong with the request.
+    fn poll_request(&mut self, cx: &mut Context<'_>) -> Poll<Result<Result<Piece, Status>, Gone>> {
+        if let Some((working, read_bytes)) = &mut self.reading {
+            let made = ready!(working.poll(cx));
+            let read_bytes = *read_bytes;
+            self.reading = None;
+            return Poll::Ready(Ok(
+                made.map(|message| self.piece(read_bytes, message.into_bytes()))
+            ));
+        }
+        loop {
+            ready!(self.poll_turn(cx));
+            let taken = match self.request.take() {
+                Ok(taken) => taken,
+                Err(status) => return Poll::Ready(Ok(Err(status))),
+            };
+            let still_unread = self.request.unread_bytes();
+            let read_bytes = self.unread_bytes - still_unread;
+            self.unread_bytes = still_unread;
+            match taken {
+                Taken::Piece(bytes) => {
+                    self.spend(bytes.len());
+                    return Poll::Ready(Ok(Ok(self.piece(read_bytes, bytes))));
+                }
+                Taken::Long(work) => {
+                    self.reading = Some((work.start(), read_bytes));
+                    return self.poll_request(cx);
+                }
+                Taken::End => {
+                    self.release(read_bytes);
+                    return Poll::Ready(Ok(Ok(Piece { bytes: Bytes::new(), is_last: true })));
+                }
+                // What was read is held until its message is whole, and bounded as that; without
+                // a new window the rest of the message could not come.
+                Taken::NeedsMore => self.release(read_bytes),
+            }
+            let piece = ready!(self.end.poll_piece(cx))?;
+            self.unread_bytes += piece.bytes.len();
+            self.request.give(piece.bytes, piece.is_last);
+        }
+    }
+
+    fn piece(&mut self, read_bytes: usize, bytes: Bytes) -> Piece {
+        self.credit.made(read_bytes, bytes.len());
+        Piece { bytes, is_last: false }
+    }
+
+    /// A short message has been converted, of so many bytes or to them.
+    fn spend(&mut self, bytes: usize) {
+        self.turn_bytes_left = self.turn_bytes_left.saturating_sub(bytes.max(MESSAGE_BYTES_MIN));
+    }
+
+    /// Ready while there is something left of the turn; else when others have had theirs.
+    fn poll_turn(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.turn_bytes_left > 0 {
+            return Poll::Ready(());
+        }
+        self.turn_bytes_left = LONG_BYTES;
+        poll_others_first(cx);
+        Poll::Pending
+    }
+
+    /// Returns window to the client.
+    fn release(&mut self, bytes: usize) {
+        if bytes > 0 {
+            self.end.accepted(bytes);
+        }
+    }
+
+    /// Breaks the exchange off, and answers the client.
+    fn refuse(&mut self, status: Status) -> Gone {
+        self.fail_with(&Failure { status: &status, headers: &HeaderMap::new(), is_of_mesh: false });
+        self.refused = Some(status);
+        Gone
+    }
+
+    fn fail_with(&mut self, failure: &Failure<'_>) {
+        (self.reading, self.writing) = (None, None);
+        if !self.outbox.is_ended {
+            self.answer.fail(failure, &mut self.outbox);
+        }
+    }
+
+    /// Gives the client what is ready for it; ready when nothing is left.
+    ///
+    /// An answer that cannot be carried is replaced by its failure: see [`Transcoded::refused`].
+    fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Gone>> {
+        while !self.is_over {
+            self.send_head()?;
+            if let Some(piece) = self.outbox.body.front_mut() {
+                let room = ready!(self.end.poll_room(piece.len(), cx))?;
+                self.end.body(piece.split_to(room))?;
+                if piece.is_empty() {
+                    self.outbox.body.pop_front();
+                }
+            } else if self.outbox.is_ended {
+                self.is_over = true;
+                self.end.trailers(HeaderMap::new())?;
+            } else if !ready!(self.poll_convert(cx)) {
+                break;
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Converts a little more of the answer; false: nothing more has come.
+    fn poll_convert(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
+        if let Some(working) = &mut self.writing {
+            let made = ready!(working.poll(cx));
+            self.writing = None;
+            match made {
+                Ok(made) => self.answer.resume(made, &mut self.outbox),
+                Err(status) => drop(self.refuse(status)),
+            }
+            return Poll::Ready(true);
+        }
+        ready!(self.poll_turn(cx));
+        let has_converted = self.convert();
+        self.writing = self.outbox.work.take().map(Work::start);
+        if has_converted {
+            self.spend(self.outbox.body.back().map_or(0, Bytes::len));
+        }
+        Poll::Ready(has_converted)
+    }
+
+    fn convert(&mut self) -> bool {
+        let converted = match self.answer.step(&mut self.outbox) {
+            Ok(false) => match self.trailers.take() {
+                Some(trailers) => self.answer.finish(trailers, &mut self.outbox).map(|()| true),
+                None => Ok(false),
+            },
+            result => result,
+        };
+        converted.unwrap_or_else(|status| {
+            self.refuse(status);
+            true
+        })
+    }
+
+    fn send_head(&mut self) -> Result<(), Gone> {
+        let Some(head) = self.outbox.head.take() else { return Ok(()) };
+        let is_last = self.outbox.is_ended && self.outbox.body.is_empty();
+        self.is_over = is_last;
+        self.end.head(head, is_last)
+    }
+}
+
+impl<E: ClientEnd> Caller for Transcoded<E> {
+    fn on_sent(&mut self, connection: &Connection) {
+        self.end.on_sent(connection);
+    }
+
+    fn peer(&self, headers: &HeaderMap) -> String {
+        self.end.peer(headers)
+    }
+
+    fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Result<Piece, Gone>> {
+        Poll::Ready(match ready!(self.poll_request(cx))? {
+            Ok(piece) => Ok(piece),
+            Err(status) => Err(self.refuse(status)),
+        })
+    }
+
+    fn accepted(&mut self, bytes: usize) {
+        let of_client = self.credit.accepted(bytes);
+        self.release(of_client);
+    }
+
+    fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<Gone> {
+        // The exchange has nothing to do at the moment: what the client had no room for may go.
+        let is_gone = matches!(self.poll_flush(cx), Poll::Ready(Err(Gone)));
+        if is_gone || self.refused.is_some() {
+            return Poll::Ready(Gone);
+        }
+        self.end.poll_gone(cx)
+    }
+
+    fn is_slow(&self) -> bool {
+        self.end.is_slow()
+    }
+
+    fn on_give_way(&mut self) {
+        self.end.on_give_way();
+    }
+
+    fn head(&mut self, head: response::Parts, is_last: bool) -> Result<(), Gone> {
+        if head.status != StatusCode::OK {
+            let text = format!("the replica answered with HTTP status {}", head.status.as_u16());
+            return Err(self.refuse(Status::new(Code::from_http(head.status), text)));
+        }
+        if is_last {
+            return self.trailers(head.headers);
+        }
+        self.answer.head(head.headers, &mut self.outbox);
+        self.send_head()
+    }
+
+    fn poll_room(&mut self, wanted: usize, cx: &mut Context<'_>) -> Poll<Result<usize, Gone>> {
+        ready!(self.poll_flush(cx))?;
+        Poll::Ready(if self.refused.is_some() { Err(Gone) } else { Ok(wanted) })
+    }
+
+    fn body(&mut self, bytes: Bytes) -> Result<(), Gone> {
+        self.answer.give(bytes);
+        Ok(())
+    }
+
+    fn trailers(&mut self, trailers: HeaderMap) -> Result<(), Gone> {
+        // The client may have no room for what comes before: `poll_finish` goes on.
+        self.trailers = Some(trailers);
+        Ok(())
+    }
+}
+
+impl<E: ClientEnd> ClientEnd for Transcoded<E> {
+    fn fail(&mut self, failure: &call::Failure) {
+        let (status, mut headers) = (&failure.status, HeaderMap::new());
+        failure.write_explanation(&mut headers);
+        headers.insert(ANSWERED_BY, self.answered_by.clone());
+        if let Some(pushback) = status.pushback {
+            headers.insert(RETRY_AFTER, whole_seconds(pushback).into());
+        }
+        self.fail_with(&Failure { status, headers: &headers, is_of_mesh: true });
+    }
+
+    fn poll_finish(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.end.refused().is_some() {
+            // It has told the client already.
+            return self.end.poll_finish(cx);
+        }
+        // Gone is as good as finished: there is nobody left to give anything to.
+        let _nobody_left = ready!(self.poll_flush(cx));
+        self.end.poll_finish(cx)
+    }
+
+    fn refused(&self) -> Option<&Status> {
+        self.refused.as_ref().or(self.end.refused())
+    }
+}

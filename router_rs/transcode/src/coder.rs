@@ -1,0 +1,104 @@
+//! What a protocol has to do: one coder for the request, one for the answer.
+//!
+//! Both are pulled: a coder converts one message at a time, and only when the last one has been
+//! taken, so that a small piece with many messages (or one that inflates) is never expanded whole.
+
+use std::collections::VecDeque;
+use std::fmt::Debug;
+
+use bytes::Bytes;
+use http::{HeaderMap, response};
+use router_protocol::grpc::{Message, Status};
+
+use super::work::Work;
+
+/// What a request's coder has next.
+#[derive(Debug)]
+pub(crate) enum Taken {
+    /// A piece for the replica, not empty.
+    Piece(Bytes),
+    /// What makes a piece; nothing more is taken before it is done.
+    Long(Work),
+    /// The client has to say more first.
+    NeedsMore,
+    /// All of the request has been taken.
+    End,
+}
+
+/// The client's bytes become gRPC frames.
+pub(crate) trait RequestCoder: Debug {
+    /// The client's next bytes; only after [`RequestCoder::take`] has said `NeedsMore`, and not
+    /// after the last ones.
+    fn give(&mut self, bytes: Bytes, is_last: bool);
+
+    /// The next piece for the replica.
+    ///
+    /// # Errors
+    /// What is wrong with the request. The coder is of no further use then.
+    fn take(&mut self) -> Result<Taken, Status>;
+
+    /// Given bytes that no [`RequestCoder::take`] has looked at.
+    fn unread_bytes(&self) -> usize;
+}
+
+/// The replica's answer in the client's protocol. Nothing is called after its end is in the outbox.
+pub(crate) trait AnswerCoder: Debug {
+    /// The head, which is not the whole answer.
+    fn head(&mut self, headers: HeaderMap, outbox: &mut Outbox);
+
+    /// The next bytes of gRPC frames; only after [`AnswerCoder::step`] has returned false.
+    fn give(&mut self, bytes: Bytes);
+
+    /// Converts one message; false: there is nothing more to convert. With work in the outbox
+    /// nothing else is called before [`AnswerCoder::resume`], but for [`AnswerCoder::fail`].
+    ///
+    /// # Errors
+    /// Why the answer cannot be carried: [`AnswerCoder::fail`] is to tell it.
+    fn step(&mut self, outbox: &mut Outbox) -> Result<bool, Status>;
+
+    /// The end of the answer; only after [`AnswerCoder::step`] has returned false. Without a head
+    /// before, `trailers` are the whole answer.
+    ///
+    /// # Errors
+    /// As of [`AnswerCoder::step`].
+    fn finish(&mut self, trailers: HeaderMap, outbox: &mut Outbox) -> Result<(), Status>;
+
+    /// The work that was in the outbox is done, and this is what it made.
+    fn resume(&mut self, made: Message, outbox: &mut Outbox);
+
+    /// Ends the answer with a status of ours, wherever it stands.
+    fn fail(&mut self, failure: &Failure<'_>, outbox: &mut Outbox);
+}
+
+/// A status that was made on this side of the replica.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Failure<'a> {
+    pub status: &'a Status,
+    /// Headers that come with it.
+    pub headers: &'a HeaderMap,
+    /// The mesh says so, and not because of what the request's body is: `UNIMPLEMENTED` then means
+    /// that nobody serves the path.
+    pub is_of_mesh: bool,
+}
+
+/// What goes to the client, in this order.
+#[derive(Debug, Default)]
+pub(crate) struct Outbox {
+    pub head: Option<response::Parts>,
+    /// Pieces, none empty.
+    pub body: VecDeque<Bytes>,
+    /// Nothing follows.
+    pub is_ended: bool,
+    /// Has to be done before anything follows.
+    pub work: Option<Work>,
+}
+
+impl Outbox {
+    /// Adds a piece of the body, unless it is empty.
+    pub(crate) fn push(&mut self, bytes: impl Into<Bytes>) {
+        let bytes = bytes.into();
+        if !bytes.is_empty() {
+            self.body.push_back(bytes);
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! The head of a gRPC request, made from a head of another protocol; and heads of answers.
+
+use std::time::Duration;
+
+use http::header::{self, CONNECTION, CONTENT_TYPE, HOST, TE};
+use http::uri::{Authority, PathAndQuery, Scheme};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, Uri, Version};
+use http::{request, response};
+use router_protocol::grpc::{ClientTimeout, Status, read_timeout_seconds};
+use router_protocol::names::REFUSE_UNKNOWN_FIELDS;
+
+/// Headers of the client's protocol or of its connection, which say nothing to the service.
+const OWN: [HeaderName; 14] = [
+    header::ACCEPT,
+    header::ACCEPT_ENCODING,
+    header::CONTENT_ENCODING,
+    header::CONTENT_LENGTH,
+    header::EXPECT,
+    header::TRAILER,
+    header::TRANSFER_ENCODING,
+    header::UPGRADE,
+    HOST,
+    CONNECTION,
+    HeaderName::from_static("keep-alive"),
+    HeaderName::from_static("proxy-connection"),
+    HeaderName::from_static("x-grpc-web"),
+    REFUSE_UNKNOWN_FIELDS,
+];
+
+/// Every header of this protocol begins so.
+const CONNECT_PREFIX: &str = "connect-";
+
+/// For a request that names no host.
+const AUTHORITY: &str = "localhost";
+
+/// The gRPC head for `path`, with the client's own headers as metadata.
+pub(super) fn grpc_head(
+    parts: &request::Parts,
+    path: &str,
+    content_type: HeaderValue,
+) -> request::Parts {
+    let mut head = parts.clone();
+    head.method = Method::POST;
+    head.version = Version::HTTP_2;
+    head.uri = uri(parts, path);
+    let named: Vec<HeaderName> = named_by_connection(&head.headers).collect();
+    for name in OWN.iter().chain(&named) {
+        head.headers.remove(name);
+    }
+    let of_connect: Vec<HeaderName> =
+        head.headers.keys().filter(|name| is_of_connect(name)).cloned().collect();
+    for name in &of_connect {
+        head.headers.remove(name);
+    }
+    head.headers.insert(CONTENT_TYPE, content_type);
+    head.headers.insert(TE, HeaderValue::from_static("trailers"));
+    head
+}
+
+fn is_of_connect(name: &HeaderName) -> bool {
+    name.as_str().starts_with(CONNECT_PREFIX)
+}
+
+/// Headers that the client declared to be about its connection (RFC 9110, 7.6.1).
+fn named_by_connection(headers: &HeaderMap) -> impl Iterator<Item = HeaderName> {
+    headers.get_all(CONNECTION).iter().flat_map(|value| {
+        value
+            .as_bytes()
+            .split(|byte| *byte == b',')
+            .filter_map(|name| HeaderName::from_bytes(name.trim_ascii()).ok())
+    })
+}
+
+fn uri(parts: &request::Parts, path: &str) -> Uri {
+    let of_host = || Authority::try_from(parts.headers.get(HOST)?.as_bytes()).ok();
+    let authority = parts.uri.authority().cloned().or_else(of_host);
+    let mut uri = http::uri::Parts::default();
+    uri.scheme = Some(parts.uri.scheme().cloned().unwrap_or(Scheme::HTTP));
+    uri.authority = Some(authority.unwrap_or_else(|| Authority::from_static(AUTHORITY)));
+    uri.path_and_query =
+        Some(PathAndQuery::try_from(path).expect("invariant: a method's path is a path"));
+    Uri::from_parts(uri).expect("invariant: it has all three parts")
+}
+
+/// A head with nothing but these.
+pub(super) fn answer_head(status: StatusCode, headers: HeaderMap) -> response::Parts {
+    let (mut parts, ()) = Response::new(()).into_parts();
+    parts.status = status;
+    parts.headers = headers;
+    parts
+}
+
+/// Reads how long a client without a protocol for it gives a call; `None`: it sets no limit.
+///
+/// # Errors
+/// `INVALID_ARGUMENT` for what is no number.
+pub(super) fn read_timeout(headers: &HeaderMap) -> Result<Option<Duration>, Status> {
+    Ok(match read_timeout_seconds(headers)? {
+        ClientTimeout::Unsaid | ClientTimeout::Never => None,
+        ClientTimeout::After(timeout) => Some(timeout),
+    })
+}
+
+/// Whether a list of codings has gzip, and does not rule it out (RFC 9110, 12.5.3).
+pub(super) fn accepts_gzip(list: Option<&HeaderValue>) -> bool {
+    list.and_then(|list| list.to_str().ok()).is_some_and(|list| {
+        list.split(',').any(|part| {
+            let mut parameters = part.split(';').map(str::trim);
+            let is_gzip = parameters.next().is_some_and(|name| name.eq_ignore_ascii_case("gzip"));
+            is_gzip
+                && !parameters
+                    .any(|weight| matches!(weight, "q=0" | "q=0.0" | "q=0.00" | "q=0.000"))
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::Request;
+
+    #[test]
+    fn protocol_headers_go_and_metadata_stays() {
+        let request = Request::builder()
+            .method(Method::GET)
+            .uri("/v1/things?x=1")
+            .header("host", "example.test:1")
+            .header("connection", "keep-alive, X-Hop")
+            .header("x-hop", "1")
+            .header("content-length", "3")
+            .header("connect-protocol-version", "1")
+            .header("connect-timeout-ms", "5")
+            .header("x-pyserve-refuse-unknown-fields", "1")
+            .header("x-user", "u")
+            .header("application", "a")
+            .body(())
+            .unwrap();
+        let (parts, ()) = request.into_parts();
+        let head = grpc_head(&parts, "/p.S/M", HeaderValue::from_static("application/grpc"));
+        assert_eq!("http://example.test:1/p.S/M", head.uri.to_string());
+        assert_eq!((Method::POST, Version::HTTP_2), (head.method, head.version));
+        let mut names: Vec<&str> = head.headers.keys().map(HeaderName::as_str).collect();
+        names.sort_unstable();
+        assert_eq!(vec!["application", "content-type", "te", "x-user"], names);
+    }
+}

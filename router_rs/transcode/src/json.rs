@@ -1,0 +1,196 @@
+//! Protobuf messages as JSON, by the mapping of proto3 (protobuf.dev/programming-guides/json).
+//!
+//! Reading is tolerant: fields that the message does not have are ignored, unless they are to be
+//! refused ([`JsonType::refusing_unknown`]). Writing uses
+//! lowerCamelCase names and leaves defaults out. Nesting is bounded both ways, since both walk
+//! the message by recursion: JSON by `serde_json` (128 levels), protobuf as by `prost` (100), and
+//! what is packed into `google.protobuf.Any`, which `prost` does not see, by `held`.
+
+mod held;
+mod key;
+mod raw;
+mod read;
+mod scalars;
+mod text;
+mod unknown;
+mod values;
+mod wire;
+mod write;
+mod write_values;
+
+use bytes::{Bytes, BytesMut};
+use prost_reflect::{FieldDescriptor, MessageDescriptor};
+use router_protocol::grpc::framing::put_prefix;
+use router_protocol::grpc::{Code, PREFIX_BYTES, Status};
+use serde::de::DeserializeSeed;
+
+use self::held::{Typed, reaches_any, unwritable};
+use self::raw::Unwritten;
+use self::read::{MessageSeed, OptionalSeed, Place};
+use self::write::{write_message, write_one};
+use super::wrong::{explain, no_field};
+
+/// Of longer bodies only line and column of what is wrong are told: finding more takes memory and
+/// time that a client should not have for a mistake.
+const EXPLAINED_BYTES_MAX: usize = 64 * 1024;
+
+/// A message type and what has to be known to convert it.
+#[derive(Clone, Debug)]
+pub struct JsonType {
+    pub descriptor: MessageDescriptor,
+    /// A message of it may have an `Any` somewhere.
+    holds_any: bool,
+    /// What the message has no place for is told, and not ignored.
+    refuses_unknown: bool,
+}
+
+impl JsonType {
+    pub(super) fn new(descriptor: MessageDescriptor) -> Self {
+        let holds_any = reaches_any(&descriptor);
+        Self { descriptor, holds_any, refuses_unknown: false }
+    }
+
+    /// The same type, whose JSON is read as `is_refused` says.
+    pub(super) fn refusing_unknown(&self, is_refused: bool) -> Self {
+        Self { refuses_unknown: is_refused, ..self.clone() }
+    }
+
+    /// The message that `json` is.
+    ///
+    /// # Errors
+    /// `INVALID_ARGUMENT`, saying where the JSON is wrong.
+    pub(super) fn read(&self, json: &[u8]) -> Result<Vec<u8>, Status> {
+        if json.is_empty() {
+            let text = "malformed body: nothing is no JSON, write {} for an empty message";
+            return Err(Status::new(Code::InvalidArgument, text));
+        }
+        let mut message = Vec::new();
+        let seed = MessageSeed { descriptor: &self.descriptor, out: &mut message };
+        self.read_all(json, seed, |value| value)?;
+        self.check_known(|| unknown::of_message(&self.descriptor, &mut parse(json)))?;
+        Ok(message)
+    }
+
+    /// As [`JsonType::read`], of JSON that is one field of the message.
+    pub(super) fn read_field(
+        &self,
+        field: &FieldDescriptor,
+        json: &[u8],
+    ) -> Result<Vec<u8>, Status> {
+        let mut message = Vec::new();
+        let place = Place::from(field.clone());
+        let name = field.json_name();
+        let seed = OptionalSeed { place: &place, out: &mut message };
+        self.read_all(json, seed, |value| serde_json::json!({name: value}))?;
+        self.check_known(|| unknown::of_field(name, &place, &mut parse(json)))?;
+        Ok(message)
+    }
+
+    /// As [`JsonType::read`], of JSON that has been parsed.
+    pub(super) fn read_value(&self, value: &serde_json::Value) -> Result<Vec<u8>, Status> {
+        let mut message = Vec::new();
+        let seed = MessageSeed { descriptor: &self.descriptor, out: &mut message };
+        seed.deserialize(value).map_err(|error| self.refused(&error, Some(value)))?;
+        self.check_known(|| unknown::of_message(&self.descriptor, value))?;
+        Ok(message)
+    }
+
+    /// Refuses a name in a query that is no field's, or takes it as it takes one in JSON.
+    pub(super) fn take_unknown(&self, name: &str) -> Result<(), Status> {
+        let text = self.refuses_unknown.then(|| no_field("request", &self.descriptor, name));
+        text.map_or(Ok(()), |text| Err(Status::new(Code::InvalidArgument, text)))
+    }
+
+    /// Refuses what has been read, if more is to be refused than what is wrong.
+    fn check_known(&self, unknown: impl FnOnce() -> Option<String>) -> Result<(), Status> {
+        let found = self.refuses_unknown.then(unknown).flatten();
+        found.map_or(Ok(()), |text| Err(malformed(&text)))
+    }
+
+    /// `whole`: makes the message's JSON of what is read.
+    fn read_all<'a, S: DeserializeSeed<'a>>(
+        &self,
+        json: &'a [u8],
+        seed: S,
+        whole: impl Fn(serde_json::Value) -> serde_json::Value,
+    ) -> Result<(), Status> {
+        let mut deserializer = parse(json);
+        seed.deserialize(&mut deserializer).map_err(|error| {
+            let parsed = || serde_json::from_slice(json).ok().map(whole);
+            let value = (json.len() <= EXPLAINED_BYTES_MAX).then(parsed).flatten();
+            self.refused(&error, value.as_ref())
+        })?;
+        deserializer.end().map_err(|error| malformed(&error))
+    }
+
+    /// What to tell of JSON that could not be read; `value` is all of it, if it is looked through.
+    fn refused(&self, error: &dyn std::fmt::Display, value: Option<&serde_json::Value>) -> Status {
+        match value.and_then(|value| explain(&self.descriptor, value)) {
+            Some(found) => malformed(&found),
+            None => malformed(error),
+        }
+    }
+
+    /// The message as JSON.
+    ///
+    /// # Errors
+    /// `INTERNAL`: the bytes are no message of this type, or have no form in JSON.
+    pub(super) fn write(&self, message: &[u8]) -> Result<Vec<u8>, Status> {
+        let mut json = Vec::new();
+        match write_message(&self.descriptor, message, 0, &mut json) {
+            Ok(()) => Ok(json),
+            Err(Unwritten::Unusual) => held::write(self.typed(), message, 1),
+            Err(Unwritten::Wrong(text)) => Err(unwritable(&self.descriptor, &text)),
+            Err(Unwritten::Refused(status)) => Err(status),
+        }
+    }
+
+    /// One field of the message as JSON.
+    ///
+    /// # Errors
+    /// As of [`JsonType::write`].
+    pub(super) fn write_field(&self, message: &[u8], name: &str) -> Result<Vec<u8>, Status> {
+        let mut json = Vec::new();
+        let value = match write_one(&self.descriptor, message, name, &mut json) {
+            Ok(true) => return Ok(json),
+            // It has its default, which has a form of its own in JSON.
+            Ok(false) => self.to_value(&[], true)?[name].take(),
+            Err(Unwritten::Unusual) => self.to_value(message, true)?[name].take(),
+            Err(Unwritten::Wrong(text)) => return Err(unwritable(&self.descriptor, &text)),
+            Err(Unwritten::Refused(status)) => return Err(status),
+        };
+        Ok(value.to_string().into_bytes())
+    }
+
+    /// As [`JsonType::write`], as a value; with the fields that have their defaults, if asked for.
+    pub(super) fn to_value(
+        &self,
+        message: &[u8],
+        with_defaults: bool,
+    ) -> Result<serde_json::Value, Status> {
+        held::to_value(self.typed(), message, with_defaults)
+    }
+
+    fn typed(&self) -> Typed<'_> {
+        Typed { descriptor: &self.descriptor, holds_any: self.holds_any }
+    }
+}
+
+fn parse(json: &[u8]) -> serde_json::Deserializer<serde_json::de::SliceRead<'_>> {
+    serde_json::Deserializer::from_slice(json)
+}
+
+/// The gRPC frame of a message in parts.
+pub(super) fn frame_of(parts: &[&[u8]]) -> Bytes {
+    let size = parts.iter().map(|part| part.len()).sum();
+    let mut frame = BytesMut::with_capacity(PREFIX_BYTES + size);
+    put_prefix(&mut frame, size);
+    for part in parts {
+        frame.extend_from_slice(part);
+    }
+    frame.freeze()
+}
+
+fn malformed(error: &dyn std::fmt::Display) -> Status {
+    Status::new(Code::InvalidArgument, format!("malformed body: {error}"))
+}

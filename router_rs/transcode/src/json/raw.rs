@@ -1,0 +1,83 @@
+//! Protobuf's binary form as it stands there: keys and values, one after the other.
+
+use prost::DecodeError;
+use prost::encoding::{WireType, decode_key, decode_varint};
+use router_protocol::grpc::Status;
+
+/// Why there is no JSON.
+pub(super) enum Unwritten {
+    /// The message has to be read whole first.
+    Unusual,
+    /// It has no form in JSON, or is none.
+    Wrong(String),
+    /// As `Wrong`, and what to tell is known.
+    Refused(Status),
+}
+
+pub(super) type Written = Result<(), Unwritten>;
+
+impl From<DecodeError> for Unwritten {
+    fn from(error: DecodeError) -> Self {
+        Self::Wrong(error.to_string())
+    }
+}
+
+pub(super) fn wrong(text: &str) -> Unwritten {
+    Unwritten::Wrong(text.to_owned())
+}
+
+/// Reads the binary form from its beginning.
+#[derive(Clone, Copy)]
+pub(super) struct Reader<'a>(pub &'a [u8]);
+
+/// One value, as it stands there.
+#[derive(Clone, Copy)]
+pub(super) enum Raw<'a> {
+    Varint(u64),
+    SixtyFourBit([u8; 8]),
+    ThirtyTwoBit([u8; 4]),
+    Bytes(&'a [u8]),
+}
+
+impl<'a> Reader<'a> {
+    pub(super) fn is_empty(self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The number and the value of the next field.
+    pub(super) fn field(&mut self) -> Result<(u32, Raw<'a>), Unwritten> {
+        let (number, wire_type) = decode_key(&mut self.0)?;
+        Ok((number, self.value(wire_type)?))
+    }
+
+    /// The number of the next field, which stays; 0 at the end.
+    pub(super) fn next_number(mut self) -> Result<u32, Unwritten> {
+        if self.is_empty() { Ok(0) } else { Ok(decode_key(&mut self.0)?.0) }
+    }
+
+    pub(super) fn value(&mut self, wire_type: WireType) -> Result<Raw<'a>, Unwritten> {
+        Ok(match wire_type {
+            WireType::Varint => Raw::Varint(decode_varint(&mut self.0)?),
+            WireType::SixtyFourBit => Raw::SixtyFourBit(self.array()?),
+            WireType::ThirtyTwoBit => Raw::ThirtyTwoBit(self.array()?),
+            WireType::LengthDelimited => {
+                let size = decode_varint(&mut self.0)?;
+                let size = usize::try_from(size).map_err(|_| wrong("buffer underflow"))?;
+                Raw::Bytes(self.take(size)?)
+            }
+            WireType::StartGroup | WireType::EndGroup => return Err(Unwritten::Unusual),
+        })
+    }
+
+    fn take(&mut self, size: usize) -> Result<&'a [u8], Unwritten> {
+        let Some((taken, rest)) = self.0.split_at_checked(size) else {
+            return Err(wrong("buffer underflow"));
+        };
+        self.0 = rest;
+        Ok(taken)
+    }
+
+    fn array<const SIZE: usize>(&mut self) -> Result<[u8; SIZE], Unwritten> {
+        Ok(self.take(SIZE)?.try_into().expect("invariant: as many as were taken"))
+    }
+}

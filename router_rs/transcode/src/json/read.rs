@@ -1,0 +1,349 @@
+//! JSON becomes protobuf's binary form as it is read: no message is built in between, which would
+//! take many times the memory and the time.
+//!
+//! Types with a form of their own in JSON are left to `prost-reflect`, but for those that hold as
+//! much as one likes: `google.protobuf.Struct` and what is in it.
+
+use std::fmt;
+
+use prost::Message;
+use prost::encoding::{WireType, encode_key};
+use prost_reflect::{DynamicMessage, ExtensionDescriptor, FieldDescriptor, Kind};
+use prost_reflect::{MessageDescriptor, OneofDescriptor};
+use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use smallvec::SmallVec;
+
+use super::key::KeySeed;
+use super::scalars::{is_null_value, wire_type, write_scalar};
+use super::values::{Holder, ValueSeed};
+use super::wire::{delimited, delimited_field};
+use crate::well_known::is_well_known;
+use crate::wrong::reading;
+
+/// Writes the message that comes next.
+pub(super) struct MessageSeed<'a> {
+    pub descriptor: &'a MessageDescriptor,
+    pub out: &'a mut Vec<u8>,
+}
+
+impl<'de> DeserializeSeed<'de> for MessageSeed<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<(), D::Error> {
+        if let Some(holder) = Holder::of(self.descriptor) {
+            return holder.read(json, self.out);
+        }
+        if is_well_known(self.descriptor) {
+            let descriptor = self.descriptor.clone();
+            let message = DynamicMessage::deserialize_with_options(descriptor, json, &reading())?;
+            message.encode(self.out).expect("invariant: a Vec has room");
+            return Ok(());
+        }
+        json.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for MessageSeed<'_> {
+    type Value = ();
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("a map")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        let mut seen = Seen::default();
+        while let Some(named) = map.next_key_seed(NameSeed(self.descriptor))? {
+            let Some(place) = named else {
+                map.next_value::<IgnoredAny>()?;
+                continue;
+            };
+            let start = self.out.len();
+            let is_set = map.next_value_seed(OptionalSeed { place: &place, out: self.out })?;
+            if is_set && self.out.len() > start {
+                seen.add(&place).map_err(A::Error::custom)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A field or an extension, as far as its values are concerned.
+pub(super) struct Place {
+    number: u32,
+    pub kind: Kind,
+    pub shape: Shape,
+    is_packed: bool,
+    is_group: bool,
+    oneof: Option<OneofDescriptor>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Shape {
+    Single,
+    List,
+    Map,
+}
+
+impl Shape {
+    fn new(is_list: bool, is_map: bool) -> Self {
+        match (is_list, is_map) {
+            (true, _) => Self::List,
+            (_, true) => Self::Map,
+            _ => Self::Single,
+        }
+    }
+}
+
+impl From<FieldDescriptor> for Place {
+    fn from(field: FieldDescriptor) -> Self {
+        Self {
+            number: field.number(),
+            kind: field.kind(),
+            shape: Shape::new(field.is_list(), field.is_map()),
+            is_packed: field.is_packed(),
+            is_group: field.is_group(),
+            oneof: field.containing_oneof(),
+        }
+    }
+}
+
+impl From<ExtensionDescriptor> for Place {
+    fn from(extension: ExtensionDescriptor) -> Self {
+        Self {
+            number: extension.number(),
+            kind: extension.kind(),
+            shape: Shape::new(extension.is_list(), extension.is_map()),
+            is_packed: extension.is_packed(),
+            is_group: extension.is_group(),
+            oneof: None,
+        }
+    }
+}
+
+/// What of a message has been set.
+#[derive(Default)]
+struct Seen {
+    /// Sorted.
+    numbers: SmallVec<[u32; 16]>,
+    oneofs: SmallVec<[OneofDescriptor; 1]>,
+}
+
+impl Seen {
+    /// Of a number or a text that comes twice the last one counts, as for every reader of the binary
+    /// form; what has parts would be both.
+    fn add(&mut self, place: &Place) -> Result<(), String> {
+        if let Some(oneof) = &place.oneof {
+            if self.oneofs.contains(oneof) {
+                return Err(format!("multiple fields provided for oneof '{}'", oneof.name()));
+            }
+            self.oneofs.push(oneof.clone());
+        }
+        match self.numbers.binary_search(&place.number) {
+            Err(at) => self.numbers.insert(at, place.number),
+            Ok(_) if place.shape == Shape::Single && place.kind.as_message().is_none() => {}
+            Ok(_) => return Err(format!("field {} is there twice", place.number)),
+        }
+        Ok(())
+    }
+}
+
+/// Finds the field of a name; `None`: there is none, so the value says nothing.
+struct NameSeed<'a>(&'a MessageDescriptor);
+
+impl<'de> DeserializeSeed<'de> for NameSeed<'_> {
+    type Value = Option<Place>;
+
+    fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<Self::Value, D::Error> {
+        json.deserialize_str(self)
+    }
+}
+
+impl Visitor<'_> for NameSeed<'_> {
+    type Value = Option<Place>;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("a field's name")
+    }
+
+    fn visit_str<E: Error>(self, name: &str) -> Result<Self::Value, E> {
+        Ok(place_of(self.0, name))
+    }
+}
+
+/// The field or the extension that a name in JSON means.
+pub(super) fn place_of(descriptor: &MessageDescriptor, name: &str) -> Option<Place> {
+    let named =
+        descriptor.get_field_by_json_name(name).or_else(|| descriptor.get_field_by_name(name));
+    let of_extension = || descriptor.get_extension_by_json_name(name).map(Place::from);
+    named.map(Place::from).or_else(of_extension)
+}
+
+/// Writes a field, unless it is null; false: it is not there.
+pub(super) struct OptionalSeed<'a> {
+    pub place: &'a Place,
+    pub out: &'a mut Vec<u8>,
+}
+
+impl<'de> DeserializeSeed<'de> for OptionalSeed<'_> {
+    type Value = bool;
+
+    fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<bool, D::Error> {
+        json.deserialize_option(self)
+    }
+}
+
+impl<'de> Visitor<'de> for OptionalSeed<'_> {
+    type Value = bool;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("option")
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<bool, E> {
+        let Place { number, kind, .. } = self.place;
+        if is_null_value(kind) {
+            encode_key(*number, WireType::Varint, self.out);
+            self.out.push(0);
+            return Ok(true);
+        }
+        let is_value = kind.as_message().and_then(Holder::of) == Some(Holder::Value);
+        if is_value {
+            delimited_field(*number, self.out, |out| ValueSeed(out).visit_unit())?;
+        }
+        Ok(is_value)
+    }
+
+    fn visit_none<E: Error>(self) -> Result<bool, E> {
+        self.visit_unit()
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, json: D) -> Result<bool, D::Error> {
+        let Place { number, kind, .. } = self.place;
+        match self.place.shape {
+            Shape::Map => json.deserialize_map(EntriesVisitor {
+                number: *number,
+                entry: kind.as_message().expect("invariant: a map has entries"),
+                out: self.out,
+            })?,
+            Shape::List if self.place.is_packed => {
+                let start = self.out.len();
+                let count = delimited_field(*number, self.out, |out| {
+                    json.deserialize_seq(ElementsVisitor { place: self.place, out })
+                })?;
+                if count == 0 {
+                    self.out.truncate(start);
+                }
+            }
+            Shape::List => {
+                json.deserialize_seq(ElementsVisitor { place: self.place, out: self.out })?;
+            }
+            Shape::Single => {
+                return ElementSeed { place: self.place, out: self.out }.deserialize(json);
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// Writes one value, with its key unless it is packed; false: there is none.
+struct ElementSeed<'a> {
+    place: &'a Place,
+    out: &'a mut Vec<u8>,
+}
+
+impl<'de> DeserializeSeed<'de> for ElementSeed<'_> {
+    type Value = bool;
+
+    fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<bool, D::Error> {
+        let Place { number, kind, .. } = self.place;
+        if let Some(descriptor) = kind.as_message().filter(|_| self.place.is_group) {
+            encode_key(*number, WireType::StartGroup, self.out);
+            MessageSeed { descriptor, out: self.out }.deserialize(json)?;
+            encode_key(*number, WireType::EndGroup, self.out);
+            return Ok(true);
+        }
+        let start = self.out.len();
+        if !(self.place.is_packed && self.place.shape == Shape::List) {
+            encode_key(*number, wire_type(kind), self.out);
+        }
+        let is_there = write_value(kind, json, self.out)?;
+        if !is_there {
+            self.out.truncate(start);
+        }
+        Ok(is_there)
+    }
+}
+
+fn write_value<'de, D: Deserializer<'de>>(
+    kind: &Kind,
+    json: D,
+    out: &mut Vec<u8>,
+) -> Result<bool, D::Error> {
+    match kind {
+        Kind::Message(descriptor) => {
+            delimited(out, |out| MessageSeed { descriptor, out }.deserialize(json))?;
+            Ok(true)
+        }
+        kind => write_scalar(kind, json, out),
+    }
+}
+
+/// Writes the elements of a list; how many there are.
+struct ElementsVisitor<'a> {
+    place: &'a Place,
+    out: &'a mut Vec<u8>,
+}
+
+impl<'de> Visitor<'de> for ElementsVisitor<'_> {
+    type Value = usize;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("a list")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<usize, A::Error> {
+        let mut count = 0;
+        loop {
+            let element = ElementSeed { place: self.place, out: &mut *self.out };
+            let Some(is_there) = seq.next_element_seed(element)? else { return Ok(count) };
+            count += usize::from(is_there);
+        }
+    }
+}
+
+/// Writes the entries of a map.
+struct EntriesVisitor<'a> {
+    number: u32,
+    entry: &'a MessageDescriptor,
+    out: &'a mut Vec<u8>,
+}
+
+impl<'de> Visitor<'de> for EntriesVisitor<'_> {
+    type Value = ();
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("a map")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        let key = self.entry.map_entry_key_field();
+        let (key_kind, key_number) = (key.kind(), key.number());
+        let value = Place::from(self.entry.map_entry_value_field());
+        loop {
+            let start = self.out.len();
+            let is_there = delimited_field(self.number, self.out, |out| {
+                let key = KeySeed { number: key_number, kind: &key_kind, out: &mut *out };
+                if map.next_key_seed(key)?.is_none() {
+                    return Ok(None);
+                }
+                map.next_value_seed(ElementSeed { place: &value, out }).map(Some)
+            })?;
+            if is_there != Some(true) {
+                self.out.truncate(start);
+            }
+            if is_there.is_none() {
+                return Ok(());
+            }
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! What JSON says and its message has no place for: fields, and names of an enum.
+//!
+//! A second reading, of JSON that has been read as a message, so that those who do not want to be
+//! told pay nothing. It keeps a path, and no values.
+
+use std::fmt::{self, Write};
+
+use prost_reflect::{DeserializeOptions, DynamicMessage, EnumDescriptor, Kind, MessageDescriptor};
+use serde::de::{
+    Deserialize, DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor,
+};
+
+use super::read::{Place, Shape, place_of};
+use crate::near::nearest;
+use crate::well_known::{ANY, is_well_known};
+use crate::wrong::{no_field, shown};
+
+/// A sentence about the first such thing; `None`: there is none.
+pub(super) fn of_message<'de, D: Deserializer<'de>>(
+    descriptor: &MessageDescriptor,
+    json: D,
+) -> Option<String> {
+    let kind = Kind::Message(descriptor.clone());
+    search("request".to_owned(), &kind, Shape::Single, json)
+}
+
+/// As [`of_message`], of JSON that is one field of it.
+pub(super) fn of_field<'de, D: Deserializer<'de>>(
+    name: &str,
+    place: &Place,
+    json: D,
+) -> Option<String> {
+    search(format!("request.{name}"), &place.kind, place.shape, json)
+}
+
+fn search<'de, D: Deserializer<'de>>(
+    path: String,
+    kind: &Kind,
+    shape: Shape,
+    json: D,
+) -> Option<String> {
+    let mut search = Search { path, found: None };
+    // It fails where something is found, and only there: the JSON is a message.
+    let _ends_with_what_is_found = Look { kind, shape, search: &mut search }.deserialize(json);
+    search.found
+}
+
+struct Search {
+    /// Of what is looked at.
+    path: String,
+    found: Option<String>,
+}
+
+impl Search {
+    /// Ends the reading.
+    fn end<E: Error>(&mut self, found: String) -> E {
+        self.found = Some(found);
+        E::custom("")
+    }
+
+    /// Does something one step further down.
+    fn inside<T, E>(
+        &mut self,
+        step: &str,
+        look: impl FnOnce(&mut Self) -> Result<T, E>,
+    ) -> Result<T, E> {
+        let length = self.path.len();
+        self.path.push_str(step);
+        let looked = look(self)?;
+        self.path.truncate(length);
+        Ok(looked)
+    }
+
+    fn fields<'de, A: MapAccess<'de>>(
+        &mut self,
+        message: &MessageDescriptor,
+        mut map: A,
+    ) -> Result<(), A::Error> {
+        while let Some(name) = map.next_key::<String>()? {
+            let Some(Place { kind, shape, .. }) = &place_of(message, &name) else {
+                let text = no_field(&self.path, message, &name);
+                return Err(self.end(text));
+            };
+            self.inside(&format!(".{name}"), |search| {
+                map.next_value_seed(Look { kind, shape: *shape, search })
+            })?;
+        }
+        Ok(())
+    }
+
+    fn entries<'de, A: MapAccess<'de>>(
+        &mut self,
+        entry: &MessageDescriptor,
+        mut map: A,
+    ) -> Result<(), A::Error> {
+        let kind = &entry.map_entry_value_field().kind();
+        while let Some(key) = map.next_key::<String>()? {
+            self.inside(&format!("[{}]", shown(&key.into())), |search| {
+                map.next_value_seed(Look { kind, shape: Shape::Single, search })
+            })?;
+        }
+        Ok(())
+    }
+
+    fn enum_name<E: Error>(&mut self, names: &EnumDescriptor, name: &str) -> Result<(), E> {
+        if names.get_value_by_name(name).is_some() {
+            return Ok(());
+        }
+        let (path, told) = (&self.path, shown(&name.into()));
+        let mut text = format!("{path}: {} has no name {told}", names.name());
+        let known: Vec<_> = names.values().map(|value| value.name().to_owned()).collect();
+        if let Some(near) = nearest(name, known.iter().map(String::as_str), &|_| true) {
+            write!(text, ", did you mean {near}?").expect("invariant: memory takes it");
+        }
+        Err(self.end(text))
+    }
+}
+
+/// Reads what comes next.
+struct Look<'a> {
+    kind: &'a Kind,
+    shape: Shape,
+    search: &'a mut Search,
+}
+
+impl<'de> DeserializeSeed<'de> for Look<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<(), D::Error> {
+        match (self.shape, self.kind) {
+            (Shape::Single, Kind::Message(message)) if message.full_name() == ANY => {
+                json.deserialize_option(self)
+            }
+            (Shape::Single, Kind::Message(message)) if is_well_known(message) => {
+                IgnoredAny::deserialize(json).map(drop)
+            }
+            (Shape::Map, _) | (_, Kind::Message(_) | Kind::Enum(_)) => json.deserialize_any(self),
+            _ => IgnoredAny::deserialize(json).map(drop),
+        }
+    }
+}
+
+impl<'de> Visitor<'de> for Look<'_> {
+    type Value = ();
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("what has been read as a message")
+    }
+
+    /// An `Any`: its type may stand behind its fields, so another reads it.
+    fn visit_some<D: Deserializer<'de>>(self, json: D) -> Result<(), D::Error> {
+        let any = self.kind.as_message().expect("invariant: only messages are optional here");
+        let options = DeserializeOptions::new().deny_unknown_fields(true);
+        let read = DynamicMessage::deserialize_with_options(any.clone(), json, &options);
+        read.map(drop).map_err(|error| self.search.end(format!("{}: {error}", self.search.path)))
+    }
+
+    fn visit_none<E: Error>(self) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_i64<E: Error>(self, _number: i64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_u64<E: Error>(self, _number: u64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_f64<E: Error>(self, _number: f64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_str<E: Error>(self, name: &str) -> Result<(), E> {
+        match self.kind {
+            Kind::Enum(names) => self.search.enum_name(names, name),
+            _ => Ok(()),
+        }
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<(), A::Error> {
+        let Self { kind, search, .. } = self;
+        for index in 0.. {
+            let element = search.inside(&format!("[{index}]"), |search| {
+                seq.next_element_seed(Look { kind, shape: Shape::Single, search })
+            })?;
+            if element.is_none() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<(), A::Error> {
+        match (self.shape, self.kind) {
+            (Shape::Map, Kind::Message(entry)) => self.search.entries(entry, map),
+            (_, Kind::Message(message)) => self.search.fields(message, map),
+            _ => Ok(()),
+        }
+    }
+}

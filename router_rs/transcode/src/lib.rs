@@ -1,0 +1,92 @@
+//! Other protocols in front of gRPC services: gRPC-Web, Connect, JSON over HTTP.
+//!
+//! [`open`] looks at the head of a request and says whether it is ours. If it is, a
+//! [`Transcoding`] has the gRPC head to forward, and [`Transcoded`] stands between the client's
+//! end and the exchange, which then sees a gRPC call. All conversions are state machines: bytes
+//! and heads in, bytes and heads out. They own no socket and read no clock.
+//!
+//! Flow control stays end to end: pieces pass as they come, at most one message is held where it
+//! must be whole (JSON, an answer whose status comes first), and its size is bounded.
+
+#![forbid(unsafe_code)]
+
+mod adaptor;
+mod coder;
+mod connect;
+mod connect_type;
+mod cors;
+mod credit;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
+mod head;
+mod json;
+mod json_stream;
+mod methods;
+mod near;
+mod open;
+mod opened;
+mod query;
+mod refusal;
+mod rest;
+mod status;
+mod stream;
+#[cfg(test)]
+mod tests;
+mod text;
+mod unary;
+mod web;
+mod well_known;
+mod work;
+mod wrong;
+
+pub use adaptor::Transcoded;
+pub use cors::Cors;
+pub use methods::ServiceRoute;
+pub use methods::{MethodTable, Sees, Source};
+pub use open::{open, open_unseen};
+pub use opened::{Opened, Transcoding};
+pub use refusal::refusal;
+
+use http::{HeaderMap, HeaderValue};
+use router_protocol::grpc::{Code, SizeLimit, Status};
+use router_protocol::names::REFUSE_UNKNOWN_FIELDS;
+
+use self::json::JsonType;
+use self::methods::Method;
+
+/// What clients of other protocols may do, and how they are told.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// Of one message that has to be whole; beyond it: `RESOURCE_EXHAUSTED`.
+    pub message_size: SizeLimit,
+    /// What JSON says and its message has no place for is refused, unless the client wants another
+    /// thing ([`REFUSE_UNKNOWN_FIELDS`]); else it is ignored.
+    pub refuses_unknown_fields: bool,
+    pub cors: Cors,
+    /// Who we say we are in answers of our own.
+    pub answered_by: HeaderValue,
+}
+
+// === impl Limits ===
+
+impl Limits {
+    /// The JSON that a method takes from the sender of these headers.
+    ///
+    /// # Errors
+    /// `INVALID_ARGUMENT`: they do not say clearly how it is to be read.
+    fn input(&self, method: &Method, headers: &HeaderMap) -> Result<JsonType, Status> {
+        let is_refused = match headers.get(REFUSE_UNKNOWN_FIELDS).map(HeaderValue::as_bytes) {
+            None => self.refuses_unknown_fields,
+            Some(b"1") => true,
+            Some(b"0") => false,
+            Some(other) => {
+                let text = format!(
+                    "{REFUSE_UNKNOWN_FIELDS} is \"{}\", write 1 or 0",
+                    other.escape_ascii()
+                );
+                return Err(Status::new(Code::InvalidArgument, text));
+            }
+        };
+        Ok(method.input.refusing_unknown(is_refused))
+    }
+}

@@ -1,0 +1,95 @@
+//! One set of descriptor files: read once, however many tables have it.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use prost::Message;
+use prost_reflect::DescriptorPool;
+
+use super::imports;
+use super::method::Method;
+use super::rule::{self, Route};
+
+/// What a set of files is, whoever brings it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Digest([u8; 32]);
+
+impl Digest {
+    pub(super) fn of(files: &[Bytes]) -> Self {
+        let mut context = ring::digest::Context::new(&ring::digest::SHA256);
+        for file in files {
+            context.update(&file.len().to_le_bytes());
+            context.update(file);
+        }
+        let digest = context.finish();
+        Self(digest.as_ref().try_into().expect("invariant: SHA-256 has 32 bytes"))
+    }
+}
+
+/// The services of a set, by full name.
+#[derive(Debug, Default)]
+pub(super) struct FileSet {
+    pub services: HashMap<Box<str>, Vec<Described>>,
+    pub problems: Vec<String>,
+}
+
+/// A method and its own paths.
+#[derive(Debug)]
+pub(super) struct Described {
+    pub name: Box<str>,
+    pub method: Arc<Method>,
+    pub routes: Vec<Arc<Route>>,
+}
+
+impl FileSet {
+    /// Reads a set; one that is broken has no services, and its problem says why.
+    pub(super) fn read(files: &[Bytes]) -> Self {
+        match pool(files) {
+            Ok(pool) => Self::of_pool(&pool),
+            Err(problem) => Self { problems: vec![problem], ..Self::default() },
+        }
+    }
+
+    fn of_pool(pool: &DescriptorPool) -> Self {
+        let mut set = Self::default();
+        for service in pool.services() {
+            let methods = service.methods().map(|descriptor| {
+                let method = Arc::new(Method::new(&descriptor));
+                let mut routes = Vec::new();
+                for route in rule::routes(&descriptor, &method) {
+                    match route {
+                        Ok(route) => routes.push(Arc::new(route)),
+                        Err(problem) => {
+                            set.problems.push(format!("{}: {problem}", method.path));
+                        }
+                    }
+                }
+                Described { name: descriptor.name().into(), method, routes }
+            });
+            let methods = methods.collect();
+            set.services.insert(service.full_name().into(), methods);
+        }
+        set
+    }
+}
+
+/// All files in one pool, in whatever order they come.
+fn pool(files: &[Bytes]) -> Result<DescriptorPool, String> {
+    let unusable = |problem: String| format!("its descriptors cannot be used: {problem}");
+    imports::check(files).map_err(unusable)?;
+    // The set as one message: field 1 of `FileDescriptorSet`, which keeps options that prost's
+    // own types do not know (`google.api.http`).
+    let set = RawFileSet { files: files.to_vec() };
+    let encoded = set.encode_to_vec();
+    // Whatever else a deployment brings must not take the table of all others with it.
+    std::panic::catch_unwind(|| DescriptorPool::decode(&*encoded))
+        .map_err(|_| unusable("they are not consistent".to_owned()))?
+        .map_err(|error| unusable(error.to_string()))
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct RawFileSet {
+    #[prost(bytes = "bytes", repeated, tag = "1")]
+    files: Vec<Bytes>,
+}

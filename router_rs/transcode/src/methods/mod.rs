@@ -1,0 +1,14 @@
+//! Methods and their messages, from the descriptors that deployments bring.
+
+mod files;
+mod imports;
+mod method;
+mod options;
+pub(super) mod routes;
+pub(super) mod rule;
+mod table;
+pub(super) mod template;
+
+pub(super) use method::Method;
+pub use table::ServiceRoute;
+pub use table::{MethodTable, Sees, Source};

@@ -1,0 +1,318 @@
+//! The adaptor between a client's end and the exchange.
+
+use std::task::{Context, Poll, Waker};
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use http::response;
+use router_upstream::call;
+use router_upstream::call::{Caller, ClientEnd, Gone, Piece};
+use router_upstream::connection::Connection;
+
+use super::*;
+use crate::Transcoded;
+
+const CHAT: &str = "/things.v1.Things/Chat";
+
+/// A client whose pieces and whose room the test gives.
+#[derive(Debug, Default)]
+struct Client {
+    pieces: VecDeque<Bytes>,
+    is_complete: bool,
+    accepted: usize,
+    room: usize,
+    head: Option<response::Parts>,
+    body: Vec<u8>,
+    is_ended: bool,
+    is_gone: bool,
+}
+
+impl Caller for Client {
+    fn on_sent(&mut self, _connection: &Connection) {}
+
+    fn poll_piece(&mut self, _cx: &mut Context<'_>) -> Poll<Result<Piece, Gone>> {
+        match self.pieces.pop_front() {
+            Some(bytes) => {
+                let is_last = self.is_complete && self.pieces.is_empty();
+                Poll::Ready(Ok(Piece { bytes, is_last }))
+            }
+            None if self.is_complete => {
+                Poll::Ready(Ok(Piece { bytes: Bytes::new(), is_last: true }))
+            }
+            None => Poll::Pending,
+        }
+    }
+
+    fn accepted(&mut self, bytes: usize) {
+        assert!(bytes > 0);
+        self.accepted += bytes;
+    }
+
+    fn poll_gone(&mut self, _cx: &mut Context<'_>) -> Poll<Gone> {
+        if self.is_gone { Poll::Ready(Gone) } else { Poll::Pending }
+    }
+
+    fn head(&mut self, head: response::Parts, is_last: bool) -> Result<(), Gone> {
+        assert!(self.head.is_none());
+        self.head = Some(head);
+        self.is_ended = is_last;
+        Ok(())
+    }
+
+    fn poll_room(&mut self, wanted: usize, _cx: &mut Context<'_>) -> Poll<Result<usize, Gone>> {
+        if self.room == 0 { Poll::Pending } else { Poll::Ready(Ok(self.room.min(wanted))) }
+    }
+
+    fn body(&mut self, bytes: Bytes) -> Result<(), Gone> {
+        assert!(!self.is_ended && bytes.len() <= self.room);
+        self.room -= bytes.len();
+        self.body.extend_from_slice(&bytes);
+        Ok(())
+    }
+
+    fn trailers(&mut self, trailers: HeaderMap) -> Result<(), Gone> {
+        assert!(trailers.is_empty() && !self.is_ended);
+        self.is_ended = true;
+        Ok(())
+    }
+}
+
+impl ClientEnd for Client {
+    fn fail(&mut self, _failure: &call::Failure) {
+        unreachable!("the client is told in its own protocol");
+    }
+}
+
+fn chat(client: Client, headers: &[(&'static str, &str)]) -> Transcoded<Client> {
+    Transcoded::new(client, call("POST", CHAT, headers))
+}
+
+fn head() -> response::Parts {
+    Response::new(()).into_parts().0
+}
+
+fn envelope(bytes: &[u8]) -> Vec<u8> {
+    [&[0][..], &(bytes.len() as u32).to_be_bytes(), bytes].concat()
+}
+
+const JSON: [(&str, &str); 1] = [("content-type", "application/connect+json")];
+const PROTO: [(&str, &str); 1] = [("content-type", "application/connect+proto")];
+
+#[test]
+fn window_returns_for_what_is_held_and_for_what_the_replica_took() {
+    let mut cx = Context::from_waker(Waker::noop());
+    let wire = [envelope(br#"{"name":"a"}"#), envelope(br#"{"name":"b"}"#)].concat();
+    // The first message in two pieces; the second piece has the second message, too.
+    let pieces = [&wire[..10], &wire[10..]].map(Bytes::copy_from_slice).into();
+    let client = Client { pieces, is_complete: true, ..Client::default() };
+    let mut chat = chat(client, &JSON);
+    let Poll::Ready(Ok(first)) = chat.poll_piece(&mut cx) else { panic!("no piece") };
+    assert_eq!((frame(r#"{"name":"a"}"#), false), (first.bytes, first.is_last));
+    // Held bytes are returned at once: without them the message could not become whole.
+    assert_eq!(10, chat.end().accepted);
+    let Poll::Ready(Ok(second)) = chat.poll_piece(&mut cx) else { panic!("no piece") };
+    assert_eq!(frame(r#"{"name":"b"}"#), second.bytes);
+    assert_eq!(10, chat.end().accepted);
+    chat.accepted(8);
+    assert_eq!(17, chat.end().accepted);
+    chat.accepted(4);
+    assert_eq!(17 + 17 / 2, chat.end().accepted);
+    chat.accepted(4);
+    assert_eq!(wire.len(), chat.end().accepted);
+    let Poll::Ready(Ok(last)) = chat.poll_piece(&mut cx) else { panic!("no end") };
+    assert_eq!((0, true), (last.bytes.len(), last.is_last));
+}
+
+#[test]
+fn a_wrong_request_ends_the_exchange_and_is_answered() {
+    let mut cx = Context::from_waker(Waker::noop());
+    let mut client = Client { room: 1000, ..Client::default() };
+    client.pieces = [Bytes::from(envelope(b"{"))].into();
+    let mut chat = chat(client, &JSON);
+    assert!(matches!(chat.poll_piece(&mut cx), Poll::Ready(Err(Gone))));
+    assert_eq!(Some(Code::InvalidArgument), chat.refused().map(|status| status.code));
+    assert!(chat.poll_gone(&mut cx).is_ready());
+    assert!(chat.poll_finish(&mut cx).is_ready());
+    assert!(chat.end().is_ended);
+    let body = String::from_utf8_lossy(&chat.end().body).into_owned();
+    assert!(body.contains("invalid_argument"), "{body}");
+}
+
+#[test]
+fn a_client_without_room_holds_the_answer_back() {
+    let mut cx = Context::from_waker(Waker::noop());
+    let mut chat = chat(Client::default(), &PROTO);
+    chat.head(head(), false).unwrap();
+    assert_eq!(200, chat.end().head.as_ref().unwrap().status.as_u16());
+    assert!(matches!(chat.poll_room(10, &mut cx), Poll::Ready(Ok(10))));
+    chat.body(frame("{}")).unwrap();
+    assert!(chat.poll_room(10, &mut cx).is_pending());
+    chat.end().room = 3;
+    assert!(chat.poll_gone(&mut cx).is_pending());
+    assert_eq!(3, chat.end().body.len());
+    chat.trailers(ok()).unwrap();
+    assert!(chat.poll_finish(&mut cx).is_pending());
+    chat.end().room = 1000;
+    assert!(chat.poll_finish(&mut cx).is_ready());
+    assert!(chat.end().is_ended);
+    assert_eq!([&frame("{}")[..], b"\x02\0\0\0\x02{}"].concat(), chat.end().body);
+}
+
+#[test]
+fn a_broken_answer_is_replaced_by_its_failure() {
+    let mut cx = Context::from_waker(Waker::noop());
+    let mut chat = chat(Client { room: 1000, ..Client::default() }, &JSON);
+    chat.head(head(), false).unwrap();
+    chat.body(Bytes::from_static(&[9, 0, 0, 0, 0])).unwrap();
+    assert!(matches!(chat.poll_room(1, &mut cx), Poll::Ready(Err(Gone))));
+    assert_eq!(Some(Code::Internal), chat.refused().map(|status| status.code));
+    assert!(chat.poll_finish(&mut cx).is_ready());
+    assert!(String::from_utf8_lossy(&chat.end().body).contains("internal"));
+}
+
+#[test]
+fn a_failure_of_the_mesh_and_one_of_http_are_told() {
+    let mut cx = Context::from_waker(Waker::noop());
+    let mut failed = chat(Client { room: 1000, ..Client::default() }, &JSON);
+    failed.fail(&call::Failure::new(Status::new(Code::Unavailable, "no replica"), true));
+    failed.fail(&call::Failure::new(Status::new(Code::Internal, "twice"), true));
+    assert!(failed.poll_finish(&mut cx).is_ready());
+    let body = String::from_utf8_lossy(&failed.end().body).into_owned();
+    assert!(body.contains("no replica") && !body.contains("twice"), "{body}");
+    let headers = &failed.end().head.as_ref().unwrap().headers;
+    assert_eq!("ingress", headers["pyserve-answered-by"]);
+
+    let mut strange = chat(Client { room: 1000, ..Client::default() }, &JSON);
+    let mut head = head();
+    head.status = StatusCode::BAD_GATEWAY;
+    assert_eq!(Err(Gone), strange.head(head, false));
+    assert!(strange.poll_finish(&mut cx).is_ready());
+    assert!(String::from_utf8_lossy(&strange.end().body).contains("unavailable"));
+}
+
+#[test]
+fn a_client_that_is_gone_ends_it() {
+    let mut cx = Context::from_waker(Waker::noop());
+    let mut chat = chat(Client { is_gone: true, ..Client::default() }, &JSON);
+    assert!(chat.poll_gone(&mut cx).is_ready());
+    assert_eq!(None, chat.refused());
+}
+
+/// On a runtime, as on an I/O thread.
+fn on_io_thread(test: impl Future<Output = ()>) {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    let runtime = builder.max_blocking_threads(1).build().expect("a runtime");
+    tokio::task::LocalSet::new().block_on(&runtime, test);
+}
+
+/// Keeps busy what converts elsewhere, until the sender is dropped.
+fn busy_elsewhere() -> std::sync::mpsc::Sender<()> {
+    let (release, released) = std::sync::mpsc::channel();
+    tokio::task::spawn_blocking(move || released.recv());
+    release
+}
+
+fn large(letter: &str) -> String {
+    format!(r#"{{"name":"{}"}}"#, letter.repeat(2 * super::super::work::LONG_BYTES))
+}
+
+#[test]
+fn a_long_message_is_converted_elsewhere_and_those_behind_it_wait() {
+    on_io_thread(async {
+        let texts = [large("a"), r#"{"name":"b"}"#.to_owned(), large("c")];
+        let wire: Vec<u8> = texts.iter().flat_map(|text| envelope(text.as_bytes())).collect();
+        let pieces = [Bytes::from(wire)].into();
+        let client = Client { pieces, is_complete: true, ..Client::default() };
+        let mut chat = chat(client, &JSON);
+        let busy = busy_elsewhere();
+        assert!(chat.poll_piece(&mut Context::from_waker(Waker::noop())).is_pending());
+        drop(busy);
+        for text in texts {
+            let piece = std::future::poll_fn(|cx| chat.poll_piece(cx)).await.unwrap();
+            assert_eq!(frame(&text), piece.bytes);
+        }
+        let last = std::future::poll_fn(|cx| chat.poll_piece(cx)).await.unwrap();
+        assert!(last.is_last);
+    });
+}
+
+#[test]
+fn a_packed_message_of_a_query_is_converted_elsewhere() {
+    let query = |packed: &[u8]| {
+        let message = URL_SAFE_NO_PAD.encode(packed);
+        format!("/things.v1.Things/Get?encoding=json&base64=1&compression=gzip&message={message}")
+    };
+    on_io_thread(async {
+        let text = large("a");
+        let call = call("GET", &query(&gzip(text.as_bytes())), &[]);
+        let mut chat = Transcoded::new(Client { is_complete: true, ..Client::default() }, call);
+        let busy = busy_elsewhere();
+        assert!(chat.poll_piece(&mut Context::from_waker(Waker::noop())).is_pending());
+        drop(busy);
+        let piece = std::future::poll_fn(|cx| chat.poll_piece(cx)).await.unwrap();
+        assert_eq!(frame(&text), piece.bytes);
+    });
+    on_io_thread(async {
+        let call = call("GET", &query(b"no gzip"), &[]);
+        let mut chat = Transcoded::new(Client { is_complete: true, ..Client::default() }, call);
+        assert!(std::future::poll_fn(|cx| chat.poll_piece(cx)).await.is_err());
+        assert_eq!(Some(Code::InvalidArgument), chat.refused().map(|status| status.code));
+    });
+}
+
+#[test]
+fn a_long_answer_is_converted_elsewhere_and_those_behind_it_wait() {
+    on_io_thread(async {
+        let texts = [r#"{"name":"b"}"#.to_owned(), large("a"), r#"{"name":"c"}"#.to_owned()];
+        let mut chat = chat(Client { room: 1 << 20, ..Client::default() }, &JSON);
+        chat.head(head(), false).unwrap();
+        let frames: Vec<Bytes> = texts.iter().map(|text| frame(text)).collect();
+        let busy = busy_elsewhere();
+        chat.body(frames.concat().into()).unwrap();
+        assert!(chat.poll_room(1, &mut Context::from_waker(Waker::noop())).is_pending());
+        drop(busy);
+        chat.trailers(ok()).unwrap();
+        std::future::poll_fn(|cx| chat.poll_finish(cx)).await;
+        let expected: Vec<u8> = texts.iter().flat_map(|text| envelope(text.as_bytes())).collect();
+        assert_eq!([&expected[..], b"\x02\0\0\0\x02{}"].concat(), chat.end().body);
+    });
+}
+
+#[test]
+fn others_have_their_turn_between_many_short_messages() {
+    let count = 10_000;
+    let wire: Vec<u8> = envelope(b"{}").repeat(count);
+    let client =
+        Client { pieces: [Bytes::from(wire)].into(), is_complete: true, ..Client::default() };
+    let mut chat = chat(client, &JSON);
+    let mut cx = Context::from_waker(Waker::noop());
+    let (mut in_turn, mut most, mut taken) = (0, 0, 0);
+    let expected = frame("{}");
+    while taken < count {
+        match chat.poll_piece(&mut cx) {
+            Poll::Ready(piece) => {
+                assert_eq!(expected, piece.unwrap().bytes);
+                (in_turn, taken) = (in_turn + 1, taken + 1);
+            }
+            Poll::Pending => in_turn = 0,
+        }
+        most = most.max(in_turn);
+    }
+    assert!(most <= 100, "{most} in one turn");
+}
+
+#[test]
+fn a_failure_while_an_answer_is_converted_takes_its_place() {
+    on_io_thread(async {
+        let mut chat = chat(Client { room: 1 << 20, ..Client::default() }, &JSON);
+        chat.head(head(), false).unwrap();
+        let busy = busy_elsewhere();
+        chat.body(frame(&large("a"))).unwrap();
+        assert!(chat.poll_room(1, &mut Context::from_waker(Waker::noop())).is_pending());
+        chat.fail(&call::Failure::new(Status::new(Code::Unavailable, "gone"), true));
+        drop(busy);
+        std::future::poll_fn(|cx| chat.poll_finish(cx)).await;
+        let body = String::from_utf8_lossy(&chat.end().body).into_owned();
+        assert!(body.contains("gone") && !body.contains("aaa"), "{body}");
+    });
+}

@@ -1,0 +1,138 @@
+//! Conversions that take long, which are not for an I/O thread: others wait for it.
+//!
+//! Each I/O thread has one thread besides that does them in the order of coming. It ends when it has
+//! had nothing to do for a while. A conversion holds one message, as its call did before, whose size
+//! is bounded; of all that wait only one for each I/O thread is being made into another.
+
+use std::fmt;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use router_protocol::grpc::{Code, Message, Status};
+use tokio::task::{JoinHandle, spawn_blocking};
+
+/// A message beyond this takes long to convert: about half a millisecond, for JSON of many small
+/// values. So do as many bytes of small ones together.
+pub(super) const LONG_BYTES: usize = 16 * 1024;
+
+/// Whether it takes long to convert a message. How much there is in one that is compressed shows
+/// only when it is not.
+pub(super) fn is_long(message: &Message) -> bool {
+    message.compressed || message.len() > LONG_BYTES
+}
+
+/// A conversion that may be done anywhere.
+pub(crate) struct Work(Box<dyn FnOnce() -> Result<Message, Status> + Send>);
+
+/// A conversion that is done elsewhere, or waits for that.
+#[derive(Debug)]
+pub(super) struct Working(JoinHandle<Result<Message, Status>>);
+
+// === impl Work ===
+
+impl Work {
+    pub(super) fn new(make: impl FnOnce() -> Result<Message, Status> + Send + 'static) -> Self {
+        Self(Box::new(make))
+    }
+
+    /// Does it here.
+    ///
+    /// # Errors
+    /// What is wrong with the message.
+    #[cfg(any(test, feature = "fuzzing"))]
+    pub(crate) fn run(self) -> Result<Message, Status> {
+        (self.0)()
+    }
+
+    /// Has it done elsewhere.
+    pub(super) fn start(self) -> Working {
+        Working(spawn_blocking(self.0))
+    }
+}
+
+impl fmt::Debug for Work {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("Work")
+    }
+}
+
+// === impl Working ===
+
+impl Working {
+    /// Ready with what was made, once.
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Message, Status>> {
+        let done = ready!(Pin::new(&mut self.0).poll(cx));
+        Poll::Ready(done.unwrap_or_else(|error| {
+            let text = format!("the message could not be converted: {error}");
+            Err(Status::new(Code::Internal, text))
+        }))
+    }
+}
+
+impl Drop for Working {
+    /// Nobody wants it any more. What has begun goes on, and ends.
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::mpsc::channel;
+
+    use super::*;
+    use router_io::BLOCKING_THREADS_MAX;
+
+    fn on_io_thread(test: impl Future<Output = ()>) {
+        tokio::runtime::Builder::new_current_thread()
+            .max_blocking_threads(BLOCKING_THREADS_MAX)
+            .build()
+            .expect("a runtime")
+            .block_on(test);
+    }
+
+    fn message(text: &'static str) -> Message {
+        Message::from_bytes(text.into())
+    }
+
+    #[test]
+    fn what_nobody_wants_any_more_is_not_begun() {
+        on_io_thread(async {
+            let (release, released) = channel::<()>();
+            let mut first = Work::new(move || {
+                released.recv().expect("it is released");
+                Ok(message("first"))
+            })
+            .start();
+            let has_run = Arc::new(AtomicBool::new(false));
+            let flag = Arc::clone(&has_run);
+            let unwanted = Work::new(move || {
+                flag.store(true, Ordering::SeqCst);
+                Ok(message("unwanted"))
+            })
+            .start();
+            let mut last = Work::new(|| Ok(message("last"))).start();
+            drop(unwanted);
+            release.send(()).expect("it waits");
+            for (working, expected) in [(&mut first, "first"), (&mut last, "last")] {
+                let made = poll_fn(|cx| working.poll(cx)).await.expect("it is made");
+                assert_eq!(expected.as_bytes(), &made.into_bytes()[..]);
+            }
+            assert!(!has_run.load(Ordering::SeqCst));
+        });
+    }
+
+    #[test]
+    fn a_panic_fails_one_conversion() {
+        on_io_thread(async {
+            let mut broken = Work::new(|| panic!("a defect")).start();
+            let status = poll_fn(|cx| broken.poll(cx)).await.expect_err("a failure");
+            assert_eq!(Code::Internal, status.code);
+            let mut next = Work::new(|| Ok(message("next"))).start();
+            assert!(poll_fn(|cx| next.poll(cx)).await.is_ok());
+        });
+    }
+}

@@ -1,0 +1,89 @@
+//! The seam between the exchange and whoever the call is for: an HTTP/2 client or Python.
+
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http::{HeaderMap, response};
+use router_protocol::grpc::Status;
+
+use super::Failure;
+use crate::connection::Connection;
+
+/// The caller wants nothing more: it reset the call, or its connection is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gone;
+
+/// A piece of the request's body.
+#[derive(Debug)]
+pub struct Piece {
+    pub bytes: Bytes,
+    /// No further piece follows.
+    pub is_last: bool,
+}
+
+/// One end of a call. All methods are called from the call's own task.
+pub trait Caller {
+    /// The call goes out over `connection`; told once for each attempt.
+    fn on_sent(&mut self, connection: &Connection);
+
+    /// Who it is, as grpc writes addresses, by what its request's head says; empty: this process.
+    fn peer(&self, _headers: &HeaderMap) -> String {
+        String::new()
+    }
+
+    /// The next piece of the request; not called again after the last one.
+    fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Result<Piece, Gone>>;
+
+    /// So many bytes of the request have been accepted by the other side; more may come.
+    fn accepted(&mut self, bytes: usize);
+
+    /// Ready when the caller is gone; called whenever the exchange has nothing else to do.
+    fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<Gone>;
+
+    /// Whether the caller lets the other side wait for longer than it may while others want the
+    /// place of its call.
+    fn is_slow(&self) -> bool {
+        false
+    }
+
+    /// The call ends, because the caller was slow and others wanted its place.
+    fn on_give_way(&mut self) {}
+
+    /// Whether pieces of the answer are to reach the caller as they were written, because they mean
+    /// something to it; else small ones may come together.
+    fn keeps_pieces(&self) -> bool {
+        false
+    }
+
+    /// The head of the answer; with `is_last`, all of it (Trailers-Only).
+    fn head(&mut self, head: response::Parts, is_last: bool) -> Result<(), Gone>;
+
+    /// How many bytes of `wanted` the caller takes now; never 0 when ready.
+    fn poll_room(&mut self, wanted: usize, cx: &mut Context<'_>) -> Poll<Result<usize, Gone>>;
+
+    /// A piece of the answer's body, at most as large as there was room.
+    fn body(&mut self, bytes: Bytes) -> Result<(), Gone>;
+
+    /// The end of the answer; empty if the other side sent none.
+    fn trailers(&mut self, trailers: HeaderMap) -> Result<(), Gone>;
+}
+
+/// A caller that is a client of a listener: it may have to be told a failure in its own protocol.
+pub trait ClientEnd: Caller {
+    /// Answers with a status of ours, or ends the answer with it where that has begun.
+    fn fail(&mut self, failure: &Failure);
+
+    /// Hands over what is still held back once the exchange is over, in whichever way it ended:
+    /// some protocols can begin an answer only when they know its end. Ready when nothing is left
+    /// or the caller is gone. Waits for the caller's room, so whoever polls bounds the time.
+    fn poll_finish(&mut self, _cx: &mut Context<'_>) -> Poll<()> {
+        Poll::Ready(())
+    }
+
+    /// Why this end broke the exchange off itself (as if the caller were gone), although there is
+    /// somebody to answer: the request, or the answer, cannot be carried in the caller's protocol.
+    /// [`ClientEnd::poll_finish`] tells it.
+    fn refused(&self) -> Option<&Status> {
+        None
+    }
+}

@@ -1,0 +1,28 @@
+//! Why a call has no answer from the other side.
+
+use http::{HeaderMap, HeaderValue};
+use router_protocol::grpc::Status;
+use router_protocol::names::EXPLAIN;
+
+/// Why there is no answer (or no end of one) from the other side.
+#[derive(Debug)]
+pub struct Failure {
+    pub status: Status,
+    /// The call reached no user code, and it may be tried again.
+    pub did_not_start: bool,
+    /// What the router saw, for a caller that asked.
+    pub explanation: Option<Box<HeaderValue>>,
+}
+
+impl Failure {
+    pub fn new(status: Status, did_not_start: bool) -> Self {
+        Self { status, did_not_start, explanation: None }
+    }
+
+    /// Writes the explanation, if there is one.
+    pub fn write_explanation(&self, headers: &mut HeaderMap) {
+        if let Some(explanation) = &self.explanation {
+            headers.insert(EXPLAIN, HeaderValue::clone(explanation));
+        }
+    }
+}

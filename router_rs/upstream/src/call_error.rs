@@ -1,0 +1,30 @@
+//! Why a call that was sent upstream has no answer.
+
+use h2::Reason;
+
+/// Why a call has no answer, or no end of one.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum CallError {
+    #[error("the call was reset: {reason}")]
+    Reset { reason: Reason, is_remote: bool },
+    /// The peer has not begun the call and will not.
+    #[error("{0}")]
+    NotTaken(String),
+    /// All calls of the connection, or of its relay, broke off.
+    #[error("{0}")]
+    Broken(String),
+}
+
+impl From<h2::Error> for CallError {
+    fn from(error: h2::Error) -> Self {
+        match error.reason() {
+            Some(reason) if error.is_reset() => {
+                Self::Reset { reason, is_remote: error.is_remote() }
+            }
+            // A GOAWAY of the peer fails only streams that it says it did not process (RFC 9113,
+            // 6.8).
+            _ if error.is_go_away() && error.is_remote() => Self::NotTaken(error.to_string()),
+            _ => Self::Broken(error.to_string()),
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! Opening a connection to a replica or to an address.
+
+use std::io;
+use std::rc::Rc;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use router_io::tls::ClientTls;
+use router_io::{CountedTcp, Peer, QuietUnixStream, Stream, between_forks, note_opened, tune};
+use tokio::net::{TcpSocket, TcpStream, UnixSocket, lookup_host};
+use tokio::time::{sleep, timeout};
+use tokio_rustls::{TlsConnector, TlsStream};
+
+use super::connection::Connection;
+use super::handshake::introduce;
+use super::liveness::LivenessConfig;
+use super::target::{AddressTarget, DialError, Endpoint, LocalServer, ReplicaTarget, Target, Way};
+
+/// What gRPC allows one connection attempt (connection backoff protocol, `MIN_CONNECT_TIMEOUT`).
+const ADDRESS_LIMIT: Duration = Duration::from_secs(20);
+
+/// The pause between two attempts to connect to a silent replica that fail at once: a process that
+/// is gone is refused by its router's backoff in any case, so nothing depends on it.
+const PROBE_PAUSE: Duration = Duration::from_millis(250);
+
+/// Opens a connection.
+///
+/// # Errors
+/// Nobody listens, nobody answers in time, or the wrong one answers.
+pub async fn dial(target: &Arc<Target>) -> Result<Rc<Connection>, DialError> {
+    match target.way() {
+        Way::Replica(replica) => dial_replica(target, replica).await,
+        Way::Address(address) => {
+            let name = address.endpoint.to_string();
+            within(ADDRESS_LIMIT, &name, dial_address(address)).await
+        }
+        Way::Local(server) => within(ADDRESS_LIMIT, "this process", dial_local(&**server)).await,
+    }
+}
+
+async fn dial_replica(
+    target: &Arc<Target>,
+    replica: &ReplicaTarget,
+) -> Result<Rc<Connection>, DialError> {
+    let limit = replica.limits.connect;
+    if let Some(path) = &replica.unix_path {
+        let endpoint = Endpoint::Unix(path.clone());
+        let name = endpoint.to_string();
+        // The path may lie in another mount namespace, so whatever goes wrong here says nothing
+        // about the replica: TCP decides (design 13), and gets half of the time.
+        let member = dial_member(&endpoint, target, replica);
+        if let Ok(connection) = within(limit / 2, &name, member).await {
+            return Ok(connection);
+        }
+    }
+    let endpoint = Endpoint::Tcp(replica.address.clone());
+    let limit = if replica.unix_path.is_some() { limit / 2 } else { limit };
+    within(limit, &replica.address, dial_member(&endpoint, target, replica)).await
+}
+
+async fn dial_member(
+    endpoint: &Endpoint,
+    target: &Arc<Target>,
+    replica: &ReplicaTarget,
+) -> Result<Rc<Connection>, DialError> {
+    let (stream, peer) = connect_securely(endpoint, replica.tls.as_deref()).await?;
+    let target = Arc::downgrade(target);
+    let on_silence = move || {
+        if let Some(target) = target.upgrade() {
+            on_silence(&target);
+        }
+    };
+    let connection =
+        Connection::open(stream, peer.uri(), LivenessConfig::MESH, Some(Box::new(on_silence)))
+            .await
+            .map_err(|error| DialError::handshake(&error))?;
+    match introduce(&connection, replica).await {
+        Ok(()) => Ok(connection),
+        Err(error) => {
+            connection.retire();
+            Err(error)
+        }
+    }
+}
+
+async fn dial_address(target: &AddressTarget) -> Result<Rc<Connection>, DialError> {
+    let (stream, peer) = connect_securely(&target.endpoint, target.tls.as_deref()).await?;
+    Connection::open(stream, peer.uri(), target.liveness, None)
+        .await
+        .map_err(|error| DialError::handshake(&error))
+}
+
+async fn dial_local(server: &dyn LocalServer) -> Result<Rc<Connection>, DialError> {
+    let connection =
+        Connection::open(server.connect(), "in memory".to_owned(), LivenessConfig::LOCAL, None)
+            .await
+            .map_err(|error| DialError::handshake(&error))?;
+    connection.trust();
+    Ok(connection)
+}
+
+/// Connects, and speaks TLS if there are settings and the way is TCP: a Unix socket stays on the
+/// machine, and only its user can open it.
+async fn connect_securely(
+    endpoint: &Endpoint,
+    tls: Option<&ClientTls>,
+) -> Result<(Stream, Peer), DialError> {
+    let (stream, peer) = connect(endpoint).await?;
+    match (tls, stream, endpoint) {
+        (Some(tls), Stream::Tcp(stream), Endpoint::Tcp(address)) => {
+            Ok((secure(stream, tls, address).await?, peer))
+        }
+        (_, stream, _) => Ok((stream, peer)),
+    }
+}
+
+async fn connect(endpoint: &Endpoint) -> Result<(Stream, Peer), DialError> {
+    let fault = |error: io::Error| DialError::Connect {
+        address: endpoint.to_string(),
+        cause: error.to_string(),
+    };
+    match endpoint {
+        Endpoint::Tcp(address) => {
+            let stream = between_forks(connect_tcp(address)).await.map_err(fault)?;
+            tune(&stream);
+            let peer = Peer::Tcp(stream.peer_addr().map_err(fault)?);
+            Ok((Stream::Tcp(stream), peer))
+        }
+        Endpoint::Unix(path) => {
+            let connecting = async { note_opened(UnixSocket::new_stream()?)?.connect(path).await };
+            let stream = between_forks(connecting).await.and_then(QuietUnixStream::new);
+            let stream = stream.map_err(fault)?;
+            Ok((Stream::Unix(stream), Peer::Unix))
+        }
+    }
+}
+
+/// Tries each address of a name, as tokio does, with sockets that are noted before they connect.
+async fn connect_tcp(address: &str) -> io::Result<TcpStream> {
+    let mut failed = io::ErrorKind::AddrNotAvailable.into();
+    for each in lookup_host(address).await? {
+        let socket = if each.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() };
+        match note_opened(socket?)?.connect(each).await {
+            Ok(stream) => return Ok(stream),
+            Err(error) => failed = error,
+        }
+    }
+    Err(failed)
+}
+
+async fn secure(stream: TcpStream, tls: &ClientTls, address: &str) -> Result<Stream, DialError> {
+    let fault = |cause: String| DialError::Connect { address: address.to_owned(), cause };
+    let name = tls.server_name(address).map_err(fault)?;
+    let stream = TlsConnector::from(tls.current())
+        .connect(name, CountedTcp::from(stream))
+        .await
+        .map_err(|error| fault(error.to_string()))?;
+    Ok(Stream::Tls(Box::new(TlsStream::Client(stream))))
+}
+
+async fn within<T>(
+    limit: Duration,
+    address: &str,
+    work: impl Future<Output = Result<T, DialError>>,
+) -> Result<T, DialError> {
+    timeout(limit, work)
+        .await
+        .unwrap_or_else(|_| Err(DialError::TimedOut { address: address.to_owned(), limit }))
+}
+
+/// Nobody answers at `target`; must be called within a `LocalRuntime`.
+pub fn on_silence(target: &Arc<Target>) {
+    if target.as_replica().is_some() && target.vitals().set_silent(true) {
+        tokio::task::spawn_local(probe(Probe { target: Arc::downgrade(target) }));
+    }
+}
+
+/// Connects until it works, or nobody knows the target any more.
+async fn probe(probe: Probe) {
+    loop {
+        let Some(target) = probe.target.upgrade() else { return };
+        match dial(&target).await {
+            // The connection has proved itself; calls open their own.
+            Ok(connection) => return connection.retire(),
+            Err(_) => drop(target),
+        }
+        sleep(PROBE_PAUSE).await;
+    }
+}
+
+/// When it ends, the target counts as heard: it answered, or nobody is left who would find out.
+struct Probe {
+    target: Weak<Target>,
+}
+
+impl Drop for Probe {
+    fn drop(&mut self) {
+        if let Some(target) = self.target.upgrade() {
+            target.vitals().set_silent(false);
+        }
+    }
+}

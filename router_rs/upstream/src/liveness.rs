@@ -1,0 +1,185 @@
+//! Decides when a connection is asked for a sign of life, given up, or closed for idleness.
+//!
+//! A pure state machine: the connection's task tells it what happened and arms its timer.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// When to ask and when to give up.
+#[derive(Clone, Copy, Debug)]
+pub struct LivenessConfig {
+    /// A PING goes out when calls are in flight and nothing came for so long; `None`: never.
+    pub quiet: Option<Duration>,
+    /// After so long without an answer to a PING others should not be sent to the peer. Below
+    /// `answer_within`.
+    pub silent: Duration,
+    /// So long the peer may take to send anything after a PING.
+    pub answer_within: Duration,
+    /// A connection without calls is closed after so long.
+    pub idle: Duration,
+}
+
+impl LivenessConfig {
+    /// Between processes of one mesh: PING after 500 ms and idle after five minutes (design 7).
+    /// A stopped replica gets nothing new within two seconds: its last bytes may have come just
+    /// after the timer was set, so the PING goes out after one at the latest, and is waited for
+    /// for three quarters of one. Its calls fail a little later.
+    pub const MESH: Self = Self {
+        quiet: Some(Duration::from_millis(500)),
+        silent: Duration::from_millis(750),
+        answer_within: Duration::from_millis(1500),
+        idle: IDLE,
+    };
+
+    /// Within this process, where nothing can get lost.
+    pub const LOCAL: Self = Self { quiet: None, ..Self::MESH };
+
+    /// Towards any gRPC server; most of them punish PINGs more often than every five minutes, so
+    /// nothing is sent unless the user asked for it.
+    pub fn foreign(keepalive_time: Option<Duration>, answer_within: Duration) -> Self {
+        Self { quiet: keepalive_time, silent: answer_within / 2, answer_within, idle: IDLE }
+    }
+}
+
+const IDLE: Duration = Duration::from_secs(300);
+
+/// What the connection's task has to do now, and until when its timer sleeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    Wait(Instant),
+    Ping(Instant),
+    /// The PING has gone unanswered for a while.
+    Silent(Instant),
+    Dead,
+    Idle,
+}
+
+#[derive(Debug)]
+pub struct Liveness {
+    config: LivenessConfig,
+    phase: Phase,
+    /// Reads that brought something, when last looked.
+    received: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Idle { since: Instant },
+    Busy,
+    Asked,
+    Silent,
+}
+
+impl Liveness {
+    pub fn new(config: LivenessConfig, now: Instant) -> Self {
+        Self { config, phase: Phase::Idle { since: now }, received: 0 }
+    }
+
+    /// The timer is set for idleness: a call that starts must say so by `on_busy`.
+    pub fn is_idle(&self) -> bool {
+        matches!(self.phase, Phase::Idle { .. })
+    }
+
+    /// A call started: the new time for the timer.
+    pub fn on_busy(&mut self, received: u64, now: Instant) -> Instant {
+        self.phase = Phase::Busy;
+        self.received = received;
+        now + self.look_again()
+    }
+
+    /// The timer fired.
+    pub fn on_timer(&mut self, received: u64, in_flight: u32, now: Instant) -> Verdict {
+        let heard = self.received != received;
+        self.received = received;
+        match self.phase {
+            Phase::Idle { since } if in_flight == 0 => {
+                if now >= since + self.config.idle {
+                    Verdict::Idle
+                } else {
+                    Verdict::Wait(since + self.config.idle)
+                }
+            }
+            _ if in_flight == 0 => {
+                self.phase = Phase::Idle { since: now };
+                Verdict::Wait(now + self.config.idle)
+            }
+            Phase::Silent if !heard => Verdict::Dead,
+            Phase::Asked if !heard => {
+                self.phase = Phase::Silent;
+                let left = self.config.answer_within.saturating_sub(self.config.silent);
+                Verdict::Silent(now + left)
+            }
+            Phase::Busy if !heard && self.config.quiet.is_some() => {
+                self.phase = Phase::Asked;
+                Verdict::Ping(now + self.config.silent)
+            }
+            Phase::Idle { .. } | Phase::Busy | Phase::Asked | Phase::Silent => {
+                self.phase = Phase::Busy;
+                Verdict::Wait(now + self.look_again())
+            }
+        }
+    }
+
+    fn look_again(&self) -> Duration {
+        self.config.quiet.unwrap_or(self.config.idle)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const QUIET: Duration = Duration::from_millis(500);
+
+    fn start() -> (Liveness, Instant) {
+        let now = Instant::now();
+        (Liveness::new(LivenessConfig::MESH, now), now)
+    }
+
+    #[test]
+    fn silence_with_calls_in_flight_asks_once_warns_and_then_gives_up() {
+        let (mut liveness, now) = start();
+        assert!(liveness.is_idle());
+        assert_eq!(now + QUIET, liveness.on_busy(7, now));
+        assert!(!liveness.is_idle());
+        let at = now + QUIET;
+        let silent_at = at + LivenessConfig::MESH.silent;
+        assert_eq!(Verdict::Ping(silent_at), liveness.on_timer(7, 1, at));
+        let answer_by = at + LivenessConfig::MESH.answer_within;
+        assert_eq!(Verdict::Silent(answer_by), liveness.on_timer(7, 1, silent_at));
+        assert_eq!(Verdict::Dead, liveness.on_timer(7, 1, answer_by));
+    }
+
+    #[test]
+    fn anything_that_comes_is_a_sign_of_life() {
+        let (mut liveness, now) = start();
+        liveness.on_busy(0, now);
+        assert_eq!(Verdict::Wait(now + QUIET), liveness.on_timer(1, 1, now));
+        assert!(matches!(liveness.on_timer(1, 1, now), Verdict::Ping(_)));
+        assert_eq!(Verdict::Wait(now + QUIET), liveness.on_timer(2, 1, now));
+        assert!(matches!(liveness.on_timer(2, 1, now), Verdict::Ping(_)));
+        assert!(matches!(liveness.on_timer(2, 1, now), Verdict::Silent(_)));
+        assert_eq!(Verdict::Wait(now + QUIET), liveness.on_timer(3, 1, now));
+    }
+
+    #[test]
+    fn no_calls_for_the_idle_time_closes() {
+        let (mut liveness, now) = start();
+        assert_eq!(Verdict::Wait(now + IDLE), liveness.on_timer(0, 0, now));
+        assert_eq!(Verdict::Idle, liveness.on_timer(0, 0, now + IDLE));
+        liveness.on_busy(0, now);
+        assert_eq!(Verdict::Wait(now + IDLE), liveness.on_timer(0, 0, now));
+        assert_eq!(Verdict::Idle, liveness.on_timer(0, 0, now + IDLE));
+    }
+
+    #[test]
+    fn without_keepalive_nothing_is_asked() {
+        let now = Instant::now();
+        let config = LivenessConfig::foreign(None, Duration::from_secs(20));
+        let mut liveness = Liveness::new(config, now);
+        liveness.on_busy(0, now);
+        assert_eq!(Verdict::Wait(now + IDLE), liveness.on_timer(0, 1, now));
+        assert_eq!(Verdict::Wait(now + IDLE), liveness.on_timer(0, 1, now));
+    }
+}

@@ -1,0 +1,172 @@
+//! What connections lead to: a replica, an address, or a server in this process.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use router_io::tls::ClientTls;
+use thiserror::Error;
+use tokio::io::DuplexStream;
+
+use super::liveness::LivenessConfig;
+use super::vitals::Vitals;
+
+/// How long a table waits for its replicas.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReplicaLimits {
+    /// One that has not finished the handshake after so long counts as unreachable. Where there is
+    /// a Unix socket, half of it is for that and half for TCP.
+    pub connect: Duration,
+    /// One that has a whole request and sends nothing for so long fails it; `None`: never.
+    pub silence: Option<Duration>,
+}
+
+impl Default for ReplicaLimits {
+    /// On the same network a handshake takes milliseconds; two seconds are arbitrary.
+    fn default() -> Self {
+        Self { connect: Duration::from_secs(2), silence: None }
+    }
+}
+
+/// Names a target in the pools of all threads; never used twice in a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct TargetKey(pub u64);
+
+impl TargetKey {
+    fn fresh() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Self(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+/// Something that connections lead to.
+#[derive(Debug)]
+pub struct Target {
+    key: TargetKey,
+    way: Way,
+    vitals: Vitals,
+}
+
+#[derive(Debug)]
+pub(super) enum Way {
+    Replica(ReplicaTarget),
+    Address(AddressTarget),
+    Local(Box<dyn LocalServer>),
+}
+
+/// A server in this process, reached without a socket.
+pub trait LocalServer: Send + Sync + std::fmt::Debug {
+    /// Begins to serve a connection on this thread, and returns its other end. The server trusts
+    /// it without a proof.
+    fn connect(&self) -> DuplexStream;
+}
+
+/// A replica of the mesh.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReplicaTarget {
+    pub replica_id: String,
+    pub node: String,
+    /// `host:port`
+    pub address: String,
+    /// Tried first; given only when the replica is on this node.
+    pub unix_path: Option<PathBuf>,
+    /// The mesh token; empty: prove nothing.
+    pub token: Arc<[u8]>,
+    /// It has to prove the token too; false: it is of a release that cannot.
+    pub proves_itself: bool,
+    /// For the way over TCP.
+    pub tls: Option<Arc<ClientTls>>,
+    pub limits: ReplicaLimits,
+}
+
+/// Any gRPC server.
+#[derive(Clone, Debug)]
+pub struct AddressTarget {
+    pub endpoint: Endpoint,
+    pub tls: Option<Arc<ClientTls>>,
+    pub liveness: LivenessConfig,
+}
+
+/// Where an address leads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Endpoint {
+    /// `host:port`
+    Tcp(String),
+    Unix(PathBuf),
+}
+
+/// Why there is no connection. Clones go to every call that waited for it.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum DialError {
+    #[error("cannot connect to {address}: {cause}")]
+    Connect { address: String, cause: String },
+    #[error("cannot connect to {address} within {} s", .limit.as_secs_f64())]
+    TimedOut { address: String, limit: Duration },
+    #[error("the HTTP/2 handshake failed: {0}")]
+    Handshake(String),
+    #[error("expected replica {expected}, found {found}")]
+    WrongReplica { expected: String, found: String },
+    #[error("the replica answered the handshake without a nonce")]
+    NoNonce,
+    #[error("who answers in the place of replica {replica_id} does not have the mesh token")]
+    Unproven { replica_id: String },
+}
+
+impl DialError {
+    pub fn handshake(error: &h2::Error) -> Self {
+        Self::Handshake(error.to_string())
+    }
+}
+
+impl Target {
+    pub fn replica(replica: ReplicaTarget) -> Arc<Self> {
+        Self::by(Way::Replica(replica))
+    }
+
+    pub fn address(address: AddressTarget) -> Arc<Self> {
+        Self::by(Way::Address(address))
+    }
+
+    pub fn local(server: Box<dyn LocalServer>) -> Arc<Self> {
+        Self::by(Way::Local(server))
+    }
+
+    fn by(way: Way) -> Arc<Self> {
+        Arc::new(Self { key: TargetKey::fresh(), way, vitals: Vitals::default() })
+    }
+
+    /// How long it may send nothing for a call that it has; `None`: for ever.
+    pub fn silence_limit(&self) -> Option<Duration> {
+        self.as_replica().and_then(|replica| replica.limits.silence)
+    }
+
+    /// The replica, if it is one.
+    pub fn as_replica(&self) -> Option<&ReplicaTarget> {
+        match &self.way {
+            Way::Replica(replica) => Some(replica),
+            Way::Address(_) | Way::Local(_) => None,
+        }
+    }
+
+    pub(super) fn way(&self) -> &Way {
+        &self.way
+    }
+
+    pub fn vitals(&self) -> &Vitals {
+        &self.vitals
+    }
+
+    pub fn key(&self) -> TargetKey {
+        self.key
+    }
+}
+
+impl std::fmt::Display for Endpoint {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Endpoint::Tcp(address) => formatter.write_str(address),
+            Endpoint::Unix(path) => write!(formatter, "unix:{}", path.display()),
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! Whether a replica gives signs of life, over all connections of all threads.
+//!
+//! Whoever waits in vain for an answer to a PING, or for a handshake, says so (`dial::on_silence`).
+//! The replica's router is told once, and a task tries to connect anew until that works: a stopped
+//! process takes no call meanwhile, and one that goes on is back within a moment.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+/// Wants to know; it is told from any thread.
+pub trait Observer: Send + Sync + std::fmt::Debug {
+    /// The replica gives no sign of life, or does so again.
+    fn on_silence(&self, is_silent: bool);
+}
+
+/// What is known of one target.
+#[derive(Debug, Default)]
+pub struct Vitals {
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    is_silent: bool,
+    /// Told under the lock, so that it hears things in their order.
+    observer: Option<Arc<dyn Observer>>,
+}
+
+impl Vitals {
+    /// Who is told from now on; nobody else is. It is told at once if the target is silent.
+    pub fn observe(&self, observer: Arc<dyn Observer>) {
+        let mut state = self.state.lock();
+        if state.is_silent {
+            observer.on_silence(true);
+        }
+        state.observer = Some(observer);
+    }
+
+    /// Returns whether that is news.
+    pub(super) fn set_silent(&self, is_silent: bool) -> bool {
+        let mut state = self.state.lock();
+        let is_news = std::mem::replace(&mut state.is_silent, is_silent) != is_silent;
+        if let Some(observer) = state.observer.as_ref().filter(|_| is_news) {
+            observer.on_silence(is_silent);
+        }
+        is_news
+    }
+}
