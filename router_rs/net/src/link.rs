@@ -113,9 +113,11 @@ pub trait Mailbox: Recipient {
 /// Leaves a command for a call, from any thread; its I/O thread has to be woken after it.
 pub fn post(mailbox: Arc<impl Mailbox + 'static>, command: Command) {
     let link = mailbox.link();
-    link.put(command);
-    let thread = link.thread().clone();
-    thread.queue(Work::Look(mailbox));
+    // Whoever has left one before has it looked into, and all that is there is taken then.
+    if link.put(command) {
+        let thread = link.thread().clone();
+        thread.queue(Work::Look(mailbox));
+    }
 }
 
 impl Link {
@@ -186,9 +188,12 @@ impl Link {
         self.wake();
     }
 
-    /// Puts a command into the inbox; a task that runs for another reason finds it, too.
-    fn put(&self, command: Command) {
-        self.inbox.lock().commands.push_back(command);
+    /// Puts a command into the inbox, where a task that runs for another reason finds it, too.
+    /// Whether it is the only one.
+    fn put(&self, command: Command) -> bool {
+        let mut inbox = self.inbox.lock();
+        inbox.commands.push_back(command);
+        inbox.commands.len() == 1
     }
 
     pub(crate) fn wake(&self) {
