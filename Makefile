@@ -1,6 +1,6 @@
 # Every command of the project. Each target does its own set-up; `make` lists them.
 #
-# A machine needs Python >= 3.11, Rust >= 1.85 and make. The rest comes from the package indexes,
+# A machine needs Python >= 3.11, Rust >= 1.88 and make. The rest comes from the package indexes,
 # at the versions of requirements.txt and Cargo.lock, into .venv and target.
 
 MAKEFLAGS += --no-print-directory
@@ -30,7 +30,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PIP_INSTALL := $(PY) -m pip install --quiet --disable-pip-version-check
 CARGO := cargo
 CARGO_TEST := $(CARGO) test --locked --quiet
-ROUTER_CRATES := core protocol io upstream transcode dispatch front net py
+ROUTER_CRATES := $(filter-out fuzz,$(notdir $(patsubst %/Cargo.toml,%,$(wildcard router_rs/*/Cargo.toml))))
 
 RUST_SOURCES := Cargo.toml Cargo.lock $(shell find router_rs -name '*.rs' -o -name Cargo.toml)
 PACKAGES_STAMP := $(VENV)/.packages
@@ -411,8 +411,8 @@ $(PY):
 .PHONY: has-rust
 has-rust: | $(PY)
 	@command -v $(CARGO) >/dev/null && command -v rustc >/dev/null || { echo "pyserve needs Rust" \
-		"1.85 or newer, and cargo was not found on PATH. See https://rustup.rs" >&2; exit 1; }
+		"1.88 or newer, and cargo was not found on PATH. See https://rustup.rs" >&2; exit 1; }
 	@rustc --version | $(PY) -c 'import re, sys; line = sys.stdin.read(); \
 		found = re.match(r"rustc (\d+)\.(\d+)", line); \
-		sys.exit((not found or tuple(map(int, found.groups())) < (1, 85)) and \
-		"pyserve needs Rust 1.85 or newer, and this is: %s. Update it: rustup update" % line.strip())'
+		sys.exit((not found or tuple(map(int, found.groups())) < (1, 88)) and \
+		"pyserve needs Rust 1.88 or newer, and this is: %s. Update it: rustup update" % line.strip())'

@@ -1,21 +1,21 @@
 """Rules that read Rust."""
 
 import re
+import tomllib
 from collections.abc import Iterator
 
 from tests.tidy import rust
-from tests.tidy.tree import Finding, Source
+from tests.tidy.tree import ROOT, Finding, Source
 
 FUNCTION_LINES_MAX = 70
 
 CORE = "router_rs/core"
-ROUTER_CRATES = ("core", "protocol", "io", "upstream", "transcode", "dispatch", "front", "net")
-SAFE_CRATES = (
-    *(f"router_rs/{crate}" for crate in ROUTER_CRATES),
-    "benchmarks/loadgen",
-    "benchmarks/meshload",
-)
 UNSAFE_CRATE = "router_rs/py"
+_MEMBERS = tomllib.loads((ROOT / "Cargo.toml").read_text())["workspace"]["members"]
+SAFE_CRATES = tuple(member for member in _MEMBERS if member != UNSAFE_CRATE)
+ROUTER_CRATES = tuple(
+    crate.removeprefix("router_rs/") for crate in SAFE_CRATES if crate.startswith("router_rs/")
+)
 
 # Matched as words in code; comments and strings may say them.
 _CORE_BANS = {

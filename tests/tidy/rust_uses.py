@@ -57,8 +57,9 @@ class Crate:
         for public, tree in _USE.findall(code):
             for path in self._paths(module, tree):
                 used = self._file_of(path)
-                # To pass on what lies in one's own folder is no use of it.
-                if used != module and not (public and used[: len(module)] == module):
+                is_passed_on = public and used[: len(module)] == module
+                # To pass on what lies in one's own folder is no use of it, unless it is named too.
+                if used != module and not (is_passed_on and not _names(code, path[-1])):
                     yield used
         for path in _PATH.findall(_VISIBILITY.sub(" ", _USE.sub(" ", code))):
             if (whole := self._whole(module, path)) and (used := self._file_of(whole)) != module:
@@ -90,6 +91,11 @@ class Crate:
         while path not in self._codes:
             path = path[:-1]
         return path
+
+
+def _names(code: str, name: str) -> bool:
+    """Say whether code has a name elsewhere than in its `use` lines."""
+    return re.search(rf"(?<!\bmod )\b{name}\b", _USE.sub(" ", code)) is not None
 
 
 def _module(path: str) -> Module:

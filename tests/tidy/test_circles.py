@@ -144,6 +144,13 @@ def test_a_name_that_is_passed_on_belongs_to_its_file():
     assert set() == uses["x", "b"]
 
 
+def test_a_name_that_is_passed_on_and_used_is_a_use():
+    texts = {"lib.rs": "", "b/mod.rs": "pub use c::D; fn f() -> D {}", "b/c.rs": ""}
+    uses = Crate("x", [Source(f"router_rs/x/src/{name}", texts[name]) for name in texts]).uses()
+
+    assert {("x", "b", "c")} == uses["x", "b"]
+
+
 def test_files_of_tests_are_left_out():
     texts = {"lib.rs": "#[cfg(test)]\nmod tests;\n", "tests/mod.rs": "mod a;", "tests/a.rs": ""}
     crate = Crate("x", [Source(f"router_rs/x/src/{name}", texts[name]) for name in texts])

@@ -8,6 +8,7 @@ import tomllib
 import pytest
 
 from tests.docs.page import read_blocks
+from tests.tidy.rust_rules import ROUTER_CRATES
 from tests.tidy.tree import ROOT
 
 TARGETS = (
@@ -73,6 +74,13 @@ def test_every_test_is_run_by(target: str):
     # Two runs that complete each other; `check` runs the quick ones before.
     assert runs[-2:] == [' -n 3 --dist loadfile --no-loadscope-reorder -m "not alone"', " -m alone"]
     assert runs[:-2] == ([" tests/tidy tests/unit"] if target == "check" else [])
+
+
+def test_every_crate_of_the_router_is_fuzzed_with_its_assertions():
+    manifest = tomllib.loads((ROOT / "router_rs/fuzz/Cargo.toml").read_text())
+    asserting = set(manifest["profile"]["release"]["package"])
+
+    assert {f"pyserve-router-{crate}" for crate in ROUTER_CRATES} == asserting
 
 
 def test_every_package_is_pinned():
