@@ -172,10 +172,10 @@ impl<'a> AnswerCheck<'a> {
         let take = data.len().min(self.message_length - self.message_filled);
         let (head, rest) = data.split_at(take);
         let end = self.message_filled + take;
-        if let Some(content) = &self.expectation.content {
-            if content.get(self.message_filled..end) != Some(head) {
-                return Err(Mismatch::Content);
-            }
+        if let Some(content) = &self.expectation.content
+            && content.get(self.message_filled..end) != Some(head)
+        {
+            return Err(Mismatch::Content);
         }
         self.message_filled = end;
         self.payload_bytes += take as u64;

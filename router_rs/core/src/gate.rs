@@ -113,10 +113,10 @@ impl Gate {
 
     /// As [`Gate::try_enter`], for a call of a router that may hold a lease; uses it up.
     pub fn try_enter_leased(&mut self, weight: u32, asker: AskerId) -> Result<Admission, Full> {
-        if weight > 0 {
-            if let Some(index) = self.leases.iter().position(|lease| lease.asker == asker) {
-                self.leases.remove(index);
-            }
+        if weight > 0
+            && let Some(index) = self.leases.iter().position(|lease| lease.asker == asker)
+        {
+            self.leases.remove(index);
         }
         self.try_enter(weight)
     }

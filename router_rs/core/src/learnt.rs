@@ -161,12 +161,13 @@ impl Pool {
         }
     }
 
-    /// So many calls keep a replica of this pace busy: more of them only wait there. `None`:
-    /// unknown, or calls are so short that it would idle while the next is under way.
-    pub(crate) fn useful_for(&self, pace: &Pace, tier: Tier) -> Option<u32> {
+    /// So many calls keep a replica busy that takes `slowness` times as long as the others: more of
+    /// them only wait there. `None`: unknown, or calls are so short that it would idle while the
+    /// next is under way.
+    pub(crate) fn useful_for(&self, slowness: f32, tier: Tier) -> Option<u32> {
         let turnaround_ns = self.turnaround_ns(tier);
         let useful = self.useful.filter(|_| turnaround_ns > 0.0)?;
-        let rate = self.rate(useful) / f64::from(pace.slowness(self));
+        let rate = self.rate(useful) / f64::from(slowness);
         let idle = turnaround_ns * rate / f64::from(useful);
         if idle <= IDLE_MAX {
             return Some(useful);

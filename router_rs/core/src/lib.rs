@@ -3,7 +3,7 @@
 //! Everything here is a pure state machine. The caller passes `now`, the seed is part of the
 //! configuration, and results come back as values. The crate refuses to do I/O, to read a clock,
 //! to draw ambient randomness, to know HTTP or gRPC, and to hold a lock: `router_dispatch` owns one
-//! [`Router`] per deployment behind a short mutex and one [`Gate`] per replica server.
+//! [`Router`] per deployment behind a short mutex, the server of `router_net` one [`Gate`].
 //!
 //! | module | decides |
 //! | --- | --- |

@@ -1,8 +1,8 @@
 //! How a call ended, as far as the exchange knows.
 
+use router_call::Failure;
 use router_core::Outcome;
 use router_protocol::grpc::Code;
-use router_upstream::call::Failure;
 
 /// See the module's documentation.
 #[derive(Debug)]

@@ -1,7 +1,8 @@
 //! One deployment: its router behind a short lock, and the calls that wait there.
 
+mod admission;
 mod draws;
-mod explained;
+mod for_records;
 mod guards;
 mod listening;
 mod loads;
@@ -10,20 +11,20 @@ mod repeats;
 mod slow;
 mod ticker;
 
-pub(crate) use guards::{TicketGuard, WaiterGuard};
+pub(crate) use guards::{Admission, TicketGuard, WaiterGuard};
 pub use members::{Candidate, ReplicaModels};
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
-use std::task::{Context, Poll, Waker};
+use std::task::Waker;
 use std::time::Instant;
 
 use http::HeaderValue;
 use parking_lot::MutexGuard;
 use router_core::{
-    Assignment, Decision, Nanos, Offer, Outcome, Release, ReplicaId, ReplicaSpec, Router,
-    RouterConfig, Ticket, WaiterId,
+    Assignment, Nanos, Outcome, Release, ReplicaId, ReplicaSpec, Router, RouterConfig, Ticket,
+    WaiterId,
 };
 use router_io::BriefMutex;
 use router_io::random::any_u64;
@@ -34,9 +35,8 @@ use tokio::sync::Notify;
 use crate::clock::Clock;
 use crate::kept::KeptBudget;
 use crate::records::CallRecords;
-use crate::refused::{Crowd, Refused};
+use crate::refused::Refused;
 use crate::tally::Tally;
-use crate::wish::Wish;
 use draws::Draws;
 use loads::Loads;
 
@@ -101,14 +101,6 @@ enum Wakeup {
     Closed(Refused),
 }
 
-/// What becomes of a call that asked for a replica.
-#[derive(Debug)]
-pub enum Admission {
-    Send(TicketGuard),
-    Parked(WaiterGuard),
-    Refused(Refused),
-}
-
 type Wakers = SmallVec<[Waker; 4]>;
 
 // === impl DeploymentEntry: what calls do ===
@@ -151,33 +143,6 @@ impl DeploymentEntry {
             locked,
             earlier,
         }
-    }
-
-    /// Asks for a replica for a new call. On an I/O thread only.
-    pub fn offer(self: &Arc<Self>, wish: &Wish<'_>) -> Admission {
-        let now = self.clock.now();
-        let deadline = wish.deadline.map(|deadline| self.clock.at(deadline));
-        if !wish.model.is_empty() {
-            self.listen_to_loads(now);
-        }
-        let mut locked = self.locked.lock();
-        if let Some(refused) = locked.closed() {
-            return Admission::Refused(refused);
-        }
-        let decision = locked.router.offer(wish.offer(deadline), now);
-        self.admit(locked, decision, Wakers::new(), now)
-    }
-
-    /// A place at the replica of that name, whatever its load; `None` when it is no member.
-    pub fn pin(self: &Arc<Self>, replica_id: &str, model: &str) -> Option<TicketGuard> {
-        let now = self.clock.now();
-        let mut locked = self.locked.lock();
-        let is_it = |(_, target): &&(ReplicaId, Arc<Target>)| {
-            target.as_replica().is_some_and(|replica| replica.replica_id == replica_id)
-        };
-        let id = locked.members.iter().find(is_it)?.0;
-        let assignment = locked.router.pin(id, Offer { model, ..Offer::default() }, now)?;
-        Some(self.guard(&locked, assignment))
     }
 
     /// What `replica` says that it has; calls that waited for it may be released.
@@ -236,73 +201,6 @@ impl DeploymentEntry {
             Some(Waiting::Over(Wakeup::Expired | Wakeup::Closed(_))) | None => {}
         }
         self.finish(guard);
-    }
-
-    /// Whether a parked call's wait is over. `Ready` is told once: the waiter is forgotten then.
-    pub(super) fn poll_released(
-        self: &Arc<Self>,
-        waiter: WaiterId,
-        cx: &mut Context<'_>,
-    ) -> Poll<Result<TicketGuard, Refused>> {
-        let mut locked = self.locked.lock();
-        match locked.waiting.get_mut(&waiter) {
-            Some(Waiting::Parked(waker)) => {
-                *waker = Some(cx.waker().clone());
-                let needs_ticker = locked.ticker.is_none() && locked.router.next_wakeup().is_some();
-                if needs_ticker {
-                    locked.ticker = Some(Nanos::ZERO);
-                }
-                drop(locked);
-                if needs_ticker {
-                    self.spawn_ticker();
-                }
-                Poll::Pending
-            }
-            Some(Waiting::Over(wakeup)) => {
-                let wakeup = *wakeup;
-                locked.waiting.remove(&waiter);
-                Poll::Ready(match wakeup {
-                    Wakeup::Send(assignment) => Ok(self.guard(&locked, assignment)),
-                    Wakeup::Expired => Err(Refused::Expired(Crowd::of(&locked.router))),
-                    Wakeup::Closed(refused) => Err(refused),
-                })
-            }
-            None => {
-                debug_assert!(false, "{waiter:?} was polled after its end");
-                Poll::Ready(Err(Refused::Removed))
-            }
-        }
-    }
-
-    fn admit(
-        self: &Arc<Self>,
-        mut locked: MutexGuard<'_, Locked>,
-        decision: Decision,
-        mut wakers: Wakers,
-        now: Nanos,
-    ) -> Admission {
-        let admission = match decision {
-            Decision::Send(assignment) => Admission::Send(self.guard(&locked, assignment)),
-            Decision::Parked(waiter) => {
-                locked.waiting.insert(waiter, Waiting::Parked(None));
-                locked.tell_slow(&mut wakers);
-                Admission::Parked(WaiterGuard::new(Arc::clone(self), waiter, now))
-            }
-            Decision::Refused(refusal) => Admission::Refused(Refused::of(refusal, &locked.router)),
-        };
-        self.tell_ticker(&mut locked, &mut wakers);
-        let is_asking = self.move_asks(&mut locked);
-        drop(locked);
-        wake_all(wakers);
-        if is_asking {
-            self.listen_to_loads(now);
-        }
-        admission
-    }
-
-    fn guard(self: &Arc<Self>, locked: &Locked, assignment: Assignment) -> TicketGuard {
-        let target = locked.target_of(assignment.replica);
-        TicketGuard::new(Arc::clone(self), assignment, target)
     }
 
     fn finish(&self, mut locked: MutexGuard<'_, Locked>) {

@@ -8,20 +8,20 @@ pub mod gather;
 mod hedge;
 mod observed;
 pub(crate) mod place;
-mod run;
 mod silence;
 pub(crate) mod upload;
+mod verdict;
 
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use http::{HeaderName, HeaderValue};
+use router_call::{Caller, Failure, Gone};
 use router_core::Outcome;
 use router_protocol::grpc::{Code, Status};
 use router_protocol::names::{self, ASKER, BYPASS, EXPLAIN};
 use router_protocol::trace_context::TRACEPARENT;
-use router_upstream::call::{Caller, Failure, Gone};
 use router_upstream::target::Target;
 
 use crate::ending::Ending;
@@ -38,7 +38,7 @@ use crate::refused::Refused;
 use crate::stopwatch;
 use crate::tally::Seen;
 use crate::wish::Wish;
-use attempt::{Again, Attempt, Held, Last};
+use verdict::{Again, Attempt, Held, Last};
 
 /// One call, over all its attempts.
 #[derive(Debug)]

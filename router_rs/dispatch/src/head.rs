@@ -3,8 +3,8 @@
 use std::time::Instant;
 
 use http::request;
+use router_call::Door;
 use router_core::ReplicaId;
-use router_upstream::call::Door;
 
 use crate::wish::CallOptions;
 

@@ -1,7 +1,7 @@
 //! From a call to a replica and back: the routing table, the wait for a place, the exchange.
 //!
 //! The ingress and the channels of a mesh share this. Which replica a call gets, who waits and for
-//! how long is decided by `router_core`; this module owns its lock, its clock and its timer, and
+//! how long is decided by `router_core`; this crate owns its lock, its clock and its timer, and
 //! makes sure that each ticket is completed once and each waiter is released or abandoned.
 
 #![forbid(unsafe_code)]
@@ -28,13 +28,11 @@ mod wish;
 
 pub use ending::Ending;
 pub use entry::{Candidate, ReplicaModels};
-pub use exchange::Exchange;
 pub use exchange::collect::{Awaited, COLLECTED_BYTES_MAX};
 pub use exchange::download::strip_mesh_headers;
-pub use exchange::gather;
-pub use exchange::place::choose;
-pub use exchange::place::{Placement, Reservation};
+pub use exchange::place::{Placement, Reservation, choose};
 pub use exchange::upload::{Upload, poll_room};
+pub use exchange::{Exchange, gather};
 pub use explain::is_asked;
 pub use head::Head;
 pub use kept::{Kept, KeptBudget};
@@ -46,13 +44,9 @@ pub use records::{
 pub use router_upstream::target::ReplicaLimits;
 #[cfg(feature = "stopwatch")]
 pub use stopwatch::take_decisions;
-pub use table::TableReader;
 pub use table::settings::RouterSettings;
-pub use table::snapshot::{Deployment, Found, Way};
-pub use table::snapshot::{DeploymentRoute, ReplicaRoute};
+pub use table::snapshot::{Deployment, DeploymentRoute, Found, ReplicaRoute, Way};
 pub use table::split::Share;
-pub use table::{DeploymentMeasures, DeploymentStats, RoutingTable, TableConfig};
-pub use tally::Ends;
-pub use tally::{Classes, End, Seen};
-pub use wish::CallOptions;
-pub use wish::Wish;
+pub use table::{DeploymentMeasures, DeploymentStats, RoutingTable, TableConfig, TableReader};
+pub use tally::{Classes, End, Ends, Seen};
+pub use wish::{CallOptions, Wish};

@@ -7,7 +7,7 @@ use router_protocol::grpc::{Code, Status};
 
 /// Why a call gets no replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refused {
+pub(crate) enum Refused {
     QueueFull {
         limit: u32,
         crowd: Crowd,
@@ -32,7 +32,7 @@ pub enum Refused {
 
 /// Who was there when a call got no replica.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Crowd {
+pub(crate) struct Crowd {
     /// Members, whatever their state.
     pub replicas: u32,
     /// Other calls.

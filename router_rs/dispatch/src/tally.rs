@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use http::StatusCode;
+use router_call::Door;
 use router_protocol::grpc::{Code, QUEUE_FULL_DEFAULT, http_status};
-use router_upstream::call::Door;
 
 use crate::ending::Ending;
 use crate::refused::Refused;
@@ -159,8 +159,8 @@ fn add(count: &AtomicU64, more: u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use router_call::Failure;
     use router_protocol::grpc::Status;
-    use router_upstream::call::Failure;
 
     #[test]
     fn an_end_is_what_the_caller_was_told() {

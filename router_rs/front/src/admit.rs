@@ -9,6 +9,7 @@ use h2::RecvStream;
 use h2::server::SendResponse;
 use http::header::{CONTENT_TYPE, EXPECT};
 use http::{HeaderMap, Method, Request, Response, StatusCode, request};
+use router_call::Door;
 use router_dispatch::{
     Awaited, COLLECTED_BYTES_MAX, CallOptions, Deployment, End, Head, strip_mesh_headers,
 };
@@ -18,7 +19,6 @@ use router_protocol::grpc::{
 };
 use router_protocol::names::{self, REQUEST_ID, WEBSOCKET};
 use router_transcode::{Opened, Transcoded, Transcoding, refusal};
-use router_upstream::call::Door;
 
 use crate::access::Asker;
 use crate::call::{Call, fail, start};

@@ -16,12 +16,12 @@ use tokio::time::sleep;
 
 use crate::access::Caller;
 use crate::connection::{ConnectionState, Guest, Met};
-use crate::counted::ConnectionCount;
+use crate::counters::ConnectionCount;
 use crate::guard::offenders::WAIT;
+use crate::guard::strangers::Visit;
 use crate::guard::turnstile::{self, pass};
 use crate::heads::proxy_header;
 use crate::rest::{Rest, Room, Speech};
-use crate::visit::Visit;
 use crate::wire::{Gauge, Wire};
 use crate::{Front, handshake, http1, http2};
 
@@ -68,7 +68,7 @@ pub struct Opened {
 }
 
 /// Serves a fresh connection until it ends.
-pub async fn serve(front: Arc<Front>, arrival: Arrival, mut phase: watch::Receiver<Phase>) {
+pub(crate) async fn serve(front: Arc<Front>, arrival: Arrival, mut phase: watch::Receiver<Phase>) {
     let Some(opened) = open(front, arrival, &mut phase).await else { return };
     let Opened { state, wire, greeting, .. } = opened;
     // In boxes of their own: there may be many connections that have not come so far.

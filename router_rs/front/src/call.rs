@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Instant;
 
+use router_call::{ClientEnd, Door, Failure};
 use router_dispatch::{Awaited, Deployment, End, Ending, Exchange, Head, Limits, Seen, Upload};
 use router_protocol::grpc::Status;
-use router_upstream::call::{ClientEnd, Door, Failure};
 use tokio::time::timeout;
 
 use crate::connection::{ConnectionState, StopListener};
-use crate::counted::CallCount;
+use crate::counters::CallCount;
 use crate::shadow;
 use crate::upstream::Upstream;
 
@@ -37,7 +37,7 @@ pub(super) struct Call<E> {
 pub(super) fn start<E: ClientEnd + 'static>(connection: &Rc<ConnectionState>, call: Call<E>) {
     let Call { head, deadline, upstream, mirror, is_bodiless, awaited, mut client } = call;
     let door = head.door;
-    let in_flight = CallCount::new(&connection.front, door);
+    let in_flight = CallCount::new(&connection.front.counters, door);
     let home = connection;
     let connection = Rc::clone(home);
     // A block that captures its parts, not a function that would move them. In a box of its own,
@@ -82,7 +82,7 @@ pub(super) fn fail<E: ClientEnd + 'static>(
     door: Door,
     status: Status,
 ) {
-    let in_flight = CallCount::new(&connection.front, door);
+    let in_flight = CallCount::new(&connection.front.counters, door);
     let connection = Rc::clone(connection);
     tokio::task::spawn_local(async move {
         let _in_flight = in_flight;

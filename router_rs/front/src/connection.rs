@@ -19,13 +19,13 @@ use crate::Front;
 use crate::access::{Asker, Caller};
 use crate::guard::frames::IDLE_POINTS;
 use crate::guard::offenders::Offence;
+use crate::guard::strangers::Visit;
 use crate::heads::forwarded::{Client, named_client};
 use crate::heads::plain_head::Said;
 use crate::heads::proxies::Proxies;
 use crate::own_call::{CallFuture, OwnCall};
 use crate::rest::{Rest, Room, Speech};
 use crate::upstream::Directory;
-use crate::visit::Visit;
 use crate::wire::Gauge;
 
 /// What a request earns its connection that was not taken back at once, in the points of its ration:
@@ -99,7 +99,7 @@ impl Met {
     pub(super) fn new(front: &Arc<Front>, guest: Guest, is_tls: bool) -> Self {
         let counted = guest.counted();
         let is_suspect = counted.is_some_and(|each| front.offenders.has(each, Instant::now()));
-        let visit = Visit::new(front, counted, is_tls);
+        let visit = Visit::new(&front.strangers, counted, is_tls);
         Self { guest, visit, is_suspect, gauge: Gauge::new(is_suspect) }
     }
 }

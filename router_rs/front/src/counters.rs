@@ -1,8 +1,10 @@
 //! What a front counts.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use http::StatusCode;
+use router_call::Door;
 
 use crate::doors::Doors;
 
@@ -62,8 +64,8 @@ pub struct Counters {
     /// How often a connection of HTTP/1.1 came to rest.
     pub(super) rests: Counter,
     pub doors: Doors,
-    pub(super) connections: AtomicU64,
-    pub(super) in_flight: AtomicU64,
+    connections: AtomicU64,
+    in_flight: AtomicU64,
 }
 
 // === impl Counters ===
@@ -118,5 +120,51 @@ impl Counters {
             ("slow_clients", self.slow_clients.read()),
             ("rests", self.rests.read()),
         ]
+    }
+}
+
+/// Counts one call for as long as it lives.
+#[derive(Debug)]
+pub(super) struct CallCount {
+    counters: Arc<Counters>,
+    door: Door,
+}
+
+impl CallCount {
+    pub(super) fn new(counters: &Arc<Counters>, door: Door) -> Self {
+        counters.in_flight.fetch_add(1, Ordering::AcqRel);
+        counters.doors.open(door);
+        Self { counters: Arc::clone(counters), door }
+    }
+}
+
+impl Drop for CallCount {
+    fn drop(&mut self) {
+        let counters = &self.counters;
+        if std::thread::panicking() {
+            counters.panics.count();
+        }
+        counters.doors.close(self.door);
+        counters.in_flight.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// Counts one connection for as long as it lives.
+#[derive(Debug)]
+pub struct ConnectionCount {
+    counters: Arc<Counters>,
+}
+
+impl ConnectionCount {
+    /// Also says how many others there are.
+    pub(super) fn new(counters: &Arc<Counters>) -> (Self, u64) {
+        let before = counters.connections.fetch_add(1, Ordering::AcqRel);
+        (Self { counters: Arc::clone(counters) }, before)
+    }
+}
+
+impl Drop for ConnectionCount {
+    fn drop(&mut self) {
+        self.counters.connections.fetch_sub(1, Ordering::AcqRel);
     }
 }

@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use http::StatusCode;
+use router_call::Door;
 use router_dispatch::Classes;
-use router_upstream::call::Door;
 
 /// By [`Door::OF_CLIENTS`].
 #[derive(Debug, Default)]

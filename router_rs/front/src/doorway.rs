@@ -12,7 +12,7 @@ use std::time::Duration;
 use tokio::net::TcpStream;
 
 use crate::Front;
-use crate::counted::ConnectionCount;
+use crate::counters::ConnectionCount;
 use crate::limits::FrontLimits;
 use crate::rest::Room;
 
@@ -110,7 +110,7 @@ impl Crowd {
 impl Entrant {
     /// To be asked of every connection that is accepted.
     pub fn new(front: &Arc<Front>, stream: &TcpStream) -> Self {
-        let (count, before) = ConnectionCount::new(front);
+        let (count, before) = ConnectionCount::new(&front.counters);
         let crowd = Crowd::at(front.limits(), before, stream.as_raw_fd());
         Self { front: Arc::clone(front), count, crowd }
     }

@@ -31,11 +31,11 @@ use crate::guard::awake::{Awake, REST_AFTER};
 use crate::guard::offenders::Offence;
 use crate::heads::plain_head::check_codings;
 use crate::heads::websocket;
-use crate::last_words;
 use crate::limits::FrontLimits;
 use crate::linger::Linger;
 use crate::own_call::OwnCall;
 use crate::rest::{Rest, Speech};
+use crate::unreadable;
 use crate::wire::Wire;
 
 /// hyper keeps no more than this of what is to be read or written, besides the piece that it has
@@ -252,7 +252,7 @@ impl Driver {
         };
         let Some(mut wire) = connection.into_parts().map(|parts| parts.io) else { return };
         if let Some(unread) = wire.take_unread() {
-            let answer = last_words::answer(unread, error, &self.state);
+            let answer = unreadable::answer(unread, error, &self.state);
             self.speaker = Speaker::Refusing(wire, answer);
         }
     }

@@ -74,7 +74,7 @@ fn settings(state: &ConnectionState) -> Builder {
         .max_frame_size(FRAME_BYTES_MAX)
         // h2 refuses a list of just this size.
         .max_header_list_size(limits.header_bytes_max.saturating_add(1))
-        // As in `server`: what was on its way to calls that ended here is not held against the
+        // As in `router_net::server`: what was on its way to calls that ended here is not held against the
         // connection's other calls.
         .max_concurrent_reset_streams(limits.streams_max as usize)
         // WebSocket over HTTP/2 (RFC 8441).

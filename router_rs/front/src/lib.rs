@@ -12,7 +12,6 @@ mod arrival;
 mod builtin;
 mod call;
 mod connection;
-mod counted;
 mod counters;
 mod doors;
 mod doorway;
@@ -24,16 +23,15 @@ mod handshake;
 mod heads;
 mod http1;
 mod http2;
+mod hypers_answer;
 pub mod ingress;
-mod last_words;
 mod limits;
 mod linger;
 mod own_call;
 mod rest;
 mod shadow;
-mod unread;
+mod unreadable;
 mod upstream;
-mod visit;
 mod wire;
 
 use std::sync::Arc;
@@ -44,10 +42,9 @@ use http::HeaderValue;
 use parking_lot::Mutex;
 use tokio::time::timeout;
 
-pub use access::hash;
-pub use access::{Access, Refused};
+pub use access::{Access, Refused, hash};
 pub use admit::admit_other_http2;
-pub use arrival::{Arrival, Greeting, Opened, open, serve};
+pub use arrival::{Arrival, Greeting, Opened, open};
 pub use connection::ConnectionState;
 use counters::Counters;
 pub use doorway::{Entrant, Pace, make_room};
@@ -83,9 +80,9 @@ pub struct FrontConfig {
 pub struct Front {
     pub source: Source,
     pub config: FrontConfig,
-    pub counters: Counters,
+    pub counters: Arc<Counters>,
     offenders: Offenders,
-    strangers: Strangers,
+    strangers: Arc<Strangers>,
     /// What the connections that rest on one thread may keep.
     rest_bytes_max: u64,
     /// The part of the limits that transcoding has.
@@ -100,7 +97,7 @@ pub struct Front {
 
 impl Front {
     pub fn new(source: Source, config: FrontConfig) -> Arc<Self> {
-        let (counters, now) = (Counters::default(), Instant::now());
+        let (counters, now) = (Arc::default(), Instant::now());
         let limits = &config.limits;
         let rest_bytes_max = match limits.idle_bytes_max {
             0 => u64::MAX,
@@ -117,7 +114,7 @@ impl Front {
             config,
             counters,
             offenders: Offenders::new(now),
-            strangers: Strangers::new(now),
+            strangers: Arc::new(Strangers::new(now)),
             rest_bytes_max,
             transcoding,
             is_healthy: AtomicBool::new(true),
@@ -145,7 +142,7 @@ impl Front {
         *self.request_timeout.lock()
     }
 
-    /// Takes a step that the client has as long for as for a head; `None` also when that is over.
+    /// Awaits a step for as long as a client has for its head; `None` also when it takes longer.
     async fn in_time<T>(&self, step: impl Future<Output = Option<T>>) -> Option<T> {
         let Ok(outcome) = timeout(self.limits().header_timeout, step).await else {
             self.counters.header_timeouts.count();

@@ -7,10 +7,9 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, response};
+use router_call::{Caller, Door, Gone, Piece};
 use router_dispatch::{CallOptions, Deployment, Exchange, Head, Kept, Limits, Stop, Upload};
 use router_protocol::grpc::Status;
-use router_upstream::call::{Caller, Door, Gone, Piece};
-use router_upstream::connection::Connection;
 
 /// Tells the mirror that nobody waits for its answer.
 const MIRROR: HeaderName = HeaderName::from_static("x-pyserve-mirror");
@@ -84,7 +83,7 @@ struct Shadow {
 }
 
 impl Caller for Shadow {
-    fn on_sent(&mut self, _connection: &Connection) {}
+    fn on_sent(&mut self, _peer: &Arc<str>) {}
 
     fn poll_piece(&mut self, _cx: &mut Context<'_>) -> Poll<Result<Piece, Gone>> {
         let bytes = self.body.next().unwrap_or_default();

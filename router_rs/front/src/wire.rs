@@ -17,12 +17,12 @@ use router_io::{Stream, poll_others_first};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep_until};
 
-use crate::counted::ConnectionCount;
+use crate::counters::ConnectionCount;
 use crate::guard::frames::{Frames, Tally};
 use crate::guard::ration::{Ration, Verdict};
 use crate::guard::suspicion::Suspicion;
 use crate::heads::head_lines::{HeadLines, Unclear};
-use crate::unread::{Unread, status_of_hypers};
+use crate::hypers_answer::{Unread, status_of_hypers};
 
 /// What one turn of a connection's task may read. A flood of calls that are reset at once comes to
 /// about a thousand in it, which take the thread about as many microseconds. Arbitrary.

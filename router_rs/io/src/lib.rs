@@ -1,11 +1,11 @@
-//! Sockets, TLS and the threads that serve them, which also deliver commands to calls (`link`). Knows
-//! neither gRPC nor Python.
+//! Sockets, TLS, the threads that serve them, and what those share: timers, phases, a brief lock,
+//! random numbers, tokens. Knows neither gRPC nor Python.
 
 #![forbid(unsafe_code)]
 
 mod alarm;
 mod brief_mutex;
-mod counted;
+mod counted_tcp;
 mod fork_lock;
 pub mod identity;
 mod listen;
@@ -21,18 +21,16 @@ mod unix;
 
 pub use alarm::Alarm;
 pub use brief_mutex::BriefMutex;
-pub use counted::CountedTcp;
-pub use counted::ReceivedBytes;
-pub use fork_lock::{File, lock_for_fork, opened_sockets, unlock_after_fork};
-pub use fork_lock::{between_forks, note_opened};
-pub use listen::{Bound, bind_tcp, bind_unix, tune};
-pub use listen::{accept_each, pause_accepting};
+pub use counted_tcp::{CountedTcp, ReceivedBytes};
+pub use fork_lock::{
+    File, between_forks, lock_for_fork, note_opened, opened_sockets, unlock_after_fork,
+};
+pub use listen::{Bound, accept_each, bind_tcp, bind_unix, pause_accepting, tune};
 pub use poller_mark::poller_marks;
-pub use stream::{Peer, PeerCertificates, Stream, TlsSession};
-pub use stream::{Remote, has_ended};
-pub use threads::BLOCKING_THREADS_MAX;
-pub use threads::poll_others_first;
-pub use threads::{IoThread, IoThreads, Recipient, TurnEnd, Work, at_turn_end};
-pub use trim::on_buffers_freed;
-pub use trim::set_trim;
+pub use stream::{Peer, PeerCertificates, Remote, Stream, TlsSession, has_ended};
+pub use threads::{
+    BLOCKING_THREADS_MAX, IoThread, IoThreads, Recipient, TurnEnd, Work, at_turn_end,
+    poll_others_first,
+};
+pub use trim::{on_buffers_freed, set_trim};
 pub use unix::QuietUnixStream;

@@ -12,7 +12,7 @@ use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsStream;
 
-use super::counted::CountedTcp;
+use super::counted_tcp::CountedTcp;
 use super::unix::QuietUnixStream;
 
 /// Who is at the other end.

@@ -120,7 +120,7 @@ fn pass_on(word: &AtomicUsize, expected: usize) {
     while word.load(Acquire) != expected {
         looks += 1;
         // The other thread may have no core of its own.
-        if looks % 10_000 == 0 { thread::yield_now() } else { hint::spin_loop() }
+        if looks.is_multiple_of(10_000) { thread::yield_now() } else { hint::spin_loop() }
     }
     word.store(expected + 1, Release);
 }

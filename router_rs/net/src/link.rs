@@ -2,7 +2,7 @@
 //! Python.
 //!
 //! Towards Python go `Event`s, through an `EventSink`; towards the task go `Command`s, into the
-//! inbox, delivered on the task's own thread. Bytes under way are counted on both roads, so that
+//! inbox, from any thread; the task is woken on its own. Bytes under way are counted on both roads, so that
 //! each side can wait for the other: neither road grows beyond `CREDIT_BYTES` plus one message.
 
 use std::collections::VecDeque;
@@ -12,9 +12,8 @@ use std::task::{Context, Waker};
 use std::time::Instant;
 
 use http::{HeaderValue, StatusCode};
-use parking_lot::Mutex;
 use router_dispatch::Reservation;
-use router_io::{IoThread, Recipient, Work};
+use router_io::{BriefMutex, IoThread, Recipient, Work};
 use router_protocol::grpc::{Encoding, Message, Status};
 
 /// Bytes that may be under way on one road before its writer has to wait. 64 KiB holds a turn's
@@ -98,7 +97,7 @@ pub struct Link {
     pub deadline: Option<Instant>,
     sink: Arc<dyn EventSink>,
     thread: IoThread,
-    inbox: Mutex<Inbox>,
+    inbox: BriefMutex<Inbox>,
     unsent_bytes: AtomicUsize,
     unread_bytes: AtomicUsize,
     is_writer_waiting: AtomicBool,
@@ -132,7 +131,7 @@ impl Link {
             deadline,
             sink,
             thread,
-            inbox: Mutex::default(),
+            inbox: BriefMutex::default(),
             unsent_bytes: AtomicUsize::new(0),
             unread_bytes: AtomicUsize::new(0),
             is_writer_waiting: AtomicBool::new(false),
@@ -145,6 +144,14 @@ impl Link {
     }
 
     // === the user's side (any thread) ===
+
+    /// Puts a command into the inbox, where a task that runs for another reason finds it, too.
+    /// Whether it is the only one.
+    fn put(&self, command: Command) -> bool {
+        let mut inbox = self.inbox.lock();
+        inbox.commands.push_back(command);
+        inbox.commands.len() == 1
+    }
 
     /// Counts a message that the user is about to queue.
     pub fn begin_write(&self, size: usize) {
@@ -186,14 +193,6 @@ impl Link {
     pub fn deliver(&self, command: Command) {
         self.put(command);
         self.wake();
-    }
-
-    /// Puts a command into the inbox, where a task that runs for another reason finds it, too.
-    /// Whether it is the only one.
-    fn put(&self, command: Command) -> bool {
-        let mut inbox = self.inbox.lock();
-        inbox.commands.push_back(command);
-        inbox.commands.len() == 1
     }
 
     pub(crate) fn wake(&self) {
@@ -248,5 +247,96 @@ impl Link {
             self.push(Event::Writable);
         }
         is_first
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+    use std::sync::mpsc;
+    use std::task::Poll;
+    use std::time::Duration;
+
+    use router_io::IoThreads;
+
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(20);
+
+    #[derive(Debug)]
+    struct Nobody;
+
+    impl EventSink for Nobody {
+        fn push(&self, _token: u64, _event: Event) {}
+    }
+
+    struct Call {
+        link: Link,
+        looks: AtomicUsize,
+    }
+
+    impl Recipient for Call {
+        fn look(&self) {
+            self.looks.fetch_add(1, Ordering::SeqCst);
+            self.link.wake();
+        }
+    }
+
+    impl Mailbox for Call {
+        fn link(&self) -> &Link {
+            &self.link
+        }
+    }
+
+    fn call(threads: &IoThreads) -> Arc<Call> {
+        let link = Link::new(1, None, Arc::new(Nobody), threads.next().clone());
+        Arc::new(Call { link, looks: AtomicUsize::new(0) })
+    }
+
+    #[test]
+    fn commands_that_wait_together_are_looked_for_once() {
+        let threads = IoThreads::start("test", 1).unwrap();
+        let call = call(&threads);
+        for _ in 0..3 {
+            post(call.clone(), Command::Resume);
+        }
+        let (done, looked) = mpsc::channel();
+        // It comes after what was queued before.
+        call.link.thread().run(move || done.send(()).unwrap());
+        looked.recv_timeout(PATIENCE).unwrap();
+        assert_eq!(1, call.looks.load(Ordering::SeqCst));
+    }
+
+    #[test]
+    fn no_command_is_left_while_others_are_taken() {
+        const COMMANDS: usize = 20_000;
+        let threads = IoThreads::start("test", 1).unwrap();
+        let call = call(&threads);
+        let (done, taken) = mpsc::channel();
+        let reader = call.clone();
+        call.link.thread().run(move || {
+            tokio::task::spawn_local(async move {
+                let mut count = 0;
+                poll_fn(|context| {
+                    while reader.link.next_command(context).is_some() {
+                        count += 1;
+                    }
+                    if count == 2 * COMMANDS { Poll::Ready(()) } else { Poll::Pending }
+                })
+                .await;
+                done.send(()).unwrap();
+            });
+        });
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    for _ in 0..COMMANDS {
+                        post(call.clone(), Command::Resume);
+                        call.link.thread().wake_for_work();
+                    }
+                });
+            }
+        });
+        taken.recv_timeout(PATIENCE).expect("all are taken");
     }
 }

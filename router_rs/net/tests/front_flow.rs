@@ -96,14 +96,25 @@ async fn a_client_that_goes_away_cancels_its_request() {
         };
         assert_eq!(Reason::CANCEL, reason);
     }
+    // Over HTTP/2 as well, on a connection that stays.
     let client = front.client().await;
-    let call = client.start(http_request("GET", "/app", &[]), true);
-    let mut incoming = replica.next().await;
-    drop(call);
-    assert_eq!(Reason::CANCEL, incoming.reset().await);
+    for has_begun in [false, true] {
+        let call = client.start(http_request("GET", "/app", &[]), true);
+        let mut incoming = replica.next().await;
+        let reason = if has_begun {
+            let mut stream = incoming.begin();
+            let answer = within("the head", call.response).await.unwrap();
+            drop((answer, call.body));
+            incoming.reset_of(&mut stream).await
+        } else {
+            drop(call);
+            incoming.reset().await
+        };
+        assert_eq!(Reason::CANCEL, reason);
+    }
     front.settle().await;
-    assert_eq!(3, front.stat("cancelled_by_client"));
-    assert_eq!((2, 1), (front.stat("http_499"), front.stat("http_2xx")));
+    assert_eq!(4, front.stat("cancelled_by_client"));
+    assert_eq!((2, 2), (front.stat("http_499"), front.stat("http_2xx")));
 }
 
 #[tokio::test]

@@ -184,10 +184,10 @@ pub(crate) fn headers_from_python(pairs: &Bound<'_, PyAny>) -> PyResult<HeaderMa
 }
 
 fn two_of<'py>(pair: &Bound<'py, PyAny>) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyAny>)> {
-    if let Ok(pair) = pair.cast::<PyTuple>() {
-        if pair.len() == 2 {
-            return Ok((pair.get_item(0)?, pair.get_item(1)?));
-        }
+    if let Ok(pair) = pair.cast::<PyTuple>()
+        && pair.len() == 2
+    {
+        return Ok((pair.get_item(0)?, pair.get_item(1)?));
     }
     // ASGI allows any iterable of two.
     let mut items = pair.try_iter()?;

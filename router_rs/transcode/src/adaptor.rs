@@ -1,16 +1,16 @@
 //! Stands between a client's end and the exchange, and speaks gRPC to the exchange.
 
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use http::header::RETRY_AFTER;
 use http::{HeaderMap, HeaderValue, StatusCode, response};
+use router_call as call;
+use router_call::{Caller, ClientEnd, Gone, Piece};
 use router_io::poll_others_first;
 use router_protocol::grpc::{Code, Status, whole_seconds};
 use router_protocol::names::ANSWERED_BY;
-use router_upstream::call;
-use router_upstream::call::{Caller, ClientEnd, Gone, Piece};
-use router_upstream::connection::Connection;
 
 use super::coder::{AnswerCoder, Failure, Outbox, RequestCoder, Taken};
 use super::credit::Credit;
@@ -224,8 +224,8 @@ impl<E: ClientEnd> Transcoded<E> {
 }
 
 impl<E: ClientEnd> Caller for Transcoded<E> {
-    fn on_sent(&mut self, connection: &Connection) {
-        self.end.on_sent(connection);
+    fn on_sent(&mut self, peer: &Arc<str>) {
+        self.end.on_sent(peer);
     }
 
     fn peer(&self, headers: &HeaderMap) -> String {

@@ -11,11 +11,11 @@ use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE};
 use http::{
     HeaderMap, HeaderName, HeaderValue, Method as HttpMethod, Response, StatusCode, request,
 };
+use router_call::Door;
 use router_protocol::content_length;
 use router_protocol::grpc::{
     Code, Encoding, GRPC_ACCEPT_ENCODING, GRPC_ENCODING, GRPC_TIMEOUT, Status, format_timeout,
 };
-use router_upstream::call::Door;
 
 use super::Limits;
 use super::coder::{AnswerCoder, RequestCoder};

@@ -1,4 +1,5 @@
-//! The head of a gRPC request, made from a head of another protocol; and heads of answers.
+//! The head of a gRPC request, made from a head of another protocol, with what that says of time and
+//! codings; and heads of answers.
 
 use std::time::Duration;
 

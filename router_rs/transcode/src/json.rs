@@ -4,12 +4,12 @@
 //! refused ([`JsonType::refusing_unknown`]). Writing uses
 //! lowerCamelCase names and leaves defaults out. Nesting is bounded both ways, since both walk
 //! the message by recursion: JSON by `serde_json` (128 levels), protobuf as by `prost` (100), and
-//! what is packed into `google.protobuf.Any`, which `prost` does not see, by `held`.
+//! what is packed into `google.protobuf.Any`, which `prost` does not see, by `reflected`.
 
-mod held;
 mod key;
 mod raw;
 mod read;
+mod reflected;
 mod scalars;
 mod text;
 mod unknown;
@@ -24,9 +24,9 @@ use router_protocol::grpc::framing::put_prefix;
 use router_protocol::grpc::{Code, PREFIX_BYTES, Status};
 use serde::de::DeserializeSeed;
 
-use self::held::{Typed, reaches_any, unwritable};
 use self::raw::Unwritten;
 use self::read::{MessageSeed, OptionalSeed, Place};
+use self::reflected::{Typed, reaches_any, unwritable};
 use self::write::{write_message, write_one};
 use super::wrong::{explain, no_field};
 
@@ -139,7 +139,7 @@ impl JsonType {
         let mut json = Vec::new();
         match write_message(&self.descriptor, message, 0, &mut json) {
             Ok(()) => Ok(json),
-            Err(Unwritten::Unusual) => held::write(self.typed(), message, 1),
+            Err(Unwritten::Unusual) => reflected::write(self.typed(), message, 1),
             Err(Unwritten::Wrong(text)) => Err(unwritable(&self.descriptor, &text)),
             Err(Unwritten::Refused(status)) => Err(status),
         }
@@ -168,7 +168,7 @@ impl JsonType {
         message: &[u8],
         with_defaults: bool,
     ) -> Result<serde_json::Value, Status> {
-        held::to_value(self.typed(), message, with_defaults)
+        reflected::to_value(self.typed(), message, with_defaults)
     }
 
     fn typed(&self) -> Typed<'_> {

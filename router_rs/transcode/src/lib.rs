@@ -41,8 +41,7 @@ mod wrong;
 
 pub use adaptor::Transcoded;
 pub use cors::Cors;
-pub use methods::ServiceRoute;
-pub use methods::{MethodTable, Sees, Source};
+pub use methods::{MethodTable, Sees, ServiceRoute, Source};
 pub use open::{open, open_unseen};
 pub use opened::{Opened, Transcoding};
 pub use refusal::refusal;

@@ -2,8 +2,8 @@
 
 use http::header::{ACCESS_CONTROL_REQUEST_METHOD, CONTENT_TYPE};
 use http::{HeaderName, Method, request};
+use router_call::Door;
 use router_protocol::grpc::is_grpc_content_type;
-use router_upstream::call::Door;
 
 use super::connect;
 use super::connect_type::ConnectType;

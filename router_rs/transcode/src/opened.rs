@@ -3,8 +3,8 @@
 use bytes::Bytes;
 use http::header::{ALLOW, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, request};
+use router_call::Door;
 use router_protocol::grpc::{Status, describe_content_type};
-use router_upstream::call::Door;
 
 use super::coder::{AnswerCoder, RequestCoder};
 use super::status::{ErrorForm, http_status};

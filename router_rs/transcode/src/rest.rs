@@ -7,10 +7,10 @@ use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE};
 use http::{HeaderValue, request};
 use prost_reflect::prost::Message;
 use prost_reflect::{DynamicMessage, FieldDescriptor, Kind};
+use router_call::Door;
 use router_protocol::grpc::{
     Code, Encoding, GRPC_ACCEPT_ENCODING, GRPC_ENCODING, GRPC_TIMEOUT, Status, format_timeout,
 };
-use router_upstream::call::Door;
 use serde_json::{Map, Value};
 
 use super::Limits;

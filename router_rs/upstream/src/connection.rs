@@ -268,8 +268,8 @@ impl Connection {
         self.relayed_head_bytes_max.set(head_bytes_max);
     }
 
-    pub fn peer(&self) -> Arc<str> {
-        Arc::clone(&self.peer)
+    pub fn peer(&self) -> &Arc<str> {
+        &self.peer
     }
 
     /// Ends when the connection has ended.

@@ -27,7 +27,7 @@ const PROBE_PAUSE: Duration = Duration::from_millis(250);
 ///
 /// # Errors
 /// Nobody listens, nobody answers in time, or the wrong one answers.
-pub async fn dial(target: &Arc<Target>) -> Result<Rc<Connection>, DialError> {
+pub(crate) async fn dial(target: &Arc<Target>) -> Result<Rc<Connection>, DialError> {
     match target.way() {
         Way::Replica(replica) => dial_replica(target, replica).await,
         Way::Address(address) => {
@@ -169,7 +169,7 @@ async fn within<T>(
 }
 
 /// Nobody answers at `target`; must be called within a `LocalRuntime`.
-pub fn on_silence(target: &Arc<Target>) {
+pub(crate) fn on_silence(target: &Arc<Target>) {
     if target.as_replica().is_some() && target.vitals().set_silent(true) {
         tokio::task::spawn_local(probe(Probe { target: Arc::downgrade(target) }));
     }

@@ -61,6 +61,7 @@ mod tests {
     fn replica_with_a_call(pool: &Pool) -> Replica {
         let spec = ReplicaSpec { id: ReplicaId(1), tier: Tier::Zone, capacity: u32::MAX };
         let mut replica = Replica::new(&spec);
+        replica.in_flight = 1;
         replica.pace.on_sent(pool, Nanos::ZERO);
         replica
     }

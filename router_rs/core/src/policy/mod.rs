@@ -5,6 +5,7 @@
 
 mod consistent_hash;
 mod glance;
+mod kind;
 mod least;
 mod p2c;
 mod predicted;
@@ -14,6 +15,7 @@ pub(crate) mod testing;
 
 pub use consistent_hash::ConsistentHash;
 pub(crate) use glance::Glance;
+pub use kind::PolicyKind;
 pub use least::Least;
 pub use p2c::P2c;
 pub use predicted::Predicted;
@@ -27,38 +29,6 @@ use crate::membership::{ReplicaId, Tier};
 use crate::replica::{Load, Replica};
 use crate::rng::SplitMix64;
 use crate::time::Nanos;
-
-/// Which policy a router uses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PolicyKind {
-    /// Power of two choices over in-flight counts, see [`P2c`].
-    P2c,
-    /// The one with the fewest calls.
-    Least,
-    /// One after the other.
-    RoundRobin,
-    /// The one that the call's session hashes to, see [`ConsistentHash`].
-    ConsistentHash,
-    /// The one that is expected to be done first.
-    Predicted,
-}
-
-impl PolicyKind {
-    /// Each of them.
-    pub const ALL: [Self; 5] =
-        [Self::P2c, Self::Least, Self::RoundRobin, Self::ConsistentHash, Self::Predicted];
-
-    /// `load_bound` is that of [`ConsistentHash::new`].
-    pub(crate) fn build(self, load_bound: f64) -> Box<dyn Policy> {
-        match self {
-            Self::P2c => Box::new(P2c),
-            Self::Least => Box::new(Least),
-            Self::RoundRobin => Box::new(RoundRobin::default()),
-            Self::ConsistentHash => Box::new(ConsistentHash::new(load_bound)),
-            Self::Predicted => Box::new(Predicted),
-        }
-    }
-}
 
 /// Picks one of several replicas with room.
 pub trait Policy: fmt::Debug + Send {

@@ -1,6 +1,5 @@
 //! The replicas, and which of them have room.
 
-mod demand;
 mod health;
 mod members;
 mod sweep;

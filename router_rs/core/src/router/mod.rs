@@ -460,10 +460,10 @@ impl Router {
             self.directory.on_ended(model, slot, is_done.then_some(answer));
         }
         let leaving = Leaving { departure, latency, generation };
-        if self.fleet.give_back(slot, leaving, now) {
-            if let Some(index) = self.queue.first_resting() {
-                self.wake(index);
-            }
+        if self.fleet.give_back(slot, leaving, now)
+            && let Some(index) = self.queue.first_resting()
+        {
+            self.wake(index);
         }
     }
 

@@ -410,7 +410,7 @@ impl Desk {
     /// Counts a call that goes to `replica`, and checks that it may get one.
     fn sent(&mut self, replica: ReplicaId, is_leased: bool, now: Nanos) -> u32 {
         self.sends += 1;
-        if now < self.watched_until || self.sends % 16 == 0 {
+        if now < self.watched_until || self.sends.is_multiple_of(16) {
             let stats = self.router.stats();
             let found = stats.replicas.iter().find(|stats| stats.id == replica);
             let found = found.expect("the router knows where it sends");

@@ -9,13 +9,21 @@ use router_core::{Assignment, Nanos, Outcome, Ticket, WaiterId};
 use router_protocol::grpc::CodeSet;
 use router_upstream::target::Target;
 
-use super::{Admission, DeploymentEntry};
+use super::DeploymentEntry;
 use crate::refused::Refused;
 use crate::tally::STREAM_MIN;
 
+/// What becomes of a call that asked for a replica.
+#[derive(Debug)]
+pub(crate) enum Admission {
+    Send(TicketGuard),
+    Parked(WaiterGuard),
+    Refused(Refused),
+}
+
 /// A place at a replica. Completed exactly once: by its methods, or as cancelled when dropped.
 #[derive(Debug)]
-pub struct TicketGuard {
+pub(crate) struct TicketGuard {
     entry: Arc<DeploymentEntry>,
     ticket: Option<Ticket>,
     target: Arc<Target>,
@@ -48,7 +56,7 @@ impl TicketGuard {
         self.is_leased.then(|| self.entry.asker())
     }
 
-    pub fn target(&self) -> &Arc<Target> {
+    pub(crate) fn target(&self) -> &Arc<Target> {
         &self.target
     }
 
@@ -58,7 +66,7 @@ impl TicketGuard {
     }
 
     /// Gives the place back, once; what time it is.
-    pub fn complete(&mut self, outcome: Outcome) -> Nanos {
+    pub(crate) fn complete(&mut self, outcome: Outcome) -> Nanos {
         match self.ticket.take() {
             Some(ticket) => self.entry.complete(ticket, outcome),
             None => self.entry.now(),
@@ -66,7 +74,11 @@ impl TicketGuard {
     }
 
     /// As [`TicketGuard::complete`], of an answer whose first data came then.
-    pub fn complete_begun(&mut self, outcome: Outcome, first_data_at: Option<Instant>) -> Nanos {
+    pub(crate) fn complete_begun(
+        &mut self,
+        outcome: Outcome,
+        first_data_at: Option<Instant>,
+    ) -> Nanos {
         let outcome = match (outcome, first_data_at) {
             (Outcome::Done { load, is_failure, .. }, Some(at)) if at.elapsed() >= STREAM_MIN => {
                 let first_message_at = Some(self.entry.clock.at(at));
@@ -78,7 +90,7 @@ impl TicketGuard {
     }
 
     /// Gives the place back and asks for another; only for calls that did not start.
-    pub fn reoffer(mut self, outcome: Outcome) -> Admission {
+    pub(crate) fn reoffer(mut self, outcome: Outcome) -> Admission {
         match self.ticket.take() {
             Some(ticket) => self.entry.reoffer(ticket, outcome),
             None => Admission::Refused(Refused::Spent),
@@ -98,7 +110,7 @@ impl TicketGuard {
     }
 
     /// Gives the place of a call that started back, and asks for another attempt.
-    pub fn retry(mut self, outcome: Outcome, pushback: Option<Duration>) -> Admission {
+    pub(crate) fn retry(mut self, outcome: Outcome, pushback: Option<Duration>) -> Admission {
         match self.ticket.take() {
             Some(ticket) => self.entry.retry(ticket, outcome, pushback),
             None => Admission::Refused(Refused::Spent),
@@ -116,7 +128,7 @@ impl Drop for TicketGuard {
 
 /// A parked call. Abandoned when dropped before its release was taken.
 #[derive(Debug)]
-pub struct WaiterGuard {
+pub(crate) struct WaiterGuard {
     entry: Arc<DeploymentEntry>,
     waiter: Option<WaiterId>,
     since: Nanos,
@@ -132,7 +144,7 @@ impl WaiterGuard {
     }
 
     /// Ready once; must be polled within a `LocalRuntime`.
-    pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<TicketGuard, Refused>> {
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<TicketGuard, Refused>> {
         let Some(waiter) = self.waiter else { return Poll::Ready(Err(Refused::Removed)) };
         let released = self.entry.poll_released(waiter, cx);
         if released.is_ready() {

@@ -7,7 +7,8 @@ use std::time::Duration;
 use router_core::{Decision, Nanos, Outcome, Release, Router, Ticket};
 use router_protocol::grpc::CodeSet;
 
-use super::{Admission, DeploymentEntry, TicketGuard};
+use super::DeploymentEntry;
+use super::guards::{Admission, TicketGuard};
 use crate::clock::nanos;
 use crate::refused::Refused;
 

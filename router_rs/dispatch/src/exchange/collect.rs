@@ -5,8 +5,8 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
+use router_call::{Caller, Gone, Piece};
 use router_io::Alarm;
-use router_upstream::call::{Caller, Gone, Piece};
 
 use crate::exchange::upload::Upload;
 

@@ -7,6 +7,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, response};
+use router_call::{Caller, Gone};
 use router_core::Load;
 use router_protocol::grpc::{Code, CodeSet, GRPC_STATUS, is_grpc_content_type};
 use router_protocol::mesh::load::parse_trailer;
@@ -14,7 +15,6 @@ use router_protocol::names::{
     ANSWERED_BY, ANSWERED_BY_REPLICA, BROKEN, EXPLAIN, LOAD, REFUSED, passes,
 };
 use router_upstream::answer::{AnswerBody, Answering};
-use router_upstream::call::{Caller, Gone};
 use router_upstream::call_error::CallError;
 
 use crate::blame::{self, Repeat};

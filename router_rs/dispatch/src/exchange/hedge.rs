@@ -11,16 +11,16 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use h2::SendStream;
 use http::Response;
+use router_call::{Caller, Gone};
 use router_core::Outcome;
 use router_io::Alarm;
 use router_upstream::answer::AnswerBody;
-use router_upstream::call::{Caller, Gone};
 use router_upstream::call_error::CallError;
 use router_upstream::connection::{Permit, Started};
 use router_upstream::pool::{Acquired, acquire};
 
 use super::Exchange;
-use super::attempt::Attempt;
+use super::verdict::Attempt;
 use crate::ending::Ending;
 use crate::entry::TicketGuard;
 use crate::exchange::silence::Silence;

@@ -1,10 +1,10 @@
 //! What is counted and kept of a call, and the trace that it is in.
 
+use router_call::{Caller, Door};
 use router_core::Outcome;
-use router_upstream::call::{Caller, Door};
 
 use super::Exchange;
-use super::attempt::Last;
+use super::verdict::Last;
 use crate::ending::Ending;
 use crate::entry::{DeploymentEntry, TicketGuard, WaiterGuard};
 use crate::explain::{self, Explained};

@@ -3,9 +3,9 @@
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
+use router_call::Failure;
 use router_io::Alarm;
 use router_protocol::grpc::{Code, Status};
-use router_upstream::call::Failure;
 
 use crate::ending::Ending;
 

@@ -5,8 +5,8 @@ use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes};
 use h2::SendStream;
+use router_call::{Caller, Gone, Piece};
 use router_protocol::mesh::relay::is_small;
-use router_upstream::call::{Caller, Gone, Piece};
 
 use crate::kept::Kept;
 

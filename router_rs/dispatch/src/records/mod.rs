@@ -5,11 +5,14 @@
 //! allocated and nothing locked; a few numbers are noted on the way ([`Journal`]).
 
 mod journal;
+mod kept_for;
+mod over;
 mod record;
 mod sampler;
 
 pub(super) use journal::{Journal, Why};
-pub(super) use record::Over;
+pub use kept_for::KeptFor;
+pub(super) use over::Over;
 pub use record::{AttemptRecord, CallRecord, TraceRecord, unix_now};
 
 use std::collections::VecDeque;
@@ -36,30 +39,6 @@ const KEPT_PER_SECOND_MAX: u64 = 1000;
 /// So many sampled calls a second are explained. Who is there and why takes a look at every replica,
 /// under the router's lock, and clients decide how many of their calls are sampled.
 const EXPLAINED_PER_SECOND_MAX: u64 = 100;
-
-/// Why a call was kept; the first that holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum KeptFor {
-    Sampled,
-    Asked,
-    Failed,
-    Slow,
-    /// All calls are kept, as long as somebody wants them.
-    All,
-}
-
-impl KeptFor {
-    /// One word, for programs.
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Sampled => "sampled",
-            Self::Asked => "asked",
-            Self::Failed => "failed",
-            Self::Slow => "slow",
-            Self::All => "all",
-        }
-    }
-}
 
 /// See the module. Shared by all calls of a table.
 #[derive(Debug)]

@@ -1,17 +1,17 @@
 //! A gRPC client's end of the exchange.
 
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use h2::server::SendResponse;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, response};
+use router_call::{Caller, ClientEnd, Failure, Gone, Piece};
 use router_io::Peer;
 use router_protocol::grpc::{CONTENT_TYPE_GRPC, Status};
 use router_protocol::names::ANSWERED_BY;
-use router_upstream::call::{Caller, ClientEnd, Failure, Gone, Piece};
-use router_upstream::connection::Connection;
 
 use crate::connection::ConnectionState;
 use crate::ends::http2_end::Http2End;
@@ -47,8 +47,8 @@ impl ClientEnd for GrpcEnd {
 }
 
 impl Caller for GrpcEnd {
-    fn on_sent(&mut self, connection: &Connection) {
-        self.http.on_sent(connection);
+    fn on_sent(&mut self, peer: &Arc<str>) {
+        self.http.on_sent(peer);
     }
 
     fn peer(&self, headers: &HeaderMap) -> String {

@@ -11,6 +11,7 @@ use std::error::Error as _;
 use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
 
 use bytes::Bytes;
@@ -18,10 +19,9 @@ use http::header::{CONNECTION, CONTENT_LENGTH};
 use http::{HeaderMap, HeaderValue, Response, StatusCode, response};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
+use router_call::{Caller, Gone, Piece};
 use router_protocol::content_length;
 use router_protocol::grpc::HttpFailure;
-use router_upstream::call::{Caller, Gone, Piece};
-use router_upstream::connection::Connection;
 use thiserror::Error;
 
 use crate::connection::ConnectionState;
@@ -197,7 +197,7 @@ impl Http1End {
 }
 
 impl Caller for Http1End {
-    fn on_sent(&mut self, _connection: &Connection) {}
+    fn on_sent(&mut self, _peer: &Arc<str>) {}
 
     fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Result<Piece, Gone>> {
         loop {

@@ -11,9 +11,8 @@ use bytes::{Buf, Bytes, BytesMut};
 use http::header::SEC_WEBSOCKET_KEY;
 use http::{HeaderMap, HeaderValue, StatusCode, request, response};
 use hyper::upgrade::OnUpgrade;
+use router_call::{Caller, Gone, Piece};
 use router_io::Alarm;
-use router_upstream::call::{Caller, Gone, Piece};
-use router_upstream::connection::Connection;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::connection::ConnectionState;
@@ -192,7 +191,7 @@ impl Transport for Http1Socket {
 }
 
 impl Caller for Http1Socket {
-    fn on_sent(&mut self, _connection: &Connection) {}
+    fn on_sent(&mut self, _peer: &Arc<str>) {}
 
     fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Result<Piece, Gone>> {
         if matches!(self.phase, Phase::Http(_)) {

@@ -1,14 +1,14 @@
 //! The streams of one HTTP/2 request, as an end of the exchange.
 
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes};
 use h2::server::SendResponse;
 use h2::{Reason, RecvStream, SendStream};
 use http::{HeaderMap, Response, response};
+use router_call::{Caller, Gone, Piece};
 use router_dispatch::{gather, poll_room};
-use router_upstream::call::{Caller, Gone, Piece};
-use router_upstream::connection::Connection;
 
 use crate::ends::plain::Transport;
 use crate::heads::date;
@@ -61,7 +61,7 @@ impl<B: Buf + From<Bytes>> Transport for Http2End<B> {
 }
 
 impl<B: Buf + From<Bytes>> Caller for Http2End<B> {
-    fn on_sent(&mut self, _connection: &Connection) {}
+    fn on_sent(&mut self, _peer: &Arc<str>) {}
 
     fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Result<Piece, Gone>> {
         Poll::Ready(match ready!(gather::poll_data(&mut self.body, cx)) {

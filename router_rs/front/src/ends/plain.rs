@@ -1,16 +1,16 @@
 //! A plain HTTP client's end of the exchange, over HTTP/1.1 or HTTP/2.
 
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, StatusCode, response};
+use router_call::{Caller, ClientEnd, Failure, Gone, Piece};
 use router_io::{Alarm, Peer};
 use router_protocol::grpc::{Code, HttpFailure, QUEUE_FULL_DEFAULT, Status};
 use router_protocol::names::REQUEST_ID;
-use router_upstream::call::{Caller, ClientEnd, Failure, Gone, Piece};
-use router_upstream::connection::Connection;
 
 use crate::connection::ConnectionState;
 use crate::guard::socket_frames::{RESTART, SocketFrames, TOO_MANY_SMALL_FRAMES};
@@ -278,8 +278,8 @@ pub(crate) fn body_too_large(limit: u64, directory: &Directory) -> HttpFailure {
 }
 
 impl<T: Transport> Caller for PlainEnd<T> {
-    fn on_sent(&mut self, connection: &Connection) {
-        self.transport.on_sent(connection);
+    fn on_sent(&mut self, peer: &Arc<str>) {
+        self.transport.on_sent(peer);
     }
 
     fn peer(&self, headers: &HeaderMap) -> String {

@@ -1,5 +1,4 @@
-//! What a client may cost others: its connections, frames, waits and silence. Each is a state machine
-//! that is told what happens, and when.
+//! What a client may cost others: its connections, frames, waits and silence.
 
 pub(crate) mod addresses;
 pub(crate) mod awake;

@@ -6,7 +6,9 @@
 //! seconds, and none is closed for it. Those that ask for something make up for others: behind one
 //! address there may be many people.
 
+use std::cell::Cell;
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::guard::addresses::{Addresses, Line, Rules};
@@ -29,12 +31,22 @@ const STEP: Duration = Duration::from_millis(5);
 const WAIT_MAX: Duration = Duration::from_secs(10);
 
 /// What one point stands for is a connection; one with TLS costs as much as several.
-pub(crate) const TLS_POINTS: u32 = 4;
+const TLS_POINTS: u32 = 4;
 
 /// See the module's documentation.
 #[derive(Debug)]
 pub(crate) struct Strangers {
     addresses: Addresses,
+}
+
+/// One connection, from its coming to its end.
+#[derive(Debug)]
+pub(crate) struct Visit {
+    strangers: Arc<Strangers>,
+    /// `None`: it is that of a proxy, and says nothing of who comes.
+    address: Option<IpAddr>,
+    points: u32,
+    has_asked: Cell<bool>,
 }
 
 // === impl Strangers ===
@@ -45,19 +57,44 @@ impl Strangers {
         Self { addresses: Addresses::new(rules, now) }
     }
 
-    pub(crate) fn queue(&self, address: IpAddr, points: u32, now: Instant) -> Option<Duration> {
+    fn queue(&self, address: IpAddr, points: u32, now: Instant) -> Option<Duration> {
         let line = Line { step: STEP * points, wait_max: WAIT_MAX };
         self.addresses.queue(address, line, now)
     }
 
     /// A connection has come, of which nobody knows yet what it wants.
-    pub(crate) fn on_come(&self, address: IpAddr, points: u32, now: Instant) {
+    fn on_come(&self, address: IpAddr, points: u32, now: Instant) {
         self.addresses.add(address, points, now);
     }
 
     /// It has asked for something: this makes up for another one, too.
-    pub(crate) fn on_request(&self, address: IpAddr, points: u32) {
+    fn on_request(&self, address: IpAddr, points: u32) {
         self.addresses.forgive(address, 2 * points);
+    }
+}
+
+// === impl Visit ===
+
+impl Visit {
+    /// A connection has come.
+    pub(crate) fn new(strangers: &Arc<Strangers>, address: Option<IpAddr>, is_tls: bool) -> Self {
+        let points = if is_tls { TLS_POINTS } else { 1 };
+        Self { strangers: Arc::clone(strangers), address, points, has_asked: Cell::new(false) }
+    }
+
+    /// How long it has to wait before anything of it is read.
+    pub(crate) fn wait(&self, now: Instant) -> Option<Duration> {
+        let (strangers, address) = (&self.strangers, self.address?);
+        strangers.on_come(address, self.points, now);
+        strangers.queue(address, self.points, now)
+    }
+
+    /// Its client asks for something.
+    pub(crate) fn on_request(&self) {
+        let Some(address) = self.address else { return };
+        if !self.has_asked.replace(true) {
+            self.strangers.on_request(address, self.points);
+        }
     }
 }
 

@@ -41,10 +41,10 @@ fn named_host(parts: &request::Parts) -> Result<Option<&[u8]>, HttpFailure> {
         return Err(bad("the request names two hosts"));
     }
     let target = parts.uri.authority().map(|authority| authority.as_str().as_bytes());
-    if let (Some(host), Some(target)) = (host, target) {
-        if !host.eq_ignore_ascii_case(target) {
-            return Err(bad("the host header and the target's host (:authority) differ"));
-        }
+    if let (Some(host), Some(target)) = (host, target)
+        && !host.eq_ignore_ascii_case(target)
+    {
+        return Err(bad("the host header and the target's host (:authority) differ"));
     }
     Ok(target.or(host))
 }

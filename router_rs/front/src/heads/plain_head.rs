@@ -87,10 +87,10 @@ impl Origin<'_> {
     /// The value of `names::HTTP`.
     fn say(&self, version: Version, prefix: &str) -> Result<HeaderValue, HttpFailure> {
         let mut said = self.said.0.borrow_mut();
-        if let Some(told) = said.as_ref() {
-            if (told.client, told.version, &*told.prefix) == (self.client, version, prefix) {
-                return Ok(told.value.clone());
-            }
+        if let Some(told) = said.as_ref()
+            && (told.client, told.version, &*told.prefix) == (self.client, version, prefix)
+        {
+            return Ok(told.value.clone());
         }
         let Client { peer, is_tls } = self.client;
         let scheme = if is_tls { "https" } else { "http" };

@@ -9,7 +9,8 @@ use router_io::{IoThread, IoThreads, accept_each, tune};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 
-use crate::{Arrival, Entrant, Front, Pace, make_room, serve};
+use crate::arrival::serve;
+use crate::{Arrival, Entrant, Front, Pace, make_room};
 
 #[derive(Clone)]
 pub(super) struct Acceptor {

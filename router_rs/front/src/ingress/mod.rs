@@ -1,7 +1,7 @@
 //! The listener in front of a routing table: accepts connections, forwards calls.
 //!
 //! It never decodes a message: path, metadata, deadline and sizes are all it reads (design 5).
-//! Which replica a call gets is decided by `dispatch` and `router_core`.
+//! Which replica a call gets is decided by `router_dispatch` and `router_core`.
 
 mod listener;
 

@@ -71,10 +71,10 @@ impl Write for Wire {
         cx: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        if let [only] = slices {
-            if self.keeps(only) {
-                return Poll::Ready(Ok(only.len()));
-            }
+        if let [only] = slices
+            && self.keeps(only)
+        {
+            return Poll::Ready(Ok(only.len()));
         }
         AsyncWrite::poll_write_vectored(self, cx, slices)
     }

@@ -9,12 +9,12 @@ use std::time::Instant;
 use http::header::{CONTENT_TYPE, TE, USER_AGENT};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Method, Request, Uri, request};
+use router_call::{Door, Failure};
 use router_dispatch::{
     Deployment, Ending, Exchange, Head, Kept, Limits, Placement, Upload, Wish, choose,
     deadline_exceeded,
 };
 use router_protocol::grpc::{Code, Encoding, GRPC_ACCEPT_ENCODING, GRPC_ENCODING, Status};
-use router_upstream::call::{Door, Failure};
 use router_upstream::connection::Connection;
 use router_upstream::pool::{Acquired, acquire};
 use router_upstream::target::{DialError, Target};

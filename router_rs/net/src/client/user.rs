@@ -6,13 +6,12 @@ use std::task::{Context, Poll};
 
 use bytes::{BufMut, Bytes, BytesMut};
 use http::{HeaderMap, StatusCode, response};
+use router_call::{Caller, Failure, Gone, Piece};
 use router_protocol::grpc::framing::prefix;
 use router_protocol::grpc::{
     Code, Decoder, Encoding, Encodings, GRPC_ENCODING, Message, PREFIX_BYTES, SizeLimit, Status,
     compress,
 };
-use router_upstream::call::{Caller, Failure, Gone, Piece};
-use router_upstream::connection::Connection;
 
 use super::call::{ClientCall, End};
 use crate::link::{Command, Event, Mailbox};
@@ -255,8 +254,8 @@ impl Drop for User {
 }
 
 impl Caller for User {
-    fn on_sent(&mut self, connection: &Connection) {
-        self.peer = Some(connection.peer());
+    fn on_sent(&mut self, peer: &Arc<str>) {
+        self.peer = Some(Arc::clone(peer));
     }
 
     fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Result<Piece, Gone>> {

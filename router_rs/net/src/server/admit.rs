@@ -1,53 +1,231 @@
-//! What happens at HEADERS of a stream: its request becomes a call, or is answered on the spot.
+//! A request becomes a call: its head is read, a place at the gate is taken, its task begins.
 
+use std::collections::VecDeque;
 use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Instant;
 
+use bytes::Bytes;
 use h2::RecvStream;
-use h2::server::SendResponse;
 use http::header::CONTENT_TYPE;
-use http::{Method as HttpMethod, Request, StatusCode};
-use router_front::admit_other_http2;
-use router_protocol::grpc::{Framed, is_grpc_content_type};
+use http::{HeaderMap, HeaderValue, StatusCode, request};
+use router_io::Alarm;
+use router_protocol::content_length;
+use router_protocol::grpc::{
+    CONTENT_TYPE_GRPC, Code, Encoding, Encodings, GRPC_ACCEPT_ENCODING, GRPC_ENCODING, Status,
+    read_timeout, refuse_pickle, subtype,
+};
 use router_protocol::names;
 
-use super::connection_state::{ConnectionState, Guest};
-use super::open::{Body, open_call, open_http};
-use super::refusal::answer_http;
-use super::turn_away::{missing_key, turn_away};
-use super::{load, relay, trust};
+use super::call::CallTask;
+use super::connection_state::ConnectionState;
+use super::exchange::Exchange;
+use super::http_body::HttpBody;
+use super::http_head::{HttpHead, PlainHttp};
+use super::intake::{Intake, Messages};
+use super::load;
+use super::measures::Said;
+use super::methods::Method;
+use super::outlet::{HttpRequest, Outlet, accepted_encoding};
+use super::refusal::{refuse, refuse_http};
+use super::replies::RelayedReply;
+use super::sink::Respond;
+use super::state::Refused;
 
-/// Admits the request and starts its task, or answers it.
-pub(super) fn admit(
+/// Admits what comes by a relay: calls and nothing else. Routers have checked the method
+/// and the content type.
+pub(super) fn admit_relayed(
     connection: &Rc<ConnectionState>,
-    request: Request<RecvStream>,
-    mut respond: SendResponse<Framed>,
+    head: request::Parts,
+    body: Bytes,
+    reply: RelayedReply,
 ) {
-    let (head, body) = request.into_parts();
-    if connection.info.is_router() && head.headers.contains_key(names::HTTP) {
-        return open_http(connection, head, Body::Stream(body), respond.into());
+    let (body, respond) = (Body::Whole(body), Respond::Relay(reply));
+    if head.headers.contains_key(names::HTTP) {
+        admit_http(connection, head, body, respond);
+    } else {
+        admit_call(connection, head, body, respond);
     }
-    if !is_grpc_content_type(head.headers.get(CONTENT_TYPE)) {
-        return match &connection.guest {
-            Some(Guest { front, has_doors: true }) => {
-                admit_other_http2(front, head, body, respond);
-            }
-            _ => answer_http(respond, StatusCode::UNSUPPORTED_MEDIA_TYPE),
+}
+
+/// Admits a gRPC call.
+pub(super) fn admit_call(
+    connection: &Rc<ConnectionState>,
+    head: request::Parts,
+    body: Body,
+    respond: Respond,
+) {
+    let server = &connection.server;
+    let encodings = server.config.encodings;
+    let (deadline, encoding) = match read_head(&head.headers, encodings) {
+        Ok(read) => read,
+        Err(status) => {
+            let accepted = (GRPC_ACCEPT_ENCODING, encodings.header());
+            return refuse(respond, &status, HeaderMap::from_iter([accepted]));
+        }
+    };
+    let method = server.methods.find(head.uri.path());
+    if let Err(status) = check_codec(connection, &method, &head) {
+        return refuse(respond, &status, HeaderMap::new());
+    }
+    if let Err(refused) = enter(connection, method.weight, &head) {
+        return keep_out(respond, refused, connection.info.is_router());
+    }
+    let default_encoding = accepted_encoding(&head.headers, server.config.default_encoding);
+    let content_type = head.headers.get(CONTENT_TYPE).cloned().unwrap_or(CONTENT_TYPE_GRPC);
+    let exchange = connection.exchange(head, deadline, method.index, false);
+    // A method's own limit is for handles; a stranger gets no more memory here than elsewhere.
+    let own_max = method.message_bytes_max.filter(|_| exchange.is_framed());
+    let (received, sent) = match own_max {
+        Some(bytes_max) => (bytes_max.into(), bytes_max.into()),
+        None => (server.config.receive_limit(method.receive_bytes_max), server.config.send_limit()),
+    };
+    let intake = Intake::Grpc(match body {
+        Body::Stream(stream) => Messages::new(stream, encoding, received),
+        Body::Whole(body) => Messages::of(body, encoding, received),
+    });
+    let outlet = Outlet::new(respond, content_type, default_encoding, sent);
+    spawn(connection, exchange, method, intake, outlet);
+}
+
+/// Admits a plain HTTP request that an ingress forwards.
+pub(super) fn admit_http(
+    connection: &Rc<ConnectionState>,
+    head: request::Parts,
+    body: Body,
+    respond: Respond,
+) {
+    let Some(http) = connection.server.methods.http() else {
+        let text = "this server takes no plain HTTP requests";
+        return refuse_http(respond, StatusCode::NOT_IMPLEMENTED, text);
+    };
+    let Some(view) = HttpHead::of(&head) else {
+        let text = "the mesh's own header for plain HTTP is malformed";
+        return refuse_http(respond, StatusCode::BAD_REQUEST, text);
+    };
+    let Ok(deadline) = read_deadline(&head.headers) else {
+        let text = "the deadline of the request is malformed";
+        return refuse_http(respond, StatusCode::BAD_REQUEST, text);
+    };
+    let request =
+        HttpRequest { is_head: view.is_head_request(), is_websocket: view.is_websocket() };
+    let is_whole = !request.is_websocket && body.comes_whole(&head.headers, http);
+    if let Err(refused) = enter(connection, http.weight, &head) {
+        return keep_out(respond, refused, true);
+    }
+    let exchange = connection.exchange(head, deadline, http.index, true);
+    let method = Method {
+        index: http.index,
+        is_request_streaming: !is_whole,
+        is_response_streaming: true,
+        weight: http.weight,
+        subtypes: None,
+        message_bytes_max: None,
+        receive_bytes_max: None,
+    };
+    let intake = Intake::Http(match body {
+        Body::Stream(stream) => HttpBody::new(stream, is_whole),
+        Body::Whole(body) => HttpBody::of(body, is_whole),
+    });
+    let outlet = Outlet::for_http(respond, request);
+    spawn(connection, exchange, method, intake, outlet);
+}
+
+/// The body of a request.
+pub(super) enum Body {
+    Stream(RecvStream),
+    Whole(Bytes),
+}
+
+impl Body {
+    /// Whether it is handed over with its request. h2 makes sure that a stream is as long as announced;
+    /// the ingress has, for what came whole.
+    fn comes_whole(&self, headers: &HeaderMap, http: PlainHttp) -> bool {
+        let stream = match self {
+            Body::Whole(body) => return body.len() <= http.whole_body_bytes_max,
+            Body::Stream(stream) => stream,
         };
+        let is_short = |bytes| bytes <= http.whole_body_bytes_max as u64;
+        stream.is_end_stream() || content_length(headers).is_some_and(is_short)
     }
-    if head.method != HttpMethod::POST {
-        return answer_http(respond, StatusCode::METHOD_NOT_ALLOWED);
+}
+
+fn enter(connection: &ConnectionState, weight: u32, head: &request::Parts) -> Result<(), Refused> {
+    let may_bypass = || connection.info.is_trusted() && head.headers.contains_key(names::BYPASS);
+    // Most calls come without, and a name that a stranger gives counts for nothing.
+    let asker = head.headers.get(names::ASKER).filter(|_| connection.info.is_trusted());
+    connection.server.enter(weight, asker.and_then(load::asker), may_bypass)
+}
+
+/// Starts the task of a call that has a place at the gate.
+fn spawn(
+    connection: &Rc<ConnectionState>,
+    exchange: Arc<Exchange>,
+    method: Method,
+    intake: Intake,
+    outlet: Outlet,
+) {
+    let registration = connection.calls.borrow_mut().insert(exchange.clone());
+    tokio::task::spawn_local(CallTask {
+        deadline: exchange.link.deadline.map(Alarm::at),
+        exchange,
+        connection: connection.clone(),
+        method,
+        intake,
+        outlet,
+        registration,
+        unary: None,
+        is_announced: false,
+        said: Said::default(),
+        is_user_done: true,
+        waiting: VecDeque::new(),
+    });
+}
+
+/// Refuses what the connection may not speak, then what the method does not take.
+fn check_codec(
+    connection: &ConnectionState,
+    method: &Method,
+    head: &request::Parts,
+) -> Result<(), Status> {
+    let content_type = head.headers.get(CONTENT_TYPE);
+    if !connection.info.is_trusted() {
+        refuse_pickle(content_type)?;
     }
-    if trust::is_handshake(&head) {
-        return trust::answer(connection, &head, &mut respond);
+    if method.subtypes.is_none() {
+        return Ok(());
     }
-    if let Some(key) = missing_key(connection, &head) {
-        return turn_away(key, connection, head, respond.into());
+    method.check_subtype(head.uri.path(), &subtype(content_type))
+}
+
+/// Reads the deadline and the encoding of the request's messages.
+fn read_head(
+    headers: &HeaderMap,
+    encodings: Encodings,
+) -> Result<(Option<Instant>, Encoding), Status> {
+    let encoding = Encoding::from_header(headers.get(GRPC_ENCODING))?;
+    encodings.check(encoding)?;
+    Ok((read_deadline(headers)?, encoding))
+}
+
+fn read_deadline(headers: &HeaderMap) -> Result<Option<Instant>, Status> {
+    Ok(read_timeout(headers)?.map(|timeout| Instant::now() + timeout))
+}
+
+/// Answers a call that the gate does not let in. A router learns that it may go elsewhere by a
+/// mark of the mesh, another client of an ended server by `REFUSED_STREAM`.
+fn keep_out(respond: Respond, refused: Refused, is_trusted: bool) {
+    let (status, load) = match refused {
+        Refused::Full { status, load } => (status, Some(load)),
+        Refused::Shut if is_trusted => {
+            (Status::new(Code::ResourceExhausted, "the replica has ended"), None)
+        }
+        Refused::Shut => return respond.send_reset(h2::Reason::REFUSED_STREAM),
+    };
+    let mut extra = HeaderMap::new();
+    if is_trusted {
+        extra.insert(names::REFUSED, HeaderValue::from_static("1"));
+        extra.extend(load.map(|load| (names::LOAD, load)));
     }
-    if head.uri.path() == names::LOAD_PATH {
-        return load::answer(connection, &head, body, respond);
-    }
-    if head.uri.path() == names::RELAY_PATH {
-        return relay::answer(connection, body, respond);
-    }
-    open_call(connection, head, Body::Stream(body), respond.into());
+    refuse(respond, &status, extra);
 }

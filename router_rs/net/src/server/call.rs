@@ -68,11 +68,11 @@ impl CallTask {
         if self.outlet.poll_gone(context).is_ready() {
             self.outlet.abandon();
             self.cancel(CancelReason::Client);
-        } else if let Some(deadline) = &mut self.deadline {
-            if deadline.poll(context).is_ready() {
-                let status = Status::new(Code::DeadlineExceeded, "the deadline has passed");
-                self.fail(&status, CancelReason::Deadline);
-            }
+        } else if let Some(deadline) = &mut self.deadline
+            && deadline.poll(context).is_ready()
+        {
+            let status = Status::new(Code::DeadlineExceeded, "the deadline has passed");
+            self.fail(&status, CancelReason::Deadline);
         }
     }
 
@@ -130,7 +130,7 @@ impl CallTask {
         if let Some(guest) = &self.connection.guest {
             guest.front.earn_by_call();
         }
-        self.connection.server.calls.begin(self.exchange.clone(), message);
+        self.connection.server.sink.begin(self.exchange.clone(), message);
     }
 
     // === the response ===
@@ -160,10 +160,9 @@ impl CallTask {
         let Some(command) = self.waiting.front() else { return false };
         if let Command::Message { payload, .. } | Command::Finish { message: Some(payload), .. } =
             command
+            && self.outlet.poll_ready(wire_size(payload), context).is_pending()
         {
-            if self.outlet.poll_ready(wire_size(payload), context).is_pending() {
-                return false;
-            }
+            return false;
         }
         match self.waiting.pop_front() {
             Some(Command::Reply(payload)) => self.reply(payload),
@@ -246,10 +245,10 @@ impl CallTask {
         if let Err(status) = check_metadata("trailing", &metadata) {
             return self.fail(&status, CancelReason::Client);
         }
-        if let Some(payload) = message {
-            if let Err(status) = self.send(payload, true) {
-                return self.fail(&status, CancelReason::Client);
-            }
+        if let Some(payload) = message
+            && let Err(status) = self.send(payload, true)
+        {
+            return self.fail(&status, CancelReason::Client);
         }
         self.conclude_by(status);
         let trailers = self.trailers(metadata);

@@ -20,9 +20,9 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 use tokio::time::{Sleep, sleep, timeout};
 
-use super::admit::admit;
 use super::connection_state::{ConnectionState, Guest, Host};
 use super::exchange::ConnectionInfo;
+use super::request;
 use super::state::{ServerConfig, ServerState};
 use crate::link::{Command, Mailbox};
 
@@ -151,7 +151,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
             guest.front.on_request();
         }
         self.rest.iter_mut().for_each(Rest::leave);
-        admit(&self.state, request, respond);
+        request::take(&self.state, request, respond);
     }
 
     /// Whether a guest floods us; it has been told then.

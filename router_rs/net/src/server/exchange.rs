@@ -9,13 +9,13 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderName};
 use router_dispatch::is_asked;
 use router_io::{Peer, Recipient, Remote, TlsSession};
-use router_protocol::grpc::{Message, subtype};
+use router_protocol::grpc::subtype;
 use router_protocol::names;
 use router_protocol::trace_context::{BAGGAGE, TRACEPARENT, TRACESTATE, TraceContext};
 
 use super::http_head::HttpHead;
 use super::probation::Probation;
-use crate::link::{EventSink, Link, Mailbox};
+use crate::link::{Link, Mailbox};
 
 /// What is known of a connection.
 #[derive(Debug)]
@@ -172,13 +172,6 @@ impl Mailbox for Exchange {
     fn link(&self) -> &Link {
         &self.link
     }
-}
-
-/// Receives the calls of a server and what happens to them; implemented by the bridge. Never
-/// blocks.
-pub trait CallSink: EventSink {
-    /// A new call; with its message when the request is unary. Its events bear its link's token.
-    fn begin(&self, exchange: Arc<Exchange>, message: Option<Message>);
 }
 
 /// A header whose value is a list, which may come in several parts.

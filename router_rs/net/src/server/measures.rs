@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use http::StatusCode;
+use router_call::Door;
 use router_core::{Histogram, Nanos};
 use router_dispatch::End;
 use router_protocol::grpc::{Code, Status};
-use router_upstream::call::Door;
 
 /// What a server has counted of one method.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

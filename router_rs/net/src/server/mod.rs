@@ -7,11 +7,12 @@ mod admit;
 mod batch;
 mod call;
 mod call_key;
+mod call_sink;
 mod connection;
 mod connection_state;
 mod door;
 mod exchange;
-#[cfg(any(test, feature = "fuzzing"))]
+#[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing;
 mod http_body;
 mod http_head;
@@ -20,12 +21,12 @@ mod listeners;
 mod load;
 mod measures;
 mod methods;
-mod open;
 mod outlet;
 mod probation;
 mod refusal;
 mod relay;
 mod replies;
+mod request;
 mod request_body;
 mod sink;
 mod slowed;
@@ -58,7 +59,8 @@ use router_io::{
 };
 
 pub use batch::BatchState;
-pub use exchange::{CallSink, ConnectionInfo, Exchange};
+pub use call_sink::CallSink;
+pub use exchange::{ConnectionInfo, Exchange};
 pub use http_head::HttpHead;
 use listeners::{OpenListener, OpenListeners};
 pub use measures::MethodMeasures;
@@ -109,11 +111,7 @@ impl std::fmt::Debug for Server {
 }
 
 impl Server {
-    pub fn new(
-        config: ServerConfig,
-        sink: Arc<impl CallSink + 'static>,
-        threads: Arc<IoThreads>,
-    ) -> Self {
+    pub fn new(config: ServerConfig, sink: Arc<dyn CallSink>, threads: Arc<IoThreads>) -> Self {
         Self {
             state: Arc::new(ServerState::new(config, sink)),
             threads,

@@ -132,10 +132,10 @@ impl Outlet {
     }
 
     fn send_data(&mut self, data: Framed) {
-        if let Stage::Body(sink) = &mut self.stage {
-            if sink.send_data(data).is_err() {
-                self.stage = Stage::Closed;
-            }
+        if let Stage::Body(sink) = &mut self.stage
+            && sink.send_data(data).is_err()
+        {
+            self.stage = Stage::Closed;
         }
     }
 

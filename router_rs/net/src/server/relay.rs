@@ -21,8 +21,8 @@ use router_protocol::mesh::relay::{
     CallId, Decoder, Frame, Malformed, detach, put_last, read_call,
 };
 
+use super::admit::admit_relayed;
 use super::connection_state::ConnectionState;
-use super::open::open_relayed;
 use super::refusal::refuse;
 use super::replies::{RelayedReply, Replies};
 
@@ -160,7 +160,7 @@ impl Relay {
         self.replies.borrow_mut().begin(id)?;
         self.connection.server.counters.relayed.fetch_add(1, Ordering::Relaxed);
         let reply = RelayedReply::new(&self.replies, id);
-        open_relayed(&self.connection, head, body, reply);
+        admit_relayed(&self.connection, head, body, reply);
         Ok(())
     }
 }

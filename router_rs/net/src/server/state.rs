@@ -20,11 +20,11 @@ use tokio::sync::{Notify, watch};
 
 use super::batch::{BatchCell, BatchState};
 use super::call_key::CallKey;
-use super::exchange::CallSink;
+use super::call_sink::CallSink;
 use super::measures::{Measures, MethodMeasures, Said};
 use super::methods::Methods;
 use super::probation::Probations;
-use crate::link::{CancelReason, EventSink};
+use crate::link::CancelReason;
 
 #[derive(Clone, Copy, Debug)]
 pub struct Keepalive {
@@ -123,8 +123,7 @@ pub(super) struct ServerState {
     /// `None`: anybody may call.
     pub(super) call_key: Option<CallKey>,
     pub(super) probations: Probations,
-    pub(super) calls: Arc<dyn CallSink>,
-    pub(super) sink: Arc<dyn EventSink>,
+    pub(super) sink: Arc<dyn CallSink>,
     pub(super) counters: Counters,
     pub(super) models: watch::Sender<Models>,
     entrance: BriefMutex<Entrance>,
@@ -177,14 +176,13 @@ pub(super) enum Refused {
 }
 
 impl ServerState {
-    pub(super) fn new<S: CallSink + 'static>(config: ServerConfig, sink: Arc<S>) -> Self {
+    pub(super) fn new(config: ServerConfig, sink: Arc<dyn CallSink>) -> Self {
         let gate = Gate::new(config.concurrent_calls_max, config.idle_streams_max);
         Self {
             call_key: CallKey::of(&config.call_token),
             probations: Probations::new(),
             config,
             methods: Methods::default(),
-            calls: sink.clone(),
             sink,
             counters: Counters::default(),
             models: watch::Sender::new(Models::default()),

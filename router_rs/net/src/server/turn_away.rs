@@ -45,6 +45,6 @@ pub(super) fn turn_away(
         // A call that has ended: there is nothing that its user could answer.
         let exchange = connection.exchange(head, None, index, false);
         exchange.link.end();
-        connection.server.calls.begin(exchange, None);
+        connection.server.sink.begin(exchange, None);
     }
 }

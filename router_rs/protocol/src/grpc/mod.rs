@@ -19,8 +19,9 @@ pub use content_type::{
     refuse_pickle, subtype,
 };
 pub use framing::{Decoder, Framed, Message, PREFIX_BYTES};
-pub use http_status::whole_seconds;
-pub use http_status::{HttpFailure, QUEUE_FULL_DEFAULT, client_closed_request, http_status};
+pub use http_status::{
+    HttpFailure, QUEUE_FULL_DEFAULT, client_closed_request, http_status, whole_seconds,
+};
 pub use size_limit::SizeLimit;
 pub use status::{GRPC_MESSAGE, GRPC_STATUS, RETRY_PUSHBACK, Status, encode_message};
 pub use timeout::{

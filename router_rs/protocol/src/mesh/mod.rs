@@ -1,6 +1,6 @@
 //! What two processes of one mesh say to each other beside the calls: names and the proof.
 //!
-//! The client half of the handshake is in `upstream`, the server half in `server`; both use this.
+//! The client half of the handshake is in `router_upstream`, the server half in `router_net::server`; both use this.
 
 pub mod load;
 pub mod messages;

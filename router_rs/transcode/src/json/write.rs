@@ -10,8 +10,8 @@ use prost::encoding::WireType;
 use prost_reflect::{EnumDescriptor, FieldDescriptor, Kind, MessageDescriptor, OneofDescriptor};
 use smallvec::SmallVec;
 
-use super::held::{self, DEPTH_MAX, Typed};
 use super::raw::{Raw, Reader, Unwritten, Written, wrong};
+use super::reflected::{self, DEPTH_MAX, Typed};
 use super::scalars::wire_type;
 use super::text::{put, write_json, write_string, write_text};
 use super::values::Holder;
@@ -78,7 +78,7 @@ pub(super) fn write_message(
     }
     if is_well_known(descriptor) {
         let of = Typed { descriptor, holds_any: true };
-        let written = held::write(of, bytes, depth + 1).map_err(Unwritten::Refused)?;
+        let written = reflected::write(of, bytes, depth + 1).map_err(Unwritten::Refused)?;
         out.extend(written);
         return Ok(());
     }

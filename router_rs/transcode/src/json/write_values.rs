@@ -1,7 +1,7 @@
 //! `google.protobuf.Struct`, `ListValue` and `Value` become the JSON that they stand for.
 
-use super::held::DEPTH_MAX;
 use super::raw::{Raw, Reader, Written, wrong};
+use super::reflected::DEPTH_MAX;
 use super::text::{put, write_json, write_string};
 use super::values::{self, Holder};
 

@@ -10,5 +10,4 @@ mod table;
 pub(super) mod template;
 
 pub(super) use method::Method;
-pub use table::ServiceRoute;
-pub use table::{MethodTable, Sees, Source};
+pub use table::{MethodTable, Sees, ServiceRoute, Source};

@@ -1,13 +1,13 @@
 //! The adaptor between a client's end and the exchange.
 
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::response;
-use router_upstream::call;
-use router_upstream::call::{Caller, ClientEnd, Gone, Piece};
-use router_upstream::connection::Connection;
+use router_call as call;
+use router_call::{Caller, ClientEnd, Gone, Piece};
 
 use super::*;
 use crate::Transcoded;
@@ -28,7 +28,7 @@ struct Client {
 }
 
 impl Caller for Client {
-    fn on_sent(&mut self, _connection: &Connection) {}
+    fn on_sent(&mut self, _peer: &Arc<str>) {}
 
     fn poll_piece(&mut self, _cx: &mut Context<'_>) -> Poll<Result<Piece, Gone>> {
         match self.pieces.pop_front() {

@@ -1,4 +1,4 @@
-//! Which replicas are left out: the fleet's side of [`Health`](super::super::ejection::Health).
+//! Which replicas are left out: the fleet's side of [`Health`](crate::ejection::Health).
 
 use super::Fleet;
 use crate::ejection::{Answers, EjectionConfig};

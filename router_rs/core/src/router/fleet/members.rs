@@ -78,4 +78,14 @@ impl Fleet {
         self.slots.remove(&self.replicas[slot as usize].id);
         self.free_slots.push(slot);
     }
+
+    /// Leaves those on which the least has been placed.
+    pub(super) fn keep_least_demanded(&self, candidates: &mut Vec<u32>, now: Nanos) {
+        let demand = |slot: &u32| {
+            let replica = &self.replicas[*slot as usize];
+            replica.demand.at(replica.in_flight, now)
+        };
+        let least = candidates.iter().map(demand).min();
+        candidates.retain(|slot| Some(demand(slot)) == least);
+    }
 }

@@ -64,8 +64,11 @@ impl Fleet {
     fn hold_one_back(&mut self, slot: u32, now: Nanos) -> Option<Nanos> {
         let replica = &mut self.replicas[slot as usize];
         replica.pace.on_learnt(&self.pool, now);
-        let useful =
-            if self.is_patient { self.pool.useful_for(&replica.pace, replica.tier) } else { None };
+        let useful = if self.is_patient {
+            self.pool.useful_for(replica.pace.slowness(&self.pool), replica.tier)
+        } else {
+            None
+        };
         let held = useful.unwrap_or(u32::MAX);
         if replica.held != held {
             replica.held = held;

@@ -1,5 +1,5 @@
 //! How hyper answers a request of HTTP/1.1 that it could not read, which is kept from the wire
-//! (`last_words` says what its client is told instead).
+//! (`unreadable` says what its client is told instead).
 
 use http::StatusCode;
 use router_protocol::names::REQUEST_ID;

@@ -1,13 +1,13 @@
 //! The seam between the exchange and whoever the call is for: an HTTP/2 client or Python.
 
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http::{HeaderMap, response};
 use router_protocol::grpc::Status;
 
-use super::Failure;
-use crate::connection::Connection;
+use crate::Failure;
 
 /// The caller wants nothing more: it reset the call, or its connection is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,8 +23,8 @@ pub struct Piece {
 
 /// One end of a call. All methods are called from the call's own task.
 pub trait Caller {
-    /// The call goes out over `connection`; told once for each attempt.
-    fn on_sent(&mut self, connection: &Connection);
+    /// The call goes to `peer`, as gRPC writes addresses; told once for each attempt.
+    fn on_sent(&mut self, peer: &Arc<str>);
 
     /// Who it is, as grpc writes addresses, by what its request's head says; empty: this process.
     fn peer(&self, _headers: &HeaderMap) -> String {

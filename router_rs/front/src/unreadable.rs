@@ -1,6 +1,6 @@
 //! What a client of HTTP/1.1 is told whose request could not be read.
 //!
-//! hyper's own answer, a status and nothing else, is kept from the wire (`unread`); one with a sentence
+//! hyper's own answer, a status and nothing else, is kept from the wire (`hypers_answer`); one with a sentence
 //! takes its place once hyper has said what is wrong.
 
 use bytes::{BufMut, Bytes, BytesMut};
@@ -12,7 +12,7 @@ use router_protocol::names::REQUEST_ID;
 use crate::connection::ConnectionState;
 use crate::heads::date;
 use crate::heads::request_id;
-use crate::unread::Unread;
+use crate::hypers_answer::Unread;
 
 /// hyper's own bound; more is "too large" as well.
 const FIELDS_MAX: usize = 100;

@@ -1,0 +1,35 @@
+//! Which policies there are.
+
+use super::{ConsistentHash, Least, P2c, Policy, Predicted, RoundRobin};
+
+/// Which policy a router uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PolicyKind {
+    /// Power of two choices over in-flight counts, see [`P2c`].
+    P2c,
+    /// The one with the fewest calls.
+    Least,
+    /// One after the other.
+    RoundRobin,
+    /// The one that the call's session hashes to, see [`ConsistentHash`].
+    ConsistentHash,
+    /// The one that is expected to be done first.
+    Predicted,
+}
+
+impl PolicyKind {
+    /// Each of them.
+    pub const ALL: [Self; 5] =
+        [Self::P2c, Self::Least, Self::RoundRobin, Self::ConsistentHash, Self::Predicted];
+
+    /// `load_bound` is that of [`ConsistentHash::new`].
+    pub(crate) fn build(self, load_bound: f64) -> Box<dyn Policy> {
+        match self {
+            Self::P2c => Box::new(P2c),
+            Self::Least => Box::new(Least),
+            Self::RoundRobin => Box::new(RoundRobin::default()),
+            Self::ConsistentHash => Box::new(ConsistentHash::new(load_bound)),
+            Self::Predicted => Box::new(Predicted),
+        }
+    }
+}
