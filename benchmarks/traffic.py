@@ -29,7 +29,11 @@ CONVERSATION = Kind("conversation", frozenset({"OK"}), frozenset({"UNAVAILABLE",
 # The answer may be faster than the cancel, and the handler than the deadline.
 CANCELLED = Kind("cancelled call", frozenset({"OK", "CANCELLED"}))
 CANCELLED_STREAM = Kind("cancelled stream", frozenset({"OK", "CANCELLED"}))
-LATE = Kind("call with a short deadline", frozenset({"OK", "DEADLINE_EXCEEDED"}))
+# A router refuses one that would wait for most of its time, RESOURCE_EXHAUSTED: after a fault calls
+# wait.
+LATE = Kind(
+    "call with a short deadline", frozenset({"OK", "DEADLINE_EXCEEDED", "RESOURCE_EXHAUSTED"})
+)
 
 
 @dataclass(frozen=True)
