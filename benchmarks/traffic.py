@@ -29,10 +29,12 @@ CONVERSATION = Kind("conversation", frozenset({"OK"}), frozenset({"UNAVAILABLE",
 # The answer may be faster than the cancel, and the handler than the deadline.
 CANCELLED = Kind("cancelled call", frozenset({"OK", "CANCELLED"}))
 CANCELLED_STREAM = Kind("cancelled stream", frozenset({"OK", "CANCELLED"}))
-# A router refuses one that would wait for most of its time, RESOURCE_EXHAUSTED: after a fault calls
-# wait.
+# A router refuses one that would wait for most of its time, RESOURCE_EXHAUSTED; calls wait when a
+# replica is killed.
 LATE = Kind(
-    "call with a short deadline", frozenset({"OK", "DEADLINE_EXCEEDED", "RESOURCE_EXHAUSTED"})
+    "call with a short deadline",
+    frozenset({"OK", "DEADLINE_EXCEEDED"}),
+    frozenset({"UNAVAILABLE", "RESOURCE_EXHAUSTED"}),
 )
 
 
