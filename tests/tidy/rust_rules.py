@@ -11,8 +11,8 @@ FUNCTION_LINES_MAX = 70
 
 CORE = "router_rs/core"
 UNSAFE_CRATE = "router_rs/py"
-_MEMBERS = tomllib.loads((ROOT / "Cargo.toml").read_text())["workspace"]["members"]
-SAFE_CRATES = tuple(member for member in _MEMBERS if member != UNSAFE_CRATE)
+MEMBERS = tomllib.loads((ROOT / "Cargo.toml").read_text())["workspace"]["members"]
+SAFE_CRATES = tuple(member for member in MEMBERS if member != UNSAFE_CRATE)
 ROUTER_CRATES = tuple(
     crate.removeprefix("router_rs/") for crate in SAFE_CRATES if crate.startswith("router_rs/")
 )

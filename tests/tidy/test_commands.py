@@ -8,7 +8,7 @@ import tomllib
 import pytest
 
 from tests.docs.page import read_blocks
-from tests.tidy.rust_rules import ROUTER_CRATES
+from tests.tidy.rust_rules import MEMBERS, ROUTER_CRATES
 from tests.tidy.tree import ROOT
 
 TARGETS = (
@@ -20,7 +20,7 @@ TARGETS = (
 
 CRATES = {
     tomllib.loads((ROOT / member / "Cargo.toml").read_text())["package"]["name"]
-    for member in tomllib.loads((ROOT / "Cargo.toml").read_text())["workspace"]["members"]
+    for member in MEMBERS
 }
 
 
