@@ -128,9 +128,7 @@ impl EventSink for Echo {
 }
 
 fn send(exchange: &Arc<Exchange>, command: Command) {
-    let thread = exchange.link().thread().clone();
-    post(exchange.clone(), command);
-    thread.wake();
+    post(exchange.clone(), command).wake();
 }
 
 fn method(is_streaming: bool) -> Method {

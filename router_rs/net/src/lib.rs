@@ -13,7 +13,6 @@ pub mod link;
 pub mod otlp;
 pub mod server;
 
-pub use router_call as call;
 pub use router_dispatch as dispatch;
 pub use router_front::ingress;
 pub use router_io::{self as io, BriefMutex};

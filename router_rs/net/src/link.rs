@@ -109,14 +109,15 @@ pub trait Mailbox: Recipient {
     fn link(&self) -> &Link;
 }
 
-/// Leaves a command for a call, from any thread; its I/O thread has to be woken after it.
-pub fn post(mailbox: Arc<impl Mailbox + 'static>, command: Command) {
+/// Leaves a command for a call, from any thread; returns its I/O thread, which has to be woken.
+pub fn post(mailbox: Arc<impl Mailbox + 'static>, command: Command) -> IoThread {
     let link = mailbox.link();
+    let thread = link.thread().clone();
     // Whoever has left one before has it looked into, and all that is there is taken then.
     if link.put(command) {
-        let thread = link.thread().clone();
         thread.queue(Work::Look(mailbox));
     }
+    thread
 }
 
 impl Link {
@@ -331,8 +332,7 @@ mod tests {
             for _ in 0..2 {
                 scope.spawn(|| {
                     for _ in 0..COMMANDS {
-                        post(call.clone(), Command::Resume);
-                        call.link.thread().wake_for_work();
+                        post(call.clone(), Command::Resume).wake_for_work();
                     }
                 });
             }

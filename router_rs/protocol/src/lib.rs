@@ -7,9 +7,11 @@
 
 mod content_length;
 pub mod grpc;
+mod hop_by_hop;
 pub mod mesh;
 pub mod names;
 pub mod trace_context;
 pub mod windows;
 
 pub use content_length::content_length;
+pub use hop_by_hop::named_by_connection;

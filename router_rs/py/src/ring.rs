@@ -117,9 +117,7 @@ impl Ring {
 
     /// Queues a command at the call's I/O thread; true when it is the turn's first.
     pub(crate) fn queue(&self, mailbox: Arc<impl Mailbox + 'static>, command: Command) -> bool {
-        let thread = mailbox.link().thread().clone();
-        post(mailbox, command);
-        self.note(thread)
+        self.note(post(mailbox, command))
     }
 
     /// Notes that a thread has work; true when it is the turn's first.

@@ -8,6 +8,7 @@ use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, Uri, Version};
 use http::{request, response};
 use router_protocol::grpc::{ClientTimeout, Status, read_timeout_seconds};
+use router_protocol::named_by_connection;
 use router_protocol::names::REFUSE_UNKNOWN_FIELDS;
 
 /// Headers of the client's protocol or of its connection, which say nothing to the service.
@@ -60,16 +61,6 @@ pub(super) fn grpc_head(
 
 fn is_of_connect(name: &HeaderName) -> bool {
     name.as_str().starts_with(CONNECT_PREFIX)
-}
-
-/// Headers that the client declared to be about its connection (RFC 9110, 7.6.1).
-fn named_by_connection(headers: &HeaderMap) -> impl Iterator<Item = HeaderName> {
-    headers.get_all(CONNECTION).iter().flat_map(|value| {
-        value
-            .as_bytes()
-            .split(|byte| *byte == b',')
-            .filter_map(|name| HeaderName::from_bytes(name.trim_ascii()).ok())
-    })
 }
 
 fn uri(parts: &request::Parts, path: &str) -> Uri {

@@ -11,6 +11,7 @@ use router_dispatch::strip_mesh_headers;
 use router_protocol::grpc::{
     ClientTimeout, GRPC_TIMEOUT, HttpFailure, Status, read_timeout, read_timeout_seconds,
 };
+use router_protocol::named_by_connection;
 use router_protocol::names;
 
 use crate::heads::forwarded::Client;
@@ -167,20 +168,13 @@ pub(crate) fn remove_hop_by_hop(headers: &mut HeaderMap) {
     if !headers.keys().any(|name| HOP_BY_HOP.contains(name)) {
         return;
     }
-    for name in named_by_connection(headers) {
+    let named: Vec<HeaderName> = named_by_connection(headers).collect();
+    for name in named {
         headers.remove(name);
     }
     for name in &HOP_BY_HOP {
         headers.remove(name);
     }
-}
-
-fn named_by_connection(headers: &HeaderMap) -> Vec<HeaderName> {
-    let values = headers.get_all(CONNECTION).iter();
-    values
-        .flat_map(|value| value.as_bytes().split(|byte| *byte == b','))
-        .filter_map(|name| HeaderName::from_bytes(name.trim_ascii()).ok())
-        .collect()
 }
 
 /// HTTP/2 clients may cut the cookies apart, for HPACK; applications expect one header

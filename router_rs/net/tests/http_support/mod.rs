@@ -136,9 +136,7 @@ pub(crate) async fn prove(mut client: SendRequest<Bytes>) -> SendRequest<Bytes> 
 }
 
 pub(crate) fn send(exchange: &Arc<Exchange>, command: Command) {
-    let thread = exchange.link().thread().clone();
-    post(exchange.clone(), command);
-    thread.wake();
+    post(exchange.clone(), command).wake();
 }
 
 pub(crate) fn respond(

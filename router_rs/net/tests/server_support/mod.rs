@@ -73,9 +73,7 @@ impl EchoUser {
 }
 
 fn send(exchange: &Arc<Exchange>, command: Command) {
-    let thread = exchange.link().thread().clone();
-    post(exchange.clone(), command);
-    thread.wake();
+    post(exchange.clone(), command).wake();
 }
 
 /// The request: `i` or `t` (initial or trailing), then a number of bytes.
