@@ -31,7 +31,7 @@ pub use entry::{Candidate, ReplicaModels};
 pub use exchange::collect::{Awaited, COLLECTED_BYTES_MAX};
 pub use exchange::download::strip_mesh_headers;
 pub use exchange::place::{Placement, Reservation, choose};
-pub use exchange::upload::{Upload, poll_room};
+pub use exchange::upload::Upload;
 pub use exchange::{Exchange, gather};
 pub use explain::is_asked;
 pub use head::Head;

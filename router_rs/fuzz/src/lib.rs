@@ -12,16 +12,16 @@ mod heads;
 mod http2_script;
 mod input;
 mod mesh;
-mod relay;
 mod routes;
 mod transcoders;
+mod wire;
 
 pub use connections::{ingress_http1, ingress_http2, server_http2};
 pub use grpc::{frames, headers};
 pub use heads::{heads, proxies};
-pub use relay::relay;
 pub use routes::routes;
 pub use transcoders::{answers, descriptors, requests};
+pub use wire::wire;
 
 /// A target: what it is called, and what runs an input.
 pub type Target = (&'static str, fn(&[u8]));
@@ -36,8 +36,8 @@ pub const TARGETS: [Target; 12] = [
     ("ingress_http1", ingress_http1),
     ("ingress_http2", ingress_http2),
     ("proxies", proxies),
-    ("relay", relay),
     ("requests", requests),
     ("routes", routes),
     ("server_http2", server_http2),
+    ("wire", wire),
 ];

@@ -5,6 +5,7 @@
 
 mod alarm;
 mod brief_mutex;
+mod chunks;
 mod counted_tcp;
 mod fork_lock;
 pub mod identity;
@@ -12,6 +13,7 @@ mod listen;
 pub mod phase;
 mod poller_mark;
 pub mod random;
+mod replayed;
 mod stream;
 mod threads;
 pub mod tls;
@@ -21,12 +23,14 @@ mod unix;
 
 pub use alarm::Alarm;
 pub use brief_mutex::BriefMutex;
+pub use chunks::Chunks;
 pub use counted_tcp::{CountedTcp, ReceivedBytes};
 pub use fork_lock::{
     File, between_forks, lock_for_fork, note_opened, opened_sockets, unlock_after_fork,
 };
 pub use listen::{Bound, accept_each, bind_tcp, bind_unix, pause_accepting, tune};
 pub use poller_mark::poller_marks;
+pub use replayed::Replayed;
 pub use stream::{Peer, PeerCertificates, Remote, Stream, TlsSession, has_ended};
 pub use threads::{
     BLOCKING_THREADS_MAX, IoThread, IoThreads, Recipient, TurnEnd, Work, at_turn_end,

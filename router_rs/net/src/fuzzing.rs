@@ -5,6 +5,6 @@
 pub use crate::server::fuzzing::http_head;
 pub use router_dispatch::fuzzing::routes;
 pub use router_front::fuzzing::proxy_header;
-pub use router_protocol::mesh::relay::fuzzing::frames as relay;
 pub use router_protocol::trace_context::fuzzing::trace_context;
 pub use router_transcode::fuzzing as transcode;
+pub use router_wire::fuzzing::frames as wire;

@@ -17,9 +17,6 @@ pub const PROVE_PATH: &str = "/pyserve.mesh/Prove";
 /// A stream of `LoadReport`s (`proto/pyserve/wire/v1/load.proto`), for trusted connections.
 pub const LOAD_PATH: &str = "/pyserve.mesh/Load";
 
-/// A stream of frames ([`crate::mesh::relay`]), for trusted connections.
-pub const RELAY_PATH: &str = "/pyserve.mesh/Relay";
-
 /// The mesh token itself, in base64: of calls to a controller.
 pub const TOKEN: HeaderName = HeaderName::from_static("pyserve-token-bin");
 
@@ -33,9 +30,6 @@ pub const ROUTER_NONCE: HeaderName = HeaderName::from_static("pyserve-router-non
 pub const REPLICA_PROOF: HeaderName = HeaderName::from_static("pyserve-replica-proof");
 /// What [`crate::mesh::proof::proof`] returns for the nonce.
 pub const PROOF: HeaderName = HeaderName::from_static("pyserve-proof");
-/// In the answer to [`PROVE_PATH`]: the version of the frames at [`RELAY_PATH`], and the longest head
-/// that may come so.
-pub const RELAY: HeaderName = HeaderName::from_static("pyserve-relay");
 /// A router's name, a decimal number: on the load stream for its asks, on a call for the place that
 /// was kept for it. Trusted connections only.
 pub const ASKER: HeaderName = HeaderName::from_static("pyserve-asker");

@@ -1,28 +1,29 @@
-//! The answer of a started call, whether it has an HTTP/2 stream of its own or came by a relay.
+//! The answer of a started call, over HTTP/2 or the wire.
 
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use h2::RecvStream;
 use h2::client::ResponseFuture;
 use http::{HeaderMap, Response};
+use router_protocol::mesh::messages::Chunks;
 
 use super::call_error::CallError;
-use super::relay::{RelayedAnswer, RelayedBody};
+use super::wire::{WireAnswer, WireBody};
 
 /// Waits for the head. Dropping it resets the call.
 #[derive(Debug)]
 pub enum Answering {
-    Stream(ResponseFuture),
-    Relay(RelayedAnswer),
+    Http2(ResponseFuture),
+    Wire(WireAnswer),
 }
 
 /// What follows the head. Dropping it resets the call, unless that is over.
 #[derive(Debug)]
 pub enum AnswerBody {
-    Stream(RecvStream),
-    Relay(RelayedBody),
+    Http2(RecvStream),
+    Wire(WireBody),
 }
 
 impl Future for Answering {
@@ -30,12 +31,12 @@ impl Future for Answering {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         match self.get_mut() {
-            Answering::Stream(response) => Pin::new(response).poll(cx).map(|answer| {
+            Answering::Http2(response) => Pin::new(response).poll(cx).map(|answer| {
                 let answer = answer.map_err(CallError::from);
-                answer.map(|answer| answer.map(AnswerBody::Stream))
+                answer.map(|answer| answer.map(AnswerBody::Http2))
             }),
-            Answering::Relay(answer) => {
-                answer.poll(cx).map(|answer| answer.map(|it| it.map(AnswerBody::Relay)))
+            Answering::Wire(answer) => {
+                answer.poll(cx).map(|answer| answer.map(|it| it.map(AnswerBody::Wire)))
             }
         }
     }
@@ -45,17 +46,17 @@ impl AnswerBody {
     /// All has come and was taken, and no trailers follow.
     pub fn is_end_stream(&self) -> bool {
         match self {
-            AnswerBody::Stream(stream) => stream.is_end_stream(),
-            AnswerBody::Relay(body) => body.is_end(),
+            AnswerBody::Http2(stream) => stream.is_end_stream(),
+            AnswerBody::Wire(body) => body.is_end(),
         }
     }
 
     pub fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, CallError>>> {
         match self {
-            AnswerBody::Stream(stream) => {
+            AnswerBody::Http2(stream) => {
                 stream.poll_data(cx).map(|data| data.map(|data| data.map_err(CallError::from)))
             }
-            AnswerBody::Relay(body) => body.poll_data(cx),
+            AnswerBody::Wire(body) => body.poll_data(cx),
         }
     }
 
@@ -65,21 +66,31 @@ impl AnswerBody {
         cx: &mut Context<'_>,
     ) -> Poll<Result<Option<HeaderMap>, CallError>> {
         match self {
-            AnswerBody::Stream(stream) => {
+            AnswerBody::Http2(stream) => {
                 stream.poll_trailers(cx).map(|trailers| trailers.map_err(CallError::from))
             }
-            AnswerBody::Relay(body) => body.poll_trailers(cx),
+            AnswerBody::Wire(body) => body.poll_trailers(cx),
         }
     }
 
     /// So many bytes have been passed on, and as many more may come.
     pub fn release(&mut self, bytes: usize) {
         match self {
-            AnswerBody::Stream(stream) => {
+            AnswerBody::Http2(stream) => {
                 // Fails only for a stream that is over, whose window nobody needs.
                 let _window_of_an_ended_stream = stream.flow_control().release_capacity(bytes);
             }
-            AnswerBody::Relay(body) => body.release(bytes),
+            AnswerBody::Wire(body) => body.release(bytes),
         }
+    }
+}
+
+impl Chunks for AnswerBody {
+    fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        let chunk = ready!(self.poll_data(cx)).and_then(Result::ok);
+        if let Some(chunk) = &chunk {
+            self.release(chunk.len());
+        }
+        Poll::Ready(chunk)
     }
 }

@@ -10,7 +10,7 @@ pub enum CallError {
     /// The peer has not begun the call and will not.
     #[error("{0}")]
     NotTaken(String),
-    /// All calls of the connection, or of its relay, broke off.
+    /// All calls of the connection broke off.
     #[error("{0}")]
     Broken(String),
 }

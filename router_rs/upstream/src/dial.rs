@@ -11,10 +11,11 @@ use tokio::net::{TcpSocket, TcpStream, UnixSocket, lookup_host};
 use tokio::time::{sleep, timeout};
 use tokio_rustls::{TlsConnector, TlsStream};
 
-use super::connection::Connection;
+use super::connection::{Connection, OnSilence};
 use super::handshake::introduce;
 use super::liveness::LivenessConfig;
 use super::target::{AddressTarget, DialError, Endpoint, LocalServer, ReplicaTarget, Target, Way};
+use super::wire::{self, Unwired};
 
 /// What gRPC allows one connection attempt (connection backoff protocol, `MIN_CONNECT_TIMEOUT`).
 const ADDRESS_LIMIT: Duration = Duration::from_secs(20);
@@ -58,29 +59,54 @@ async fn dial_replica(
     within(limit, &replica.address, dial_member(&endpoint, target, replica)).await
 }
 
+/// Over the wire, or over HTTP/2 where the replica has no token to prove or is of a release that does not
+/// know the wire.
 async fn dial_member(
     endpoint: &Endpoint,
     target: &Arc<Target>,
     replica: &ReplicaTarget,
 ) -> Result<Rc<Connection>, DialError> {
-    let (stream, peer) = connect_securely(endpoint, replica.tls.as_deref()).await?;
-    let target = Arc::downgrade(target);
-    let on_silence = move || {
-        if let Some(target) = target.upgrade() {
-            on_silence(&target);
+    let may_wire = !replica.token.is_empty() && replica.proves_itself && !target.is_unwired();
+    let mut is_unspoken = false;
+    let (mut stream, peer) = connect_securely(endpoint, replica.tls.as_deref()).await?;
+    if may_wire {
+        match wire::greet(&mut stream, replica).await {
+            Ok(()) => {
+                let on_silence = Some(watcher(target));
+                let config = LivenessConfig::MESH;
+                let connection = Connection::over_wire(stream, peer.uri(), config, on_silence);
+                connection.trust();
+                return Ok(connection);
+            }
+            Err(Unwired::Failed(error)) => return Err(error),
+            Err(unwired) => {
+                is_unspoken = matches!(unwired, Unwired::Unspoken);
+                (stream, _) = connect_securely(endpoint, replica.tls.as_deref()).await?;
+            }
         }
-    };
-    let connection =
-        Connection::open(stream, peer.uri(), LivenessConfig::MESH, Some(Box::new(on_silence)))
-            .await
-            .map_err(|error| DialError::handshake(&error))?;
+    }
+    let on_silence = Some(watcher(target));
+    let connection = Connection::open(stream, peer.uri(), LivenessConfig::MESH, on_silence)
+        .await
+        .map_err(|error| DialError::handshake(&error))?;
     match introduce(&connection, replica).await {
-        Ok(()) => Ok(connection),
+        Ok(()) => {
+            if is_unspoken {
+                target.set_unwired();
+            }
+            Ok(connection)
+        }
         Err(error) => {
             connection.retire();
             Err(error)
         }
     }
+}
+
+/// Tells that nobody answers at `target`, as long as somebody knows it.
+fn watcher(target: &Arc<Target>) -> OnSilence {
+    let target = Arc::downgrade(target);
+    Box::new(move || target.upgrade().iter().for_each(on_silence))
 }
 
 async fn dial_address(target: &AddressTarget) -> Result<Rc<Connection>, DialError> {

@@ -1,15 +1,15 @@
-//! The client's half of the mesh handshake: who is there, and the proof that we know the token.
+//! The client's half of the mesh handshake over HTTP/2: who is there, and the proof that we know the
+//! token.
 
 use std::rc::Rc;
 
 use http::{HeaderMap, HeaderName, StatusCode};
 use router_protocol::mesh::proof::{from_hex, nonce, proof, to_hex, verify_replica};
-use router_protocol::mesh::relay::read_offer;
 use router_protocol::names::{
-    HELLO_PATH, NONCE, PROOF, PROVE_PATH, RELAY, REPLICA_ID, REPLICA_PROOF, ROUTER_NONCE,
+    HELLO_PATH, NONCE, PROOF, PROVE_PATH, REPLICA_ID, REPLICA_PROOF, ROUTER_NONCE,
 };
 
-use super::connection::{Connection, post};
+use super::connection::{Connection, Sends, post};
 use super::target::{DialError, ReplicaTarget};
 
 /// Asks who answers and has it prove the token, then proves it too.
@@ -43,12 +43,9 @@ pub(crate) async fn introduce(
         return Err(DialError::Unproven { replica_id: replica_id.clone() });
     }
     let claim = proof(token, &nonce, replica_id);
-    let (status, proven) = ask(connection, PROVE_PATH, (PROOF, claim)).await?;
+    let (status, _) = ask(connection, PROVE_PATH, (PROOF, claim)).await?;
     if status == StatusCode::OK {
         connection.trust();
-        if let Some(head_bytes_max) = text(&proven, &RELAY).and_then(read_offer) {
-            connection.offer_relay(head_bytes_max);
-        }
     }
     Ok(())
 }
@@ -60,7 +57,8 @@ async fn ask(
 ) -> Result<(StatusCode, HeaderMap), DialError> {
     let request = post(path).header(said.0, said.1);
     let request = request.body(()).expect("invariant: constant path and hex are valid");
-    let started = connection.start(request, true).map_err(DialError::Handshake)?;
+    let (head, ()) = request.into_parts();
+    let started = connection.start(&head, Sends::Nothing).map_err(DialError::Handshake)?;
     let response =
         started.response.await.map_err(|error| DialError::Handshake(error.to_string()))?;
     let (head, _empty_body) = response.into_parts();

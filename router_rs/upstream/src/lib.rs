@@ -1,4 +1,4 @@
-//! Connections to replicas and to other servers over HTTP/2: made on demand, shared by the calls of a
+//! Connections to replicas and to other servers over HTTP/2 or the wire: made on demand, shared by the calls of a
 //! thread, watched, and closed. Which replica a call goes to is decided in `router_core`.
 
 #![forbid(unsafe_code)]
@@ -7,13 +7,17 @@ pub mod answer;
 pub mod call_error;
 pub mod connection;
 mod dial;
+mod drive;
 mod handshake;
+mod http2;
 pub mod liveness;
 pub mod pool;
-mod relay;
+pub mod request_body;
 mod stopwatch;
 pub mod target;
 pub mod vitals;
+mod watch;
+mod wire;
 
 #[cfg(feature = "stopwatch")]
 pub use stopwatch::take_laps;

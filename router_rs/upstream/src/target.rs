@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use router_io::tls::ClientTls;
@@ -46,6 +46,8 @@ pub struct Target {
     key: TargetKey,
     way: Way,
     vitals: Vitals,
+    /// A replica that was found to know no wire.
+    is_unwired: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -133,7 +135,12 @@ impl Target {
     }
 
     fn by(way: Way) -> Arc<Self> {
-        Arc::new(Self { key: TargetKey::fresh(), way, vitals: Vitals::default() })
+        Arc::new(Self {
+            key: TargetKey::fresh(),
+            way,
+            vitals: Vitals::default(),
+            is_unwired: AtomicBool::default(),
+        })
     }
 
     /// How long it may send nothing for a call that it has; `None`: for ever.
@@ -151,6 +158,14 @@ impl Target {
 
     pub(super) fn way(&self) -> &Way {
         &self.way
+    }
+
+    pub(super) fn is_unwired(&self) -> bool {
+        self.is_unwired.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_unwired(&self) {
+        self.is_unwired.store(true, Ordering::Relaxed);
     }
 
     pub fn vitals(&self) -> &Vitals {

@@ -10,8 +10,6 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use bytes::Bytes;
-use h2::{RecvStream, SendStream};
 use http::header::{CONTENT_TYPE, TE};
 use http::{HeaderValue, Method, Request};
 use router_core::{Nanos, ReplicaId};
@@ -20,7 +18,10 @@ use router_protocol::grpc::{CONTENT_TYPE_GRPC, Code, GRPC_STATUS};
 use router_protocol::mesh::load::{LoadReport, LoadRequest};
 use router_protocol::mesh::messages::MessageReader;
 use router_protocol::names::{ASKER, LOAD_PATH};
+use router_upstream::answer::AnswerBody;
+use router_upstream::connection::Sends;
 use router_upstream::pool::{Acquired, acquire};
+use router_upstream::request_body::{Closed, RequestBody};
 use router_upstream::target::Target;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
@@ -168,7 +169,7 @@ async fn listen_once(
 struct Asking {
     id: ReplicaId,
     asked: watch::Receiver<Vec<ReplicaId>>,
-    sending: SendStream<Bytes>,
+    sending: RequestBody,
     /// The replica has an ask of ours.
     has_asked: bool,
 }
@@ -185,7 +186,7 @@ impl Asking {
     }
 
     /// Tells the replica what has changed.
-    fn update(&mut self) -> Result<(), h2::Error> {
+    fn update(&mut self) -> Result<(), Closed> {
         let is_wanted = self.asked.borrow_and_update().contains(&self.id);
         if is_wanted == self.has_asked {
             return Ok(());
@@ -196,10 +197,7 @@ impl Asking {
 }
 
 /// Opens a load stream, on which both sides may speak.
-async fn open(
-    target: &Arc<Target>,
-    asker: HeaderValue,
-) -> Result<(RecvStream, SendStream<Bytes>), End> {
+async fn open(target: &Arc<Target>, asker: HeaderValue) -> Result<(AnswerBody, RequestBody), End> {
     let connection = match acquire(target) {
         Acquired::Open(connection) => connection,
         Acquired::Dialling(dialling) => dialling.await.map_err(|_| End::Unreachable)?,
@@ -215,8 +213,10 @@ async fn open(
         .header(ASKER, asker)
         .body(())
         .expect("invariant: constants and a number make a request");
-    let (response, sending) = connection.start_aside(request).map_err(|_| End::Broken)?;
+    let (head, ()) = request.into_parts();
+    let started = connection.start_aside(&head, Sends::Later).map_err(|_| End::Broken)?;
     drop(connection);
+    let (response, Some(sending)) = started else { return Err(End::Broken) };
     let response = response.await.map_err(|_| End::Broken)?;
     if let Some(status) = response.headers().get(GRPC_STATUS) {
         // Any other answer than "I do not have that" may be of the moment.

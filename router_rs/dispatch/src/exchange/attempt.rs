@@ -7,11 +7,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use http::{Method, Request};
 use router_call::{Caller, Failure, Gone};
 use router_core::Outcome;
 use router_protocol::grpc::{Code, CodeSet, GRPC_TIMEOUT, Status, format_timeout};
-use router_protocol::names::UPGRADE;
 use router_upstream::connection::{Connection, Started};
 use router_upstream::pool::{Acquired, acquire};
 use router_upstream::target::{DialError, Target};
@@ -45,11 +43,10 @@ impl<C: Caller> Exchange<'_, C> {
                 Ok(Err(error)) => return not_connected(error.to_string()),
                 Err(ending) => return Attempt::Over(ending, Outcome::Cancelled),
             };
-            let may_relay = self.may_relay(&connection);
-            if may_relay && self.look_for_body().await.is_err() {
+            if self.look_for_body().await.is_err() {
                 return Attempt::Over(Ending::Gone, Outcome::Cancelled);
             }
-            match self.start(&connection, may_relay) {
+            match self.start(&connection) {
                 Ok(started) => return self.run(started, target.silence_limit(), ticket).await,
                 Err(error) => reason = Some(error),
             }
@@ -69,45 +66,17 @@ impl<C: Caller> Exchange<'_, C> {
         }
     }
 
-    /// Takes what has come of the request by now: a whole one may go by a relay.
+    /// Takes what has come of the request by now: a whole one goes with its head.
     async fn look_for_body(&mut self) -> Result<(), Gone> {
         poll_fn(|cx| Poll::Ready(self.upload.look(self.caller, cx))).await
     }
 
-    fn start(&mut self, connection: &Rc<Connection>, may_relay: bool) -> Result<Started, String> {
-        if may_relay && let Some(started) = self.start_relayed(connection) {
-            self.upload.went_with_head();
-            return Ok(started);
-        }
-        let is_bodiless = self.upload.begin();
-        connection.start(self.request(), is_bodiless)
-    }
-
-    /// The call may go by the connection's relay, once it has come whole.
-    pub(super) fn may_relay(&self, connection: &Connection) -> bool {
-        connection.has_relay() && !self.is_tunnel()
-    }
-
-    /// Starts an attempt by the connection's relay, if the call has come whole and there is a
-    /// place; only where it may go there.
-    pub(super) fn start_relayed(&mut self, connection: &Rc<Connection>) -> Option<Started> {
-        self.upload.whole()?;
+    fn start(&mut self, connection: &Rc<Connection>) -> Result<Started, String> {
         self.set_timeout();
-        connection.start_relayed(&self.head.parts, self.upload.whole()?)
+        self.upload.start(connection, &self.head.parts)
     }
 
-    pub(super) fn request(&mut self) -> Request<()> {
-        self.set_timeout();
-        Request::from_parts(self.head.parts.clone(), ())
-    }
-
-    /// WebSocket, or CONNECT: nothing of it is ever whole.
-    fn is_tunnel(&self) -> bool {
-        let head = &self.head.parts;
-        head.method == Method::CONNECT || head.headers.contains_key(UPGRADE)
-    }
-
-    fn set_timeout(&mut self) {
+    pub(super) fn set_timeout(&mut self) {
         if let Some(deadline) = self.limits.deadline {
             let now = Instant::now();
             let is_fresh = self.head.timeout_since.is_some_and(|since| now - since < TIMEOUT_SLACK);

@@ -8,8 +8,6 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
-use h2::SendStream;
 use http::Response;
 use router_call::{Caller, Gone};
 use router_core::Outcome;
@@ -18,6 +16,7 @@ use router_upstream::answer::AnswerBody;
 use router_upstream::call_error::CallError;
 use router_upstream::connection::{Permit, Started};
 use router_upstream::pool::{Acquired, acquire};
+use router_upstream::request_body::RequestBody;
 
 use super::Exchange;
 use super::verdict::Attempt;
@@ -30,7 +29,7 @@ use crate::records::Why;
 /// The attempt whose answer began, or broke, first.
 pub(super) struct Won {
     pub response: Result<Response<AnswerBody>, CallError>,
-    pub body: Option<SendStream<Bytes>>,
+    pub body: Option<RequestBody>,
     pub permit: Permit,
 }
 
@@ -108,15 +107,9 @@ impl<C: Caller> Exchange<'_, C> {
         let Acquired::Open(connection) = acquire(ticket.target()) else { return None };
         self.claim(&ticket, Why::Hedge);
         let mut upload = self.upload.again();
-        let may_relay = self.may_relay(&connection);
-        let started = if may_relay && let Some(started) = self.start_relayed(&connection) {
-            upload.went_with_head();
-            started
-        } else {
-            let is_bodiless = upload.begin();
-            // A connection that has just closed: then there is no second attempt.
-            connection.start(self.request(), is_bodiless).ok()?
-        };
+        self.set_timeout();
+        // A connection that has just closed: then there is no second attempt.
+        let started = upload.start(&connection, &self.head.parts).ok()?;
         Some(Second { started, upload, ticket })
     }
 }

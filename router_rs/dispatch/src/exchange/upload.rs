@@ -1,12 +1,15 @@
 //! The request's way: pieces from the caller to the connection, with flow control end to end.
 
 use std::collections::VecDeque;
+use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
-use bytes::{Buf, Bytes};
-use h2::SendStream;
+use bytes::Bytes;
+use http::request;
 use router_call::{Caller, Gone, Piece};
-use router_protocol::mesh::relay::is_small;
+use router_upstream::connection::{Connection, Sends, Started};
+use router_upstream::request_body::{Closed, RequestBody};
+use router_wire::is_small;
 
 use crate::kept::Kept;
 
@@ -75,22 +78,34 @@ impl Upload {
         Ok(())
     }
 
-    /// Starts over; only while [`Upload::may_repeat`]. True: the request has no body at all.
-    pub fn begin(&mut self) -> bool {
-        if self.kept.is_whole() {
+    /// Starts an attempt, with the whole body if that is here and small; the first one, or only while
+    /// [`Upload::may_repeat`].
+    ///
+    /// # Errors
+    /// As [`Connection::start`].
+    pub(crate) fn start(
+        &mut self,
+        connection: &Rc<Connection>,
+        head: &request::Parts,
+    ) -> Result<Started, String> {
+        if self.sent > 0 {
             self.unsent = self.kept.pieces().iter().cloned().collect();
+            self.sent = 0;
         }
-        self.sent = 0;
-        self.is_closed = self.is_complete && self.unsent.is_empty();
-        self.is_closed
-    }
-
-    /// Starts over, and all of the body has gone out with the head; only where it is
-    /// [`Upload::whole`].
-    pub(crate) fn went_with_head(&mut self) {
-        self.unsent.clear();
-        self.sent = self.kept.pieces().iter().map(Bytes::len).sum();
-        self.is_closed = true;
+        let bytes = self.unsent.iter().map(Bytes::len).sum();
+        let sends = match bytes {
+            _ if !self.is_complete || !is_small(&self.unsent) => Sends::Later,
+            0 => Sends::Nothing,
+            _ => Sends::All(self.unsent.make_contiguous()),
+        };
+        let follows = matches!(sends, Sends::Later);
+        let started = connection.start(head, sends)?;
+        if !follows {
+            self.unsent.clear();
+            self.sent = bytes;
+        }
+        self.is_closed = !follows;
+        Ok(started)
     }
 
     /// The same request for an attempt beside this one; only when it is complete and kept whole.
@@ -122,7 +137,7 @@ impl Upload {
     pub fn poll<C: Caller>(
         &mut self,
         caller: &mut C,
-        mut stream: Option<&mut SendStream<Bytes>>,
+        mut stream: Option<&mut RequestBody>,
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), Gone>> {
         while !self.is_closed {
@@ -160,13 +175,13 @@ impl Upload {
     /// Sends the first unsent piece, as far as there is window.
     fn poll_send(
         &mut self,
-        stream: &mut SendStream<Bytes>,
+        stream: &mut RequestBody,
         cx: &mut Context<'_>,
-    ) -> Poll<Result<(), h2::Error>> {
+    ) -> Poll<Result<(), Closed>> {
         let Some(mut piece) = self.unsent.pop_front() else { return Poll::Ready(Ok(())) };
         let goes_with_head = self.sent == 0 && piece.len() <= FIRST_PIECE_BYTES_MAX;
         if !piece.is_empty() && !goes_with_head {
-            let room = match poll_room(stream, piece.len(), cx) {
+            let room = match stream.poll_room(piece.len(), cx) {
                 Poll::Ready(Ok(room)) => room,
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
                 Poll::Pending => {
@@ -188,24 +203,4 @@ impl Upload {
         self.is_closed = is_end;
         Poll::Ready(Ok(()))
     }
-}
-
-/// Send window for up to `wanted` bytes (more than 0) of one stream, at least 1 when ready.
-///
-/// # Errors
-/// The stream takes no more data.
-pub fn poll_room<B: Buf>(
-    stream: &mut SendStream<B>,
-    wanted: usize,
-    cx: &mut Context<'_>,
-) -> Poll<Result<usize, h2::Error>> {
-    stream.reserve_capacity(wanted);
-    let mut room = stream.capacity();
-    while room == 0 {
-        match ready!(stream.poll_capacity(cx)) {
-            Some(capacity) => room = capacity?,
-            None => return Poll::Ready(Err(h2::Reason::CANCEL.into())),
-        }
-    }
-    Poll::Ready(Ok(room.min(wanted)))
 }

@@ -8,7 +8,8 @@ use h2::server::SendResponse;
 use h2::{Reason, RecvStream, SendStream};
 use http::{HeaderMap, Response, response};
 use router_call::{Caller, Gone, Piece};
-use router_dispatch::{gather, poll_room};
+use router_dispatch::gather;
+use router_upstream::request_body::poll_room;
 
 use crate::ends::plain::Transport;
 use crate::heads::date;

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use h2::RecvStream;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, StatusCode, request};
+use router_dispatch::gather::Source;
 use router_io::Alarm;
 use router_protocol::content_length;
 use router_protocol::grpc::{
@@ -28,25 +28,9 @@ use super::measures::Said;
 use super::methods::Method;
 use super::outlet::{HttpRequest, Outlet, accepted_encoding};
 use super::refusal::{refuse, refuse_http};
-use super::replies::RelayedReply;
+use super::request_body::Incoming;
 use super::sink::Respond;
 use super::state::Refused;
-
-/// Admits what comes by a relay: calls and nothing else. Routers have checked the method
-/// and the content type.
-pub(super) fn admit_relayed(
-    connection: &Rc<ConnectionState>,
-    head: request::Parts,
-    body: Bytes,
-    reply: RelayedReply,
-) {
-    let (body, respond) = (Body::Whole(body), Respond::Relay(reply));
-    if head.headers.contains_key(names::HTTP) {
-        admit_http(connection, head, body, respond);
-    } else {
-        admit_call(connection, head, body, respond);
-    }
-}
 
 /// Admits a gRPC call.
 pub(super) fn admit_call(
@@ -81,7 +65,7 @@ pub(super) fn admit_call(
         None => (server.config.receive_limit(method.receive_bytes_max), server.config.send_limit()),
     };
     let intake = Intake::Grpc(match body {
-        Body::Stream(stream) => Messages::new(stream, encoding, received),
+        Body::Comes(body) => Messages::new(body, encoding, received),
         Body::Whole(body) => Messages::of(body, encoding, received),
     });
     let outlet = Outlet::new(respond, content_type, default_encoding, sent);
@@ -124,7 +108,7 @@ pub(super) fn admit_http(
         receive_bytes_max: None,
     };
     let intake = Intake::Http(match body {
-        Body::Stream(stream) => HttpBody::new(stream, is_whole),
+        Body::Comes(body) => HttpBody::new(body, is_whole),
         Body::Whole(body) => HttpBody::of(body, is_whole),
     });
     let outlet = Outlet::for_http(respond, request);
@@ -133,20 +117,21 @@ pub(super) fn admit_http(
 
 /// The body of a request.
 pub(super) enum Body {
-    Stream(RecvStream),
+    /// After the head.
+    Comes(Incoming),
     Whole(Bytes),
 }
 
 impl Body {
-    /// Whether it is handed over with its request. h2 makes sure that a stream is as long as announced;
-    /// the ingress has, for what came whole.
+    /// Whether it is handed over with its request. h2 and the wire make sure that a body is as long as
+    /// announced; the ingress has, for what came whole.
     fn comes_whole(&self, headers: &HeaderMap, http: PlainHttp) -> bool {
-        let stream = match self {
+        let body = match self {
             Body::Whole(body) => return body.len() <= http.whole_body_bytes_max,
-            Body::Stream(stream) => stream,
+            Body::Comes(body) => body,
         };
         let is_short = |bytes| bytes <= http.whole_body_bytes_max as u64;
-        stream.is_end_stream() || content_length(headers).is_some_and(is_short)
+        body.is_end_stream() || content_length(headers).is_some_and(is_short)
     }
 }
 

@@ -1,30 +1,30 @@
 //! The task of one connection: accepts calls, keeps the connection alive, drains it.
 
-use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use bytes::Bytes;
 use h2::server::{Builder, Connection, SendResponse};
 use h2::{Reason, RecvStream};
 use http::Request;
 use router_front::{ADMITTED_PER_TURN_MAX, Rest, Word, is_over, on_http2_error, restrain};
-use router_io::phase::{Phase, Phases};
-use router_io::poll_others_first;
+use router_io::phase::Phase;
+use router_io::{Replayed, poll_others_first};
 use router_protocol::grpc::Framed;
 use router_protocol::windows::{CONNECTION_WINDOW_BYTES, FRAME_BYTES_MAX, STREAM_WINDOW_BYTES};
-use tokio::io::{AsyncRead, AsyncWrite};
+use router_wire::greeting::MAGIC;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 use tokio::sync::watch;
-use tokio::time::{Sleep, sleep, timeout};
+use tokio::time::{sleep, timeout};
 
 use super::connection_state::{ConnectionState, Guest, Host};
 use super::exchange::ConnectionInfo;
-use super::request;
+use super::life::Life;
 use super::state::{ServerConfig, ServerState};
-use crate::link::{Command, Mailbox};
+use super::{request, wire};
 
 /// A peer gets this long for its TLS and HTTP/2 greetings. Arbitrary; hyper waits 30 s for the
 /// whole request head.
@@ -38,12 +38,50 @@ pub(super) async fn serve<S>(host: Host, stream: S, mut info: ConnectionInfo, gu
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    let Host { server, thread, phase } = host;
+    let server = &host.server;
     let _count = (!info.is_inner).then(|| server.count_connection());
     info.is_outside = server.config.token.is_empty() && !info.is_inner;
-    let mut settings = settings(&server, &info);
+    if guest.is_some() || info.is_inner || !server.config.is_of_mesh() {
+        return serve_http2(host, stream, info, guest).await;
+    }
+    match timeout(GREETING_TIMEOUT, greet(&server.config, stream)).await {
+        Ok(Some(Greeted::Wire(stream))) => {
+            info.trust();
+            let (state, phase) = (host.state(info, None), host.phase.clone());
+            wire::serve(stream, Rc::clone(&state), Life::new(state, phase)).await;
+        }
+        Ok(Some(Greeted::Http2(stream))) => serve_http2(host, stream, info, None).await,
+        Ok(None) | Err(_) => {}
+    }
+}
+
+/// What a peer at a port for members speaks.
+enum Greeted<S> {
+    /// It has proven itself.
+    Wire(S),
+    Http2(Replayed<S>),
+}
+
+/// `None`: it is gone, or has to go.
+async fn greet<S>(config: &ServerConfig, mut stream: S) -> Option<Greeted<S>>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let first = stream.read_u8().await.ok()?;
+    if first != MAGIC[0] {
+        return Some(Greeted::Http2(Replayed::new(Bytes::copy_from_slice(&[first]), stream)));
+    }
+    wire::greet(config, first, &mut stream).await.ok()?;
+    Some(Greeted::Wire(stream))
+}
+
+async fn serve_http2<S>(host: Host, stream: S, info: ConnectionInfo, guest: Option<Guest>)
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let mut settings = settings(&host.server, &info);
     if let Some(guest) = &guest {
-        restrain(&mut settings, &guest.front, server.config.concurrent_streams_max);
+        restrain(&mut settings, &guest.front, host.server.config.concurrent_streams_max);
         if guest.has_doors {
             // WebSocket over HTTP/2 (RFC 8441).
             settings.enable_connect_protocol();
@@ -55,15 +93,7 @@ where
         None => Some(greeting.await),
     };
     let Some(Ok(Ok(connection))) = greeted else { return };
-    let state = Rc::new(ConnectionState {
-        server,
-        info: Arc::new(info),
-        thread,
-        calls: RefCell::default(),
-        draining: watch::Sender::new(false),
-        nonce: Cell::default(),
-        guest,
-    });
+    let (state, phase) = (host.state(info, guest), host.phase.clone());
     Driver::new(connection, state, phase).await;
 }
 
@@ -97,16 +127,14 @@ fn unseen_resets_max(config: &ServerConfig) -> usize {
     }
 }
 
-/// Polls the connection, the server's phase, the keepalive and the connection's age.
+/// Polls the connection, its life and the keepalive.
 struct Driver<S> {
     connection: Connection<S, Framed>,
     state: Rc<ConnectionState>,
-    phases: Phases,
+    life: Life,
     keepalive: Option<Pin<Box<dyn Future<Output = ()>>>>,
-    age: Option<Pin<Box<Sleep>>>,
     /// `None`: it rests for as long as it likes.
     rest: Option<Rest>,
-    current: Phase,
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
@@ -121,28 +149,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
                 Box::pin(keep_alive(pings, times.time, times.timeout));
             future
         });
-        let age = config.connection_age_max.map(|age| Box::pin(sleep(age)));
         let rest = state.guest.as_ref().map(|guest| guest.front.rest_http2());
-        let (phases, current) = (Phases::new(phase), Phase::Serving);
-        Self { connection, state, phases, keepalive, age, rest, current }
-    }
-
-    fn enter(&mut self, phase: Phase) {
-        if self.state.info.is_inner && phase < Phase::Stopped {
-            return; // it is the client that has to go elsewhere
-        }
-        if self.current == Phase::Serving {
-            self.connection.graceful_shutdown();
-            self.state.draining.send_replace(true);
-            self.state.guest.iter().for_each(|guest| guest.front.drain());
-        }
-        if phase == Phase::Stopped {
-            self.state.guest.iter().for_each(|guest| guest.front.stop());
-            for (_, exchange) in &*self.state.calls.borrow() {
-                exchange.link().deliver(Command::Shutdown);
-            }
-        }
-        self.current = phase;
+        let life = Life::new(Rc::clone(&state), phase);
+        Self { connection, state, life, keepalive, rest }
     }
 
     /// Takes a call, or what else a guest asks for.
@@ -175,8 +184,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Future for Driver<S> {
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         let this = self.get_mut();
-        while let Poll::Ready(phase) = this.phases.poll_next(context) {
-            this.enter(phase);
+        if this.life.poll_end(context) {
+            this.connection.graceful_shutdown();
         }
         if this
             .keepalive
@@ -184,10 +193,6 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Future for Driver<S> {
             .is_some_and(|keepalive| keepalive.as_mut().poll(context).is_ready())
         {
             return Poll::Ready(()); // the peer is silent: dropping the socket ends its calls
-        }
-        if this.age.as_mut().is_some_and(|age| age.as_mut().poll(context).is_ready()) {
-            this.age = None;
-            this.enter(this.current.max(Phase::Draining));
         }
         let mut admitted_max = usize::MAX;
         if let Some(guest) = &this.state.guest {

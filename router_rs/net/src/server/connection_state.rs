@@ -47,6 +47,22 @@ pub(super) struct Host {
     pub(super) phase: watch::Receiver<Phase>,
 }
 
+// === impl Host ===
+
+impl Host {
+    pub(super) fn state(&self, info: ConnectionInfo, guest: Option<Guest>) -> Rc<ConnectionState> {
+        Rc::new(ConnectionState {
+            server: Arc::clone(&self.server),
+            info: Arc::new(info),
+            thread: self.thread.clone(),
+            calls: RefCell::default(),
+            draining: watch::Sender::new(false),
+            nonce: Cell::default(),
+            guest,
+        })
+    }
+}
+
 // === impl ConnectionState ===
 
 impl ConnectionState {

@@ -1,13 +1,12 @@
-//! The request side of a plain HTTP request: DATA frames in, pieces out as they are.
+//! The request side of a plain HTTP request: pieces in, pieces out as they are.
 
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use h2::RecvStream;
 use router_dispatch::gather;
 use router_protocol::grpc::Message;
 
-use super::request_body::{Source, Taken};
+use super::request_body::{Incoming, Source, Taken};
 
 /// Reads the body of one request.
 #[derive(Debug)]
@@ -18,8 +17,8 @@ pub(super) struct HttpBody {
 }
 
 impl HttpBody {
-    pub(super) fn new(stream: RecvStream, is_whole: bool) -> Self {
-        Self { source: Source::Open(stream), whole: is_whole.then(Message::default) }
+    pub(super) fn new(body: Incoming, is_whole: bool) -> Self {
+        Self { source: Source::Open(body), whole: is_whole.then(Message::default) }
     }
 
     /// A body that has come with its head.
@@ -28,7 +27,7 @@ impl HttpBody {
         Self { source: Source::Ended, whole: body }
     }
 
-    /// Nothing more will be read; h2 tells the client if it still sends.
+    /// Nothing more will be read; the client is told if it still sends.
     pub(super) fn close(&mut self) {
         self.source = Source::Closed;
         self.whole = None;
@@ -42,11 +41,10 @@ impl HttpBody {
     ///
     /// The window is returned as soon as a piece is here, as for messages.
     pub(super) fn poll(&mut self, context: &mut Context<'_>) -> Poll<Taken> {
-        while let Source::Open(stream) = &mut self.source {
-            match ready!(gather::poll_data(stream, context)) {
+        while let Source::Open(body) = &mut self.source {
+            match ready!(gather::poll_data(body, context)) {
                 Some(Ok(piece)) => {
-                    // It fails only for a stream that is gone, which the next poll reports.
-                    let _ = stream.flow_control().release_capacity(piece.len());
+                    body.release(piece.len());
                     match &mut self.whole {
                         _ if piece.is_empty() => {}
                         Some(whole) => whole.segments.push(piece),

@@ -3,11 +3,11 @@
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use h2::RecvStream;
+use router_dispatch::gather::Source as _;
 use router_protocol::grpc::{Code, Decoder, Encoding, Message, SizeLimit, Status, compress};
 
 use super::http_body::HttpBody;
-use super::request_body::{Source, Taken};
+use super::request_body::{Incoming, Source, Taken};
 
 /// Reads one request.
 #[derive(Debug)]
@@ -17,7 +17,7 @@ pub(super) enum Intake {
 }
 
 impl Intake {
-    /// Nothing more will be read; h2 tells the client if it still sends.
+    /// Nothing more will be read; the client is told if it still sends.
     pub(super) fn close(&mut self) {
         match self {
             Intake::Grpc(messages) => messages.close(),
@@ -55,7 +55,7 @@ pub(super) struct Messages {
 }
 
 impl Messages {
-    pub(super) fn new(body: RecvStream, encoding: Encoding, size_limit: SizeLimit) -> Self {
+    pub(super) fn new(body: Incoming, encoding: Encoding, size_limit: SizeLimit) -> Self {
         Self::with_source(Source::Open(body), Bytes::new(), encoding, size_limit)
     }
 
@@ -86,8 +86,7 @@ impl Messages {
             let Source::Open(body) = &mut self.source else { return Poll::Ready(self.end()) };
             match ready!(body.poll_data(context)) {
                 Some(Ok(chunk)) => {
-                    // It fails only for a stream that is gone, which the next poll reports.
-                    let _ = body.flow_control().release_capacity(chunk.len());
+                    body.release(chunk.len());
                     self.chunk = chunk;
                 }
                 Some(Err(_)) => {

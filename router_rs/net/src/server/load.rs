@@ -8,8 +8,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use h2::server::SendResponse;
-use h2::{RecvStream, SendStream};
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, Response, request};
 use prost::Message;
@@ -23,6 +21,8 @@ use tokio::time::{Instant, sleep_until};
 
 use super::connection_state::ConnectionState;
 use super::refusal::refuse;
+use super::request_body::Incoming;
+use super::sink::{Respond, Sink};
 use super::state::{Granted, Models, ServerState};
 
 /// A request of one flag has two bytes; more is none.
@@ -37,17 +37,16 @@ pub(super) fn asker(value: &HeaderValue) -> Option<AskerId> {
 pub(super) fn answer(
     connection: &Rc<ConnectionState>,
     head: &request::Parts,
-    body: RecvStream,
-    mut respond: SendResponse<Framed>,
+    body: Incoming,
+    respond: Respond,
 ) {
     if !connection.info.is_trusted() {
         let text = "only routers of the mesh, which have proven its token, are told the load";
-        return refuse(respond.into(), &Status::new(Code::Unimplemented, text), HeaderMap::new());
+        return refuse(respond, &Status::new(Code::Unimplemented, text), HeaderMap::new());
     }
     let mut response = Response::new(());
     response.headers_mut().insert(CONTENT_TYPE, CONTENT_TYPE_GRPC);
-    // An error means that the client is gone: there is nobody to tell.
-    let Ok(stream) = respond.send_response(response, false) else { return };
+    let Some(stream) = respond.send_response(response) else { return };
     let asker = head.headers.get(names::ASKER).and_then(asker);
     let asks = asker.map(|asker| Asks::new(asker, &connection.server, body));
     let models = connection.server.models.subscribe();
@@ -59,14 +58,14 @@ struct Asks {
     asker: AskerId,
     server: Arc<ServerState>,
     granted: Arc<Granted>,
-    requests: MessageReader,
+    requests: MessageReader<Incoming>,
     /// The router has ended its side.
     is_over: bool,
     lease_end: Option<Instant>,
 }
 
 impl Asks {
-    fn new(asker: AskerId, server: &Arc<ServerState>, body: RecvStream) -> Self {
+    fn new(asker: AskerId, server: &Arc<ServerState>, body: Incoming) -> Self {
         Self {
             asker,
             server: Arc::clone(server),
@@ -130,7 +129,7 @@ async fn next_leases(asks: &mut Option<Asks>) -> u32 {
 
 async fn report(
     connection: Rc<ConnectionState>,
-    mut stream: SendStream<Framed>,
+    mut stream: Sink,
     mut models: watch::Receiver<Models>,
     mut asks: Option<Asks>,
 ) {
@@ -143,7 +142,7 @@ async fn report(
         tokio::select! {
             biased;
             _ = draining.wait_for(|is_draining| *is_draining) => break,
-            _ = poll_fn(|context| stream.poll_reset(context)) => return,
+            () = poll_fn(|context| stream.poll_gone(context)) => return,
             changed = models.changed() => if changed.is_err() { break },
             granted = next_leases(&mut asks) => leases = granted,
         }
@@ -159,28 +158,13 @@ async fn report(
             models: model_ids.map(|model_ids| ModelList { model_ids }),
             leases,
         };
-        if stream.send_data(Framed::new(report.encode_to_vec().into()), false).is_err() {
+        if stream.send_data(Framed::new(report.encode_to_vec().into())).is_err() {
             return;
         }
         // A router that does not read gets one report when it does, not all that it missed.
-        if wait_until_read(&mut stream).await.is_err() {
-            return;
-        }
+        poll_fn(|context| stream.poll_room(1, context)).await;
     }
     let mut trailers = HeaderMap::new();
     Status::ok().write(&mut trailers);
-    // An error means that the client is gone: there is nobody to tell.
-    let _nobody_to_tell = stream.send_trailers(trailers);
-}
-
-/// Waits until the peer's window has room for another report.
-async fn wait_until_read(stream: &mut SendStream<Framed>) -> Result<(), h2::Error> {
-    stream.reserve_capacity(1);
-    while stream.capacity() == 0 {
-        match poll_fn(|context| stream.poll_capacity(context)).await {
-            Some(capacity) => drop(capacity?),
-            None => return Err(h2::Reason::CANCEL.into()),
-        }
-    }
-    Ok(())
+    stream.send_trailers(trailers);
 }

@@ -17,6 +17,7 @@ pub(crate) mod fuzzing;
 mod http_body;
 mod http_head;
 mod intake;
+mod life;
 mod listeners;
 mod load;
 mod measures;
@@ -24,8 +25,6 @@ mod methods;
 mod outlet;
 mod probation;
 mod refusal;
-mod relay;
-mod replies;
 mod request;
 mod request_body;
 mod sink;
@@ -33,6 +32,8 @@ mod slowed;
 mod state;
 mod trust;
 mod turn_away;
+mod wire;
+mod wire_call;
 
 use std::io;
 use std::net::{SocketAddr, TcpListener as StdTcpListener};
@@ -320,7 +321,7 @@ impl Server {
         vec![
             ("in_flight", u64::from(self.in_flight())),
             ("calls", read(&counters.calls)),
-            ("relayed", read(&counters.relayed)),
+            ("wired", read(&counters.wired)),
             ("refused", read(&counters.refused)),
             ("cancelled_by_client", read(&counters.cancelled_by_client)),
             ("deadlines_exceeded", read(&counters.deadlines_exceeded)),

@@ -14,7 +14,7 @@ use super::admit::{Body, admit_call, admit_http};
 use super::connection_state::{ConnectionState, Guest};
 use super::refusal::answer_http;
 use super::turn_away::{missing_key, turn_away};
-use super::{load, relay, trust};
+use super::{load, trust};
 
 /// Takes a request: it becomes a call, or is answered.
 pub(super) fn take(
@@ -24,7 +24,7 @@ pub(super) fn take(
 ) {
     let (head, body) = request.into_parts();
     if connection.info.is_router() && head.headers.contains_key(names::HTTP) {
-        return admit_http(connection, head, Body::Stream(body), respond.into());
+        return admit_http(connection, head, Body::Comes(body.into()), respond.into());
     }
     if !is_grpc_content_type(head.headers.get(CONTENT_TYPE)) {
         return match &connection.guest {
@@ -44,10 +44,7 @@ pub(super) fn take(
         return turn_away(key, connection, head, respond.into());
     }
     if head.uri.path() == names::LOAD_PATH {
-        return load::answer(connection, &head, body, respond);
+        return load::answer(connection, &head, body.into(), respond.into());
     }
-    if head.uri.path() == names::RELAY_PATH {
-        return relay::answer(connection, body, respond);
-    }
-    admit_call(connection, head, Body::Stream(body), respond.into());
+    admit_call(connection, head, Body::Comes(body.into()), respond.into());
 }

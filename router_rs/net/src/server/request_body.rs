@@ -1,7 +1,15 @@
 //! Where the body of a request comes from, and what of it is read.
 
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
 use h2::RecvStream;
+use router_dispatch::gather;
 use router_protocol::grpc::Message;
+use router_protocol::mesh::messages::Chunks;
+
+use super::sink::Gone;
+use super::wire_call::WireBody;
 
 /// One step of reading.
 #[derive(Debug)]
@@ -16,8 +24,68 @@ pub(super) enum Taken {
 /// Where the bytes come from.
 #[derive(Debug)]
 pub(super) enum Source {
-    Open(RecvStream),
+    Open(Incoming),
     /// All has come, and its end is to be told.
     Ended,
     Closed,
+}
+
+/// A body that is on its way.
+#[derive(Debug)]
+pub(super) enum Incoming {
+    Http2(RecvStream),
+    Wire(WireBody),
+}
+
+// === impl Incoming ===
+
+impl Incoming {
+    /// So many bytes have been taken, and as many more may come.
+    pub(super) fn release(&mut self, bytes: usize) {
+        match self {
+            Incoming::Http2(stream) => {
+                // It fails only for a stream that is gone, which the next poll reports.
+                let _window_of_an_ended_stream = stream.flow_control().release_capacity(bytes);
+            }
+            Incoming::Wire(body) => body.release(bytes),
+        }
+    }
+}
+
+impl gather::Source for Incoming {
+    type Error = Gone;
+
+    fn poll_data(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, Gone>>> {
+        match self {
+            Incoming::Http2(stream) => {
+                stream.poll_data(context).map(|data| data.map(|data| data.map_err(|_| Gone)))
+            }
+            Incoming::Wire(body) => {
+                body.poll_data(context).map(|data| data.map(|data| data.map_err(|_| Gone)))
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Incoming::Http2(stream) => stream.is_end_stream(),
+            Incoming::Wire(body) => body.is_end(),
+        }
+    }
+}
+
+impl Chunks for Incoming {
+    fn poll_chunk(&mut self, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        let chunk = ready!(gather::Source::poll_data(self, context)).and_then(Result::ok);
+        if let Some(chunk) = &chunk {
+            self.release(chunk.len());
+        }
+        Poll::Ready(chunk)
+    }
+}
+
+impl From<RecvStream> for Incoming {
+    fn from(stream: RecvStream) -> Self {
+        Incoming::Http2(stream)
+    }
 }

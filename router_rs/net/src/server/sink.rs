@@ -1,4 +1,4 @@
-//! Where an answer goes: an HTTP/2 stream of its own, or a relay.
+//! Where an answer goes: a stream of HTTP/2, or a call of the wire.
 //!
 //! Errors of HTTP/2 mean that the client is gone: there is nobody to tell.
 
@@ -9,18 +9,18 @@ use h2::{Reason, SendStream};
 use http::{HeaderMap, Response};
 use router_protocol::grpc::{Framed, Message};
 
-use super::replies::RelayedReply;
+use super::wire_call::WireReply;
 
 /// An answer that has not begun. Dropping it resets the call.
 pub(super) enum Respond {
-    Stream(SendResponse<Framed>),
-    Relay(RelayedReply),
+    Http2(SendResponse<Framed>),
+    Wire(WireReply),
 }
 
 /// The rest of an answer. Dropping it resets the call, unless its end was sent.
 pub(super) enum Sink {
-    Stream(SendStream<Framed>),
-    Relay(RelayedReply),
+    Http2(SendStream<Framed>),
+    Wire(WireReply),
 }
 
 /// The client takes no more.
@@ -29,7 +29,7 @@ pub(super) struct Gone;
 
 impl From<SendResponse<Framed>> for Respond {
     fn from(respond: SendResponse<Framed>) -> Self {
-        Respond::Stream(respond)
+        Respond::Http2(respond)
     }
 }
 
@@ -39,20 +39,20 @@ impl Respond {
     /// Ready when the client has reset the call or is gone.
     pub(super) fn poll_gone(&mut self, context: &mut Context<'_>) -> Poll<()> {
         match self {
-            Respond::Stream(respond) => respond.poll_reset(context).map(|_| ()),
-            Respond::Relay(reply) => reply.poll_gone(context),
+            Respond::Http2(respond) => respond.poll_reset(context).map(|_| ()),
+            Respond::Wire(reply) => reply.poll_gone(context),
         }
     }
 
     /// Sends the head of an answer that goes on; `None` if nobody wants the rest.
     pub(super) fn send_response(self, response: Response<()>) -> Option<Sink> {
         match self {
-            Respond::Stream(mut respond) => {
-                respond.send_response(response, false).ok().map(Sink::Stream)
+            Respond::Http2(mut respond) => {
+                respond.send_response(response, false).ok().map(Sink::Http2)
             }
-            Respond::Relay(reply) => {
+            Respond::Wire(reply) => {
                 reply.send_head(&response);
-                Some(Sink::Relay(reply))
+                Some(Sink::Wire(reply))
             }
         }
     }
@@ -60,21 +60,21 @@ impl Respond {
     /// Sends all of an answer.
     pub(super) fn send_whole(self, response: Response<()>, body: Message) {
         match self {
-            Respond::Stream(mut respond) => {
+            Respond::Http2(mut respond) => {
                 let is_bodiless = body.is_empty();
                 let Ok(mut stream) = respond.send_response(response, is_bodiless) else { return };
                 if !is_bodiless {
                     let _nobody_to_tell = stream.send_data(Framed::raw(body), true);
                 }
             }
-            Respond::Relay(reply) => reply.send_whole(&response, body),
+            Respond::Wire(reply) => reply.send_whole(&response, body),
         }
     }
 
     pub(super) fn send_reset(self, reason: Reason) {
         match self {
-            Respond::Stream(mut respond) => respond.send_reset(reason),
-            Respond::Relay(reply) => reply.send_reset(reason),
+            Respond::Http2(mut respond) => respond.send_reset(reason),
+            Respond::Wire(reply) => reply.send_reset(reason),
         }
     }
 }
@@ -85,8 +85,8 @@ impl Sink {
     /// As [`Respond::poll_gone`].
     pub(super) fn poll_gone(&mut self, context: &mut Context<'_>) -> Poll<()> {
         match self {
-            Sink::Stream(stream) => stream.poll_reset(context).map(|_| ()),
-            Sink::Relay(reply) => reply.poll_gone(context),
+            Sink::Http2(stream) => stream.poll_reset(context).map(|_| ()),
+            Sink::Wire(reply) => reply.poll_gone(context),
         }
     }
 
@@ -94,8 +94,8 @@ impl Sink {
     /// gone.
     pub(super) fn poll_room(&mut self, size: usize, context: &mut Context<'_>) -> Poll<()> {
         let stream = match self {
-            Sink::Stream(stream) => stream,
-            Sink::Relay(reply) => return reply.poll_room(context),
+            Sink::Http2(stream) => stream,
+            Sink::Wire(reply) => return reply.poll_room(context),
         };
         stream.reserve_capacity(size.max(1));
         while stream.capacity() == 0 {
@@ -111,8 +111,8 @@ impl Sink {
     /// The client takes no more.
     pub(super) fn send_data(&mut self, data: Framed) -> Result<(), Gone> {
         match self {
-            Sink::Stream(stream) => stream.send_data(data, false).map_err(|_| Gone),
-            Sink::Relay(reply) => {
+            Sink::Http2(stream) => stream.send_data(data, false).map_err(|_| Gone),
+            Sink::Wire(reply) => {
                 reply.send_data(data.into_pieces());
                 Ok(())
             }
@@ -122,17 +122,17 @@ impl Sink {
     /// The end of the answer; nothing may follow.
     pub(super) fn send_trailers(&mut self, trailers: HeaderMap) {
         match self {
-            Sink::Stream(stream) => {
+            Sink::Http2(stream) => {
                 let _nobody_to_tell = stream.send_trailers(trailers);
             }
-            Sink::Relay(reply) => reply.send_trailers(trailers),
+            Sink::Wire(reply) => reply.send_trailers(trailers),
         }
     }
 
     pub(super) fn send_reset(&mut self, reason: Reason) {
         match self {
-            Sink::Stream(stream) => stream.send_reset(reason),
-            Sink::Relay(reply) => reply.send_reset(reason),
+            Sink::Http2(stream) => stream.send_reset(reason),
+            Sink::Wire(reply) => reply.send_reset(reason),
         }
     }
 }

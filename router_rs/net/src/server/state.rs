@@ -66,6 +66,11 @@ pub struct ServerConfig {
 // === impl ServerConfig ===
 
 impl ServerConfig {
+    /// It is a replica, and can prove that.
+    pub(super) fn is_of_mesh(&self) -> bool {
+        !self.token.is_empty() && !self.replica_id.is_empty()
+    }
+
     /// Of a message that comes; `bytes_max`: what the method has instead of the server's.
     pub(super) fn receive_limit(&self, bytes_max: Option<usize>) -> SizeLimit {
         let option = self.option(DEPLOYMENT_RECEIVES, SERVER_RECEIVES);
@@ -96,8 +101,8 @@ pub(super) type Models = Arc<[String]>;
 #[derive(Debug, Default)]
 pub(super) struct Counters {
     pub(super) calls: AtomicU64,
-    /// Those that came by a relay, with those that the gate refused.
-    pub(super) relayed: AtomicU64,
+    /// Those that came over the wire, with those that the gate refused.
+    pub(super) wired: AtomicU64,
     pub(super) refused: AtomicU64,
     pub(super) cancelled_by_client: AtomicU64,
     pub(super) deadlines_exceeded: AtomicU64,

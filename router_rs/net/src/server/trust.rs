@@ -1,9 +1,9 @@
-//! The server's half of the mesh handshake (design decisions 12 and 13).
+//! The server's half of the mesh handshake over HTTP/2 (design decisions 12 and 13).
 
 use h2::server::SendResponse;
 use http::{HeaderValue, Response, StatusCode};
 use router_protocol::grpc::Framed;
-use router_protocol::mesh::{proof, relay};
+use router_protocol::mesh::proof;
 use router_protocol::names;
 
 use super::connection_state::ConnectionState;
@@ -27,9 +27,6 @@ pub(super) fn answer(
         hello(connection, head.headers.get(names::ROUTER_NONCE), &mut response);
     } else {
         *response.status_mut() = prove(connection, head.headers.get(names::PROOF));
-        if response.status() == StatusCode::OK {
-            offer_relay(connection, &mut response);
-        }
     }
     // An error means that the client is gone: there is nobody to tell.
     let _ = respond.send_response(response, true);
@@ -53,18 +50,6 @@ fn hello(connection: &ConnectionState, asked: Option<&HeaderValue>, response: &m
     headers.insert(names::REPLICA_ID, id);
     headers.insert(names::NONCE, proof::to_hex(&nonce).parse().expect(printable));
     connection.nonce.replace(nonce);
-}
-
-/// A relay is a stream for ever: where few are allowed, calls need them all.
-const STREAMS_WITH_RELAY_MIN: u32 = 16;
-
-fn offer_relay(connection: &ConnectionState, response: &mut Response<()>) {
-    let config = &connection.server.config;
-    if connection.guest.is_none() && config.concurrent_streams_max >= STREAMS_WITH_RELAY_MIN {
-        let offer = relay::offer(config.metadata_bytes_max).parse();
-        let offer = offer.expect("invariant: numbers are printable ASCII");
-        response.headers_mut().insert(names::RELAY, offer);
-    }
 }
 
 /// A nonce serves once, right or wrong.

@@ -219,7 +219,7 @@ impl Host {
         while let Some(Ok((request, respond))) = connection.accept().await {
             let (head, body) = request.into_parts();
             match head.uri.path() {
-                names::HELLO_PATH => self.hello(respond),
+                names::HELLO_PATH => self.hello(&head, respond),
                 names::PROVE_PATH => self.prove(&head, respond),
                 names::LOAD_PATH => {
                     drop(self.load_streams.send(Incoming { head, body, respond }));
@@ -229,10 +229,17 @@ impl Host {
         }
     }
 
-    fn hello(&self, mut respond: SendResponse<Bytes>) {
+    fn hello(&self, head: &http::request::Parts, mut respond: SendResponse<Bytes>) {
+        let Manners { token, replica_id, .. } = &self.manners;
+        let asked = head.headers.get(names::ROUTER_NONCE).and_then(|asked| asked.to_str().ok());
+        let asked = asked.and_then(proof::from_hex).unwrap_or_default();
         let response = Response::builder()
-            .header(names::REPLICA_ID, &self.manners.replica_id)
+            .header(names::REPLICA_ID, replica_id)
             .header(names::NONCE, proof::to_hex(b"nonce"))
+            .header(
+                names::REPLICA_PROOF,
+                proof::replica_proof(token, &asked, replica_id).unwrap_or_default(),
+            )
             .body(())
             .unwrap();
         respond.send_response(response, true).unwrap();

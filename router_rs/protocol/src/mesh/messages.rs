@@ -1,23 +1,31 @@
 //! Reads the messages of a stream between two processes of the mesh.
 
+use std::future::poll_fn;
+use std::task::{Context, Poll};
+
 use bytes::Bytes;
-use h2::RecvStream;
 use prost::Message;
 
 use crate::grpc::Decoder;
 
+/// Where the bytes come from.
+pub trait Chunks {
+    /// The next that have come, as many as which may come again; `None` when no more will.
+    fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>>;
+}
+
 /// Messages of one kind, in gRPC's framing.
 #[derive(Debug)]
-pub struct MessageReader {
-    body: RecvStream,
+pub struct MessageReader<B> {
+    body: B,
     decoder: Decoder,
     /// What has come and is not decoded yet.
     chunk: Bytes,
 }
 
-impl MessageReader {
+impl<B: Chunks> MessageReader<B> {
     /// A message of more than `message_bytes_max` ends the stream.
-    pub fn new(body: RecvStream, message_bytes_max: usize) -> Self {
+    pub fn new(body: B, message_bytes_max: usize) -> Self {
         Self { body, decoder: Decoder::new(message_bytes_max), chunk: Bytes::new() }
     }
 
@@ -28,10 +36,7 @@ impl MessageReader {
             if let Some(message) = self.decoder.decode(&mut self.chunk).ok()? {
                 return M::decode(message.into_bytes()).ok();
             }
-            self.chunk = self.body.data().await?.ok()?;
-            // Fails only for a stream that is over, whose window nobody needs.
-            let _window_of_an_ended_stream =
-                self.body.flow_control().release_capacity(self.chunk.len());
+            self.chunk = poll_fn(|cx| self.body.poll_chunk(cx)).await?;
         }
     }
 }

@@ -5,4 +5,3 @@
 pub mod load;
 pub mod messages;
 pub mod proof;
-pub mod relay;

@@ -1,0 +1,184 @@
+//! The server's end of the wire: the greeting, and the driver of a connection.
+
+use std::cell::{Cell, RefCell};
+use std::future::{Future, pending};
+use std::io;
+use std::pin::pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+
+use http::{Response, StatusCode};
+use router_io::Chunks;
+use router_protocol::grpc::Message;
+use router_protocol::mesh::proof::{nonce, replica_proof, verify};
+use router_protocol::names;
+use router_wire::greeting::{HELLO_BYTES, OTHER_VERSION, Welcome, read_hello, welcome};
+use router_wire::{Called, Decoder, Malformed, Session, Side, head_bytes};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::time::sleep;
+
+use super::admit::{Body, admit_call, admit_http};
+use super::connection_state::ConnectionState;
+use super::life::Life;
+use super::load;
+use super::request_body::Incoming;
+use super::sink::Respond;
+use super::state::{Keepalive, ServerConfig};
+use super::wire_call::{Shared, WireBody, WireReply};
+
+/// So much is read in one turn at most: others have theirs then.
+const READS_PER_TURN_MAX: usize = 32;
+
+/// Whoever does not prove itself is none of ours.
+#[derive(Debug)]
+pub(super) struct Stranger;
+
+impl From<io::Error> for Stranger {
+    fn from(_: io::Error) -> Self {
+        Stranger
+    }
+}
+
+/// Proves that the server is a member of the mesh, and has the client prove that it is one.
+///
+/// `begun`: the first byte that came.
+pub(super) async fn greet<S: AsyncRead + AsyncWrite + Unpin>(
+    config: &ServerConfig,
+    begun: u8,
+    stream: &mut S,
+) -> Result<(), Stranger> {
+    let mut hello = [0; HELLO_BYTES];
+    hello[0] = begun;
+    stream.read_exact(&mut hello[1..]).await?;
+    let Some(asked) = read_hello(&hello) else {
+        stream.write_all(&OTHER_VERSION).await?;
+        return Err(Stranger);
+    };
+    let nonce = nonce().ok_or(Stranger)?;
+    let shown = replica_proof(&config.token, asked, &config.replica_id).ok_or(Stranger)?;
+    let replica_id = config.replica_id.clone();
+    let said = Welcome { replica_id, nonce: nonce.clone(), proof: shown };
+    stream.write_all(&welcome(&said).ok_or(Stranger)?).await?;
+    stream.flush().await?;
+    let mut claim = vec![0; usize::from(stream.read_u8().await?)];
+    stream.read_exact(&mut claim).await?;
+    let claim = std::str::from_utf8(&claim).map_err(|_| Stranger)?;
+    verify(&config.token, &nonce, &config.replica_id, claim).then_some(()).ok_or(Stranger)
+}
+
+/// Serves a member of the mesh until its connection ends.
+pub(super) async fn serve<S>(stream: S, state: Rc<ConnectionState>, life: Life)
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let session: Shared = Rc::new(RefCell::new(Session::new(Side::Server)));
+    let received = Rc::new(Cell::new(0));
+    let keepalive = state.server.config.keepalive;
+    let silence = silence(keepalive, Rc::clone(&session), Rc::clone(&received));
+    let (io, decoder) = (Chunks::new(stream), Decoder::default());
+    let driver = WireDriver { io, decoder, session: Rc::clone(&session), state, life, received };
+    // Whatever has gone wrong, the client notices, and there is nobody else to tell.
+    let mut driver = pin!(driver);
+    let mut silence = pin!(silence);
+    std::future::poll_fn(|context| {
+        if silence.as_mut().poll(context).is_ready() {
+            return Poll::Ready(());
+        }
+        driver.as_mut().get_mut().poll(context).map(drop)
+    })
+    .await;
+    session.borrow_mut().lose();
+}
+
+/// Ends when the client gives no sign of life for as long as the server has patience.
+async fn silence(keepalive: Option<Keepalive>, session: Shared, received: Rc<Cell<u64>>) {
+    let Some(Keepalive { time, timeout }) = keepalive else { return pending().await };
+    loop {
+        sleep(time).await;
+        let before = received.get();
+        session.borrow_mut().ping();
+        sleep(timeout).await;
+        if received.get() == before {
+            return;
+        }
+    }
+}
+
+struct WireDriver<S> {
+    io: Chunks<S>,
+    decoder: Decoder,
+    session: Shared,
+    state: Rc<ConnectionState>,
+    life: Life,
+    /// Reads that brought something.
+    received: Rc<Cell<u64>>,
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> WireDriver<S> {
+    /// Ready when the connection is over.
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.life.poll_end(context) {
+            self.session.borrow_mut().say_last();
+        }
+        loop {
+            let is_full = self.session.borrow().is_full();
+            if !is_full && self.poll_read(context)?.is_ready() {
+                return Poll::Ready(Ok(()));
+            }
+            let mut session = self.session.borrow_mut();
+            let is_written = self.io.poll_write(session.outgoing(), context)?.is_ready();
+            if session.is_over() {
+                return self.io.poll_shutdown(context);
+            }
+            if !is_full || !is_written {
+                session.wait(context);
+                return Poll::Pending;
+            }
+        }
+    }
+
+    /// Ready at the end of what comes.
+    fn poll_read(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        for _ in 0..READS_PER_TURN_MAX {
+            let mut chunk = ready!(self.io.poll_read(context))?;
+            if chunk.is_empty() {
+                return Poll::Ready(Ok(()));
+            }
+            self.received.set(self.received.get() + 1);
+            while let Some(frame) = self.decoder.decode(&mut chunk).map_err(invalid)? {
+                let called = self.session.borrow_mut().on_frame(frame).map_err(invalid)?;
+                if let Some(called) = called {
+                    self.admit(called);
+                }
+            }
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    /// Routers have checked the method and the content type.
+    fn admit(&self, called: Called) {
+        let Called { id, head, body } = called;
+        let respond = Respond::Wire(WireReply::new(&self.session, id));
+        let follows = || Incoming::Wire(WireBody::new(&self.session, id));
+        if head_bytes(&head) > self.state.server.config.metadata_bytes_max as usize {
+            let mut response = Response::new(());
+            *response.status_mut() = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
+            return respond.send_whole(response, Message::default());
+        }
+        if head.uri.path() == names::LOAD_PATH {
+            return load::answer(&self.state, &head, follows(), respond);
+        }
+        self.state.server.counters.wired.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let body = body.map_or_else(|| Body::Comes(follows()), Body::Whole);
+        if head.headers.contains_key(names::HTTP) {
+            admit_http(&self.state, head, body, respond);
+        } else {
+            admit_call(&self.state, head, body, respond);
+        }
+    }
+}
+
+fn invalid(malformed: Malformed) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, malformed.to_string())
+}

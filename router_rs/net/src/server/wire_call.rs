@@ -1,0 +1,93 @@
+//! A call of the wire, as its task has it: the body that comes, and the answer that goes.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use h2::Reason;
+use http::{HeaderMap, Response};
+use router_protocol::grpc::Message;
+use router_wire::{CallId, Cut, Session};
+
+/// The calls of one connection, shared by its driver and by them. It lives on one thread.
+pub(super) type Shared = Rc<RefCell<Session>>;
+
+/// The answer of one call. Dropping it resets the call, unless its end was sent.
+#[derive(Debug)]
+pub(super) struct WireReply {
+    session: Shared,
+    id: CallId,
+}
+
+/// The body of a request that follows its head.
+#[derive(Debug)]
+pub(super) struct WireBody {
+    session: Shared,
+    id: CallId,
+}
+
+// === impl WireReply ===
+
+impl WireReply {
+    pub(super) fn new(session: &Shared, id: CallId) -> Self {
+        Self { session: Rc::clone(session), id }
+    }
+
+    /// Ready when the client has reset the call or is gone.
+    pub(super) fn poll_gone(&self, context: &Context<'_>) -> Poll<()> {
+        self.session.borrow_mut().poll_gone(self.id, context)
+    }
+
+    /// As `Sink::poll_room`.
+    pub(super) fn poll_room(&self, context: &Context<'_>) -> Poll<()> {
+        self.session.borrow_mut().poll_room(self.id, context).map(drop)
+    }
+
+    pub(super) fn send_head(&self, response: &Response<()>) {
+        self.session.borrow_mut().send_head(self.id, response);
+    }
+
+    pub(super) fn send_whole(&self, response: &Response<()>, body: Message) {
+        let bytes = body.len();
+        self.session.borrow_mut().send_whole(self.id, response, body.segments, bytes);
+    }
+
+    pub(super) fn send_data(&self, pieces: impl IntoIterator<Item = Bytes>) {
+        self.session.borrow_mut().send(self.id, pieces);
+    }
+
+    pub(super) fn send_trailers(&self, trailers: HeaderMap) {
+        self.session.borrow_mut().finish(self.id, trailers);
+    }
+
+    pub(super) fn send_reset(&self, reason: Reason) {
+        self.session.borrow_mut().reset(self.id, reason.into());
+    }
+}
+
+impl Drop for WireReply {
+    fn drop(&mut self) {
+        self.session.borrow_mut().abandon(self.id);
+    }
+}
+
+// === impl WireBody ===
+
+impl WireBody {
+    pub(super) fn new(session: &Shared, id: CallId) -> Self {
+        Self { session: Rc::clone(session), id }
+    }
+
+    pub(super) fn poll_data(&mut self, context: &Context<'_>) -> Poll<Option<Result<Bytes, Cut>>> {
+        self.session.borrow_mut().poll_data(self.id, context)
+    }
+
+    pub(super) fn is_end(&self) -> bool {
+        self.session.borrow().is_end(self.id)
+    }
+
+    pub(super) fn release(&self, bytes: usize) {
+        self.session.borrow_mut().release(self.id, bytes);
+    }
+}

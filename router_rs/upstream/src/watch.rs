@@ -1,0 +1,75 @@
+//! The thin driver of [`Liveness`].
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use tokio::time::{Instant, Sleep, sleep_until};
+
+use super::liveness::{Liveness, LivenessConfig, Verdict};
+
+/// A peer that neither reads nor closes after we have said that we are gone is looked at again after so
+/// long.
+const IDLE_CLOSE: Duration = Duration::from_secs(300);
+
+/// Tells that a peer gives no sign of life; called within the connection's `LocalRuntime`.
+pub type OnSilence = Box<dyn Fn()>;
+
+pub(super) struct Watch {
+    liveness: Liveness,
+    timer: Pin<Box<Sleep>>,
+    on_silence: Option<OnSilence>,
+}
+
+/// What the connection has to do.
+pub(super) enum Act {
+    Ping,
+    /// Give the connection up.
+    Die(&'static str),
+    /// Take no more calls.
+    Retire,
+}
+
+impl Watch {
+    pub(super) fn new(config: LivenessConfig, on_silence: Option<OnSilence>) -> Self {
+        let now = Instant::now();
+        let timer = Box::pin(sleep_until(now + config.idle));
+        Self { liveness: Liveness::new(config, now), timer, on_silence }
+    }
+
+    /// `received`: reads that brought something.
+    pub(super) fn poll(
+        &mut self,
+        received: u64,
+        in_flight: u32,
+        cx: &mut Context<'_>,
+    ) -> Poll<Act> {
+        if in_flight > 0 && self.liveness.is_idle() {
+            self.timer.as_mut().reset(self.liveness.on_busy(received, Instant::now()));
+        }
+        loop {
+            ready!(self.timer.as_mut().poll(cx));
+            match self.liveness.on_timer(received, in_flight, Instant::now()) {
+                Verdict::Wait(until) => self.timer.as_mut().reset(until),
+                Verdict::Ping(until) => {
+                    self.timer.as_mut().reset(until);
+                    return Poll::Ready(Act::Ping);
+                }
+                Verdict::Silent(until) => {
+                    if let Some(on_silence) = &self.on_silence {
+                        on_silence();
+                    }
+                    self.timer.as_mut().reset(until);
+                }
+                Verdict::Dead => {
+                    let why = "the peer gave no sign of life: it did not answer a PING";
+                    return Poll::Ready(Act::Die(why));
+                }
+                Verdict::Idle => {
+                    self.timer.as_mut().reset(Instant::now() + IDLE_CLOSE);
+                    return Poll::Ready(Act::Retire);
+                }
+            }
+        }
+    }
+}

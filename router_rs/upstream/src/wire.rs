@@ -1,0 +1,304 @@
+//! The client's end of the wire: the greeting, the driver of the connection, and its calls.
+
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use h2::Reason;
+use http::{HeaderMap, Response, request};
+use router_io::Chunks;
+use router_protocol::mesh::proof::{nonce, proof, verify_replica};
+use router_wire::greeting::{
+    WELCOME_PREFIX_BYTES, Welcome, claim, hello, read_welcome, welcome_rest_bytes,
+};
+use router_wire::{CallId, Cut, Decoder, Malformed, Session, Side};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+
+use super::call_error::CallError;
+use super::drive::Drive;
+use super::target::{DialError, ReplicaTarget};
+
+/// So much is read in one turn at most: others have theirs then.
+const READS_PER_TURN_MAX: usize = 32;
+
+/// The calls of one connection, shared by its driver and by them. It lives on one thread.
+#[derive(Debug)]
+pub(super) struct Wire {
+    session: RefCell<Session>,
+    /// Why the connection is gone; empty while it is there.
+    why_lost: RefCell<String>,
+    /// Reads that brought something.
+    received: Cell<u64>,
+}
+
+/// Drives one connection.
+pub(super) struct WireDriver<S> {
+    wire: Rc<Wire>,
+    io: Chunks<S>,
+    decoder: Decoder,
+}
+
+/// A call's place in its connection. Dropping it resets the call, unless that is over.
+#[derive(Debug)]
+struct Place {
+    wire: Rc<Wire>,
+    id: CallId,
+}
+
+/// Waits for the head of an answer.
+#[derive(Debug)]
+pub struct WireAnswer {
+    /// `None` once the head has been taken.
+    place: Option<Place>,
+}
+
+/// What follows the head of an answer.
+#[derive(Debug)]
+pub struct WireBody {
+    place: Place,
+}
+
+/// The body of a request. Nothing happens when it is dropped: the call is the answer's.
+#[derive(Debug)]
+pub struct WireUpload {
+    wire: Rc<Wire>,
+    id: CallId,
+}
+
+/// Why a connection is none of the wire.
+pub(super) enum Unwired {
+    /// Whoever answers speaks something else: it may be of another release.
+    Unspoken,
+    /// It closed without a word.
+    Closed,
+    Failed(DialError),
+}
+
+// === the greeting ===
+
+/// Has the replica prove itself, and proves the token to it. Only for targets with a token.
+pub(super) async fn greet<S: AsyncRead + AsyncWrite + Unpin>(
+    stream: &mut S,
+    replica: &ReplicaTarget,
+) -> Result<(), Unwired> {
+    let asked = nonce().ok_or(DialError::NoNonce)?;
+    let hello = hello(&asked).ok_or(DialError::NoNonce)?;
+    let Welcome { replica_id: found, nonce, proof: shown } = exchange(stream, &hello).await?;
+    let ReplicaTarget { token, replica_id, .. } = replica;
+    if found != *replica_id {
+        return Err(DialError::WrongReplica { expected: replica_id.clone(), found }.into());
+    }
+    if !verify_replica(token, &asked, replica_id, &shown) {
+        return Err(DialError::Unproven { replica_id: replica_id.clone() }.into());
+    }
+    let claim = claim(&proof(token, &nonce, replica_id)).ok_or(DialError::NoNonce)?;
+    Ok(stream.write_all(&claim).await?)
+}
+
+async fn exchange<S: AsyncRead + AsyncWrite + Unpin>(
+    stream: &mut S,
+    hello: &[u8],
+) -> Result<Welcome, Unwired> {
+    stream.write_all(hello).await?;
+    stream.flush().await?;
+    let mut prefix = [0; WELCOME_PREFIX_BYTES];
+    stream.read_exact(&mut prefix).await?;
+    let rest_bytes = welcome_rest_bytes(&prefix).ok_or(Unwired::Unspoken)?;
+    let mut rest = vec![0; rest_bytes];
+    stream.read_exact(&mut rest).await?;
+    read_welcome(&rest).ok_or(Unwired::Unspoken)
+}
+
+impl From<DialError> for Unwired {
+    fn from(error: DialError) -> Self {
+        Unwired::Failed(error)
+    }
+}
+
+impl From<io::Error> for Unwired {
+    fn from(_: io::Error) -> Self {
+        Unwired::Closed
+    }
+}
+
+// === impl Wire ===
+
+impl Wire {
+    pub(super) fn new() -> Rc<Self> {
+        Rc::new(Self {
+            session: RefCell::new(Session::new(Side::Client)),
+            why_lost: RefCell::default(),
+            received: Cell::default(),
+        })
+    }
+
+    /// `body`: all of it, or `None` if it follows. `None`: no further call may begin.
+    pub(super) fn call(
+        self: &Rc<Self>,
+        head: &request::Parts,
+        body: Option<&[Bytes]>,
+    ) -> Option<(WireAnswer, Option<WireUpload>)> {
+        let id = self.session.borrow_mut().call(head, body)?;
+        let place = Place { wire: Rc::clone(self), id };
+        let upload = body.is_none().then(|| WireUpload { wire: Rc::clone(self), id });
+        Some((WireAnswer { place: Some(place) }, upload))
+    }
+
+    pub(super) fn takes_calls(&self) -> bool {
+        self.session.borrow().takes_calls()
+    }
+
+    pub(super) fn retire(&self) {
+        self.session.borrow_mut().say_last();
+    }
+
+    fn error(&self, cut: Cut) -> CallError {
+        match cut {
+            Cut::Reset { code, is_remote } => {
+                CallError::Reset { reason: Reason::from(code), is_remote }
+            }
+            Cut::Lost => CallError::Broken(self.why_lost.borrow().clone()),
+        }
+    }
+}
+
+// === impl WireDriver ===
+
+impl<S: AsyncRead + AsyncWrite + Unpin> WireDriver<S> {
+    pub(super) fn new(wire: Rc<Wire>, stream: S) -> Self {
+        Self { wire, io: Chunks::new(stream), decoder: Decoder::default() }
+    }
+
+    /// Ready at the end of what comes.
+    fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        for _ in 0..READS_PER_TURN_MAX {
+            let mut chunk = ready!(self.io.poll_read(cx))?;
+            if chunk.is_empty() {
+                return Poll::Ready(Ok(()));
+            }
+            self.wire.received.set(self.wire.received.get() + 1);
+            let mut session = self.wire.session.borrow_mut();
+            while let Some(frame) = self.decoder.decode(&mut chunk).map_err(invalid)? {
+                session.on_frame(frame).map_err(invalid)?;
+            }
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.poll_read(cx)?.is_ready() {
+            return Poll::Ready(Ok(()));
+        }
+        let mut session = self.wire.session.borrow_mut();
+        // What cannot be written now wakes this task when it can.
+        let _written_or_not_yet = self.io.poll_write(session.outgoing(), cx)?;
+        if session.is_over() {
+            return self.io.poll_shutdown(cx);
+        }
+        session.wait(cx);
+        Poll::Pending
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Drive for WireDriver<S> {
+    fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<String> {
+        let ended = ready!(self.poll(cx));
+        Poll::Ready(match ended {
+            Ok(()) => "the peer closed the connection".to_owned(),
+            Err(error) => error.to_string(),
+        })
+    }
+
+    fn ping(&mut self, _cx: &mut Context<'_>) {
+        self.wire.session.borrow_mut().ping();
+    }
+
+    fn received(&self) -> u64 {
+        self.wire.received.get()
+    }
+
+    fn end(&mut self, why: &str) {
+        why.clone_into(&mut self.wire.why_lost.borrow_mut());
+        self.wire.session.borrow_mut().lose();
+    }
+}
+
+fn invalid(malformed: Malformed) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, malformed.to_string())
+}
+
+// === impl Place, WireAnswer, WireBody, WireUpload ===
+
+impl Place {
+    fn polled<T>(&self, polled: Poll<Result<T, Cut>>) -> Poll<Result<T, CallError>> {
+        polled.map(|ready| ready.map_err(|cut| self.wire.error(cut)))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.wire.session.borrow_mut().leave(self.id);
+    }
+}
+
+impl WireAnswer {
+    pub(super) fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Response<WireBody>, CallError>> {
+        let Some(place) = &self.place else { return Poll::Pending };
+        let head = place.wire.session.borrow_mut().poll_head(place.id, cx);
+        let head = ready!(place.polled(head));
+        let Some(place) = self.place.take() else { return Poll::Pending };
+        Poll::Ready(head.map(|head| Response::from_parts(head, WireBody { place })))
+    }
+}
+
+impl WireBody {
+    pub(super) fn is_end(&self) -> bool {
+        self.place.wire.session.borrow().is_end(self.place.id)
+    }
+
+    pub(super) fn poll_data(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Bytes, CallError>>> {
+        let Place { wire, id } = &self.place;
+        let data = wire.session.borrow_mut().poll_data(*id, cx);
+        data.map(|data| data.map(|piece| piece.map_err(|cut| wire.error(cut))))
+    }
+
+    pub(super) fn poll_trailers(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Option<HeaderMap>, CallError>> {
+        let Place { wire, id } = &self.place;
+        let trailers = wire.session.borrow_mut().poll_trailers(*id, cx);
+        self.place.polled(trailers)
+    }
+
+    pub(super) fn release(&mut self, bytes: usize) {
+        self.place.wire.session.borrow_mut().release(self.place.id, bytes);
+    }
+}
+
+impl WireUpload {
+    pub(super) fn poll_room(&mut self, cx: &mut Context<'_>) -> Poll<Option<usize>> {
+        self.wire.session.borrow_mut().poll_room(self.id, cx)
+    }
+
+    /// False: the other side takes no more.
+    pub(super) fn send_data(&mut self, piece: Bytes, is_end: bool) -> bool {
+        let mut session = self.wire.session.borrow_mut();
+        let is_sending = session.is_sending(self.id);
+        if is_end {
+            session.send_last(self.id, piece);
+        } else {
+            session.send(self.id, [piece]);
+        }
+        is_sending
+    }
+}

@@ -1,0 +1,117 @@
+//! Frames as they are told, and what they may have.
+
+use bytes::Bytes;
+use router_protocol::windows::STREAM_WINDOW_BYTES;
+
+/// What the body of a call or of a whole answer may have; longer ones gain nothing from sharing a
+/// frame with their head.
+pub const BODY_BYTES_MAX: usize = 16 * 1024;
+
+/// What a block of names and values may have in any case. Servers and clients have smaller limits of
+/// their own; this one bounds what is collected before a head can be read.
+pub const BLOCK_BYTES_MAX: usize = 1 << 20;
+
+/// What may be sent of a body before its reader has taken any: as the window of a stream of HTTP/2, so
+/// that neither way is slower.
+pub const CREDIT_BYTES_INITIAL: usize = STREAM_WINDOW_BYTES as usize;
+
+/// The most calls at once. Routers and gates have smaller limits; this one bounds the list of a
+/// server's.
+pub const CALLS_MAX: u32 = 1 << 16;
+
+/// Payloads up to this are copied where they may be kept for as long as a call lasts.
+const DETACHED_BYTES_MAX: usize = 4096;
+
+/// Length, kind and id.
+pub(crate) const PREFIX_BYTES: usize = 13;
+
+/// Codes of resets that either end makes by itself (RFC 9113, 7).
+pub mod code {
+    pub const PROTOCOL_ERROR: u32 = 1;
+    pub const INTERNAL_ERROR: u32 = 2;
+    pub const CANCEL: u32 = 8;
+}
+
+/// Names a call among those of its connection: a place, which is used again, and a number, which is
+/// not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CallId {
+    pub place: u32,
+    pub serial: u32,
+}
+
+/// What has come.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Frame {
+    Call { id: CallId, payload: Bytes },
+    Begin { id: CallId, payload: Bytes },
+    Whole { id: CallId, payload: Bytes },
+    Head { id: CallId, payload: Bytes },
+    Trailers { id: CallId, payload: Bytes },
+    Piece { id: CallId, bytes: Bytes, is_final: bool },
+    Credit { id: CallId, bytes: u32 },
+    Reset { id: CallId, code: u32 },
+    Last,
+    Ping,
+    Pong,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Kind {
+    Call = 1,
+    Begin,
+    Whole,
+    Head,
+    Trailers,
+    Piece,
+    Final,
+    Credit,
+    Reset,
+    Last,
+    Ping,
+    Pong,
+}
+
+/// Whether a body goes in one frame with its head.
+pub fn is_small<'a>(body: impl IntoIterator<Item = &'a Bytes>) -> bool {
+    body.into_iter().map(Bytes::len).sum::<usize>() <= BODY_BYTES_MAX
+}
+
+/// A payload that may be kept: what it is cut from is as long as what came at once, and a call may
+/// last. Long ones stay where they are, as copying them would cost more than it keeps free.
+pub fn detach(payload: Bytes) -> Bytes {
+    if payload.len() > DETACHED_BYTES_MAX { payload } else { Bytes::copy_from_slice(&payload) }
+}
+
+// === impl Kind ===
+
+impl Kind {
+    pub(crate) fn of(byte: u8) -> Option<Self> {
+        const KINDS: [Kind; 12] = [
+            Kind::Call,
+            Kind::Begin,
+            Kind::Whole,
+            Kind::Head,
+            Kind::Trailers,
+            Kind::Piece,
+            Kind::Final,
+            Kind::Credit,
+            Kind::Reset,
+            Kind::Last,
+            Kind::Ping,
+            Kind::Pong,
+        ];
+        KINDS.get(usize::from(byte.checked_sub(1)?)).copied()
+    }
+
+    pub(crate) fn may_have(self, length: usize) -> bool {
+        match self {
+            Kind::Call | Kind::Whole => length <= BLOCK_BYTES_MAX + BODY_BYTES_MAX,
+            Kind::Begin | Kind::Head | Kind::Trailers => length <= BLOCK_BYTES_MAX,
+            Kind::Piece | Kind::Final => length <= CREDIT_BYTES_INITIAL,
+            Kind::Credit | Kind::Reset => length == 4,
+            Kind::Last | Kind::Ping | Kind::Pong => length == 0,
+        }
+    }
+}

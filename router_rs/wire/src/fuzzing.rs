@@ -1,0 +1,94 @@
+//! Any bytes as frames.
+
+use bytes::{Buf, Bytes};
+
+use crate::block::{read_answer, read_call, read_trailers};
+use crate::decoder::Decoder;
+use crate::frame::Frame;
+use crate::outgoing::Outgoing;
+use crate::session::{Session, Side};
+
+/// Reads `bytes` cut into pieces of `length`; what can be read is written again, and comes back. Both
+/// sides of a session take it, or refuse it.
+pub fn frames(bytes: &[u8], length: usize) {
+    let mut decoder = Decoder::default();
+    let mut sessions = [Some(Session::new(Side::Client)), Some(Session::new(Side::Server))];
+    for chunk in bytes.chunks(length.max(1)) {
+        let mut chunk = Bytes::copy_from_slice(chunk);
+        loop {
+            match decoder.decode(&mut chunk) {
+                Ok(Some(frame)) => {
+                    for session in &mut sessions {
+                        take(session, frame.clone());
+                    }
+                    again(frame);
+                }
+                Ok(None) => break assert!(chunk.is_empty(), "all of it is taken"),
+                Err(_) => return,
+            }
+        }
+    }
+}
+
+fn take(session: &mut Option<Session>, frame: Frame) {
+    let Some(taking) = session else { return };
+    match taking.on_frame(frame) {
+        Ok(called) => {
+            if let Some(called) = called {
+                // What it says of calls that are there already is judged, too.
+                taking.release(called.id, 1 << 20);
+            }
+        }
+        Err(_) => *session = None,
+    }
+}
+
+fn again(frame: Frame) {
+    let mut wire = Outgoing::default();
+    match frame {
+        Frame::Call { id, payload } => {
+            let Ok((head, body)) = read_call(payload) else { return };
+            if wire.put_call(id, &head, std::slice::from_ref(&body)).is_err() {
+                return; // names that were spelled elsewhere may be longer here
+            }
+            let Some(Frame::Call { payload, .. }) = only(wire) else { panic!("it is a call") };
+            let (again, body_again) = read_call(payload).expect("it was read before");
+            assert_eq!((&head.method, &head.uri), (&again.method, &again.uri));
+            assert_eq!((head.headers, body), (again.headers, body_again));
+        }
+        Frame::Whole { id, payload } => {
+            let Ok((head, body)) = read_answer(payload) else { return };
+            let length = body.len();
+            if wire.put_whole(id, (head.status, &head.headers), [body.clone()], length).is_err() {
+                return;
+            }
+            let Some(Frame::Whole { payload, .. }) = only(wire) else { panic!("it is an answer") };
+            let (again, body_again) = read_answer(payload).expect("it was read before");
+            assert_eq!((head.status, head.headers), (again.status, again.headers));
+            assert_eq!(body, body_again);
+        }
+        Frame::Trailers { id, payload } => {
+            let Ok(trailers) = read_trailers(payload) else { return };
+            if wire.put_trailers(id, &trailers).is_err() {
+                return;
+            }
+            let Some(Frame::Trailers { payload, .. }) = only(wire) else { panic!("trailers") };
+            assert_eq!(Ok(trailers), read_trailers(payload));
+        }
+        Frame::Begin { .. }
+        | Frame::Head { .. }
+        | Frame::Piece { .. }
+        | Frame::Reset { .. }
+        | Frame::Credit { .. }
+        | Frame::Last
+        | Frame::Ping
+        | Frame::Pong => {}
+    }
+}
+
+fn only(mut wire: Outgoing) -> Option<Frame> {
+    let mut wire = wire.copy_to_bytes(wire.remaining());
+    let frame = Decoder::default().decode(&mut wire).expect("it was written here");
+    assert!(wire.is_empty(), "one frame was written");
+    frame
+}

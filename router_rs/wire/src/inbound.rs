@@ -1,0 +1,86 @@
+//! What comes of one body: its pieces, as long as they were announced, its trailers, and its end.
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+use http::HeaderMap;
+
+use crate::errors::Cut;
+use crate::frame::{CREDIT_BYTES_INITIAL, code};
+
+#[derive(Debug)]
+pub(crate) struct Inbound {
+    pieces: VecDeque<Bytes>,
+    pub(crate) trailers: Option<HeaderMap>,
+    /// All has come, or nothing more will.
+    pub(crate) end: Option<Result<(), Cut>>,
+    /// Announced, and not come; `None`: nothing was announced.
+    missing: Option<u64>,
+    /// As many bytes may come.
+    room: usize,
+    /// Taken, and not yet said to the other side.
+    owed: usize,
+}
+
+impl Inbound {
+    pub(crate) fn new() -> Self {
+        Self {
+            pieces: VecDeque::new(),
+            trailers: None,
+            end: None,
+            missing: None,
+            room: CREDIT_BYTES_INITIAL,
+            owed: 0,
+        }
+    }
+
+    pub(crate) fn announce(&mut self, missing: Option<u64>) {
+        self.missing = missing;
+    }
+
+    /// A piece that needs credit.
+    ///
+    /// # Errors
+    /// It is not what was announced or allowed: the code to reset the call with.
+    pub(crate) fn on_piece(&mut self, bytes: Bytes, is_final: bool) -> Result<(), u32> {
+        self.room = self.room.checked_sub(bytes.len()).ok_or(code::PROTOCOL_ERROR)?;
+        self.add(bytes, is_final)
+    }
+
+    /// As `on_piece`, for what came with its head.
+    pub(crate) fn add(&mut self, bytes: Bytes, is_final: bool) -> Result<(), u32> {
+        let length = bytes.len() as u64;
+        let is_as_announced = self
+            .missing
+            .is_none_or(|missing| if is_final { length == missing } else { length <= missing });
+        if !is_as_announced {
+            return Err(code::PROTOCOL_ERROR);
+        }
+        self.missing = self.missing.map(|missing| missing - length);
+        if !bytes.is_empty() {
+            self.pieces.push_back(bytes);
+        }
+        if is_final {
+            self.end = Some(Ok(()));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn next_piece(&mut self) -> Option<Bytes> {
+        self.pieces.pop_front()
+    }
+
+    pub(crate) fn is_end(&self) -> bool {
+        matches!(self.end, Some(Ok(()))) && self.pieces.is_empty() && self.trailers.is_none()
+    }
+
+    /// So much has been taken: the credit to give, told in parts that are worth a frame.
+    pub(crate) fn release(&mut self, bytes: usize) -> Option<u32> {
+        self.owed += bytes;
+        if self.owed < CREDIT_BYTES_INITIAL / 4 || self.end.is_some() {
+            return None;
+        }
+        self.room += self.owed;
+        u32::try_from(std::mem::take(&mut self.owed)).ok()
+    }
+}

@@ -1,0 +1,55 @@
+//! The wire: how the processes of one mesh speak to each other, on a connection of their own.
+//!
+//! A pure state machine: bytes in and events out, events in and bytes out. It knows neither sockets nor
+//! HTTP/2, and any thread may drive it. HTTP/2 is for whoever is no member of the mesh, or of a release
+//! that does not know these frames.
+//!
+//! A connection begins with a greeting ([`greeting`]), by which both sides prove the mesh token. Then
+//! frames follow each other, both ways:
+//!
+//! ```text
+//! frame    length of the payload: u32, kind: u8, id: u64, payload      (all numbers big-endian)
+//! Call     method, target, authority (texts), pairs, body                         to the server
+//! Begin    method, target, authority, pairs; pieces and their end follow          to the server
+//! Whole    status: u16, pairs, body                                               to the client
+//! Head     status: u16, pairs; pieces and their end follow                        to the client
+//! Trailers pairs; nothing follows                                                 to the client
+//! Piece    bytes; Final: the last of them                                         both ways
+//! Credit   bytes: u32; as many more may be sent in pieces                         both ways
+//! Reset    a code of HTTP/2: u32; the call is over                                both ways
+//! Last     no further call, please; and the answer to that: none follows          both ways
+//! Ping     to be answered by Pong                                                 both ways
+//! text     length: u8, or 255 and u32; bytes
+//! pairs    count: u16, then for each a name (0 and a text, or 1 + its index in a list) and a text
+//! ```
+//!
+//! Calls that go out in one turn share a write. Each body has credit of its own, as a stream of HTTP/2
+//! has its window, so that a slow reader holds up its own call only. A server that wants to end asks for
+//! no further call (`Last`), takes what came before the answer to that, and closes after the last
+//! answer: no call is lost on the way, so there is none whose fate is unknown.
+
+#![forbid(unsafe_code)]
+
+mod block;
+mod decoder;
+mod errors;
+mod frame;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
+pub mod greeting;
+mod inbound;
+mod outbound;
+mod outgoing;
+mod session;
+#[cfg(test)]
+mod tests;
+
+pub use block::{head_bytes, read_answer, read_call, read_trailers};
+pub use decoder::Decoder;
+pub use errors::{Cut, Malformed, TooLong};
+pub use frame::{
+    BLOCK_BYTES_MAX, BODY_BYTES_MAX, CALLS_MAX, CREDIT_BYTES_INITIAL, CallId, Frame, code, detach,
+    is_small,
+};
+pub use outgoing::Outgoing;
+pub use session::{Called, Session, Side};

@@ -1,0 +1,112 @@
+//! What goes out of one body: what waits for credit, and its end.
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+use http::HeaderMap;
+
+use crate::errors::TooLong;
+use crate::frame::{CREDIT_BYTES_INITIAL, CallId};
+use crate::outgoing::Outgoing;
+
+#[derive(Debug)]
+pub(crate) struct Outbound {
+    /// As many bytes may be sent.
+    pub(crate) credit: usize,
+    /// Waits for it.
+    backlog: VecDeque<Bytes>,
+    backlog_bytes: usize,
+    end: End,
+}
+
+#[derive(Debug)]
+enum End {
+    /// More may follow.
+    Open,
+    /// Nothing follows the backlog but these.
+    Follows(Option<HeaderMap>),
+    Sent,
+}
+
+impl Outbound {
+    pub(crate) fn new() -> Self {
+        Self {
+            credit: CREDIT_BYTES_INITIAL,
+            backlog: VecDeque::new(),
+            backlog_bytes: 0,
+            end: End::Open,
+        }
+    }
+
+    /// Of a body that went with its head.
+    pub(crate) fn sent() -> Self {
+        Self { end: End::Sent, ..Self::new() }
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        matches!(self.end, End::Open)
+    }
+
+    pub(crate) fn is_sent(&self) -> bool {
+        matches!(self.end, End::Sent)
+    }
+
+    pub(crate) fn push(&mut self, piece: Bytes) {
+        if !piece.is_empty() {
+            self.backlog_bytes += piece.len();
+            self.backlog.push_back(piece);
+        }
+    }
+
+    /// Nothing follows but the trailers.
+    pub(crate) fn finish(&mut self, trailers: HeaderMap) {
+        self.end = End::Follows(Some(trailers).filter(|trailers| !trailers.is_empty()));
+    }
+
+    /// Writes what there is credit for.
+    ///
+    /// # Errors
+    /// The trailers fit into no frame.
+    pub(crate) fn write(&mut self, id: CallId, outgoing: &mut Outgoing) -> Result<(), TooLong> {
+        // One frame carries no more than the credit that a body begins with.
+        loop {
+            let length = self.backlog_bytes.min(self.credit).min(CREDIT_BYTES_INITIAL);
+            let is_all = length == self.backlog_bytes;
+            if length == 0 && !is_all {
+                return Ok(());
+            }
+            let is_final = is_all && matches!(self.end, End::Follows(None));
+            if length > 0 || is_final {
+                outgoing.put_piece(id, length, is_final);
+                self.take(length, |bytes| outgoing.push(bytes));
+            }
+            if is_final {
+                self.end = End::Sent;
+            }
+            if is_all {
+                break;
+            }
+        }
+        if let End::Follows(Some(trailers)) = &self.end {
+            outgoing.put_trailers(id, trailers)?;
+            self.end = End::Sent;
+        }
+        Ok(())
+    }
+
+    /// Takes `length` bytes of what waits for credit.
+    fn take(&mut self, length: usize, mut push: impl FnMut(Bytes)) {
+        self.credit -= length;
+        self.backlog_bytes -= length;
+        let mut left = length;
+        while left > 0 {
+            let Some(piece) = self.backlog.front_mut() else { return };
+            let part = piece.split_to(left.min(piece.len()));
+            left -= part.len();
+            if piece.is_empty() {
+                self.backlog.pop_front();
+            }
+            push(part);
+        }
+    }
+}

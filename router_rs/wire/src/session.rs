@@ -1,0 +1,375 @@
+//! The calls of one connection, at one of its ends.
+//!
+//! The driver of the connection hands in frames and writes what is outgoing; calls send, and poll what
+//! has come. Both sides of a call are polled by one task.
+
+mod client;
+mod incoming;
+mod server;
+
+use std::task::{Context, Poll, Waker};
+
+use bytes::{Buf, Bytes};
+use http::{HeaderMap, request, response};
+
+use crate::block::{read_answer, read_call, read_trailers};
+use crate::errors::{Cut, Malformed, TooLong};
+use crate::frame::{CALLS_MAX, CallId, Frame, code, detach};
+use crate::inbound::Inbound;
+use crate::outbound::Outbound;
+use crate::outgoing::Outgoing;
+
+/// What a server may have to write and still read calls: answers that nobody reads are kept here, and
+/// each that is short needs no credit. Arbitrary.
+const UNWRITTEN_BYTES_MAX: usize = 16 << 20;
+
+/// Who calls, and who answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    Client,
+    Server,
+}
+
+/// A call that has come to a server.
+#[derive(Debug)]
+pub struct Called {
+    pub id: CallId,
+    pub head: request::Parts,
+    /// `None`: it follows.
+    pub body: Option<Bytes>,
+}
+
+/// See the module's documentation.
+#[derive(Debug)]
+#[allow(clippy::struct_excessive_bools)] // each is something that happens once, in any order
+pub struct Session {
+    side: Side,
+    /// By place.
+    calls: Vec<Option<Call>>,
+    /// Places that a client may use again.
+    free: Vec<u32>,
+    /// How many calls there are.
+    open: usize,
+    /// The number of the client's next call: what comes for one before it in its place is not for it.
+    serial: u32,
+    outgoing: Outgoing,
+    /// The driver's, while it waits.
+    driver: Option<Waker>,
+    /// `Last` was said here, or there.
+    is_last_said: bool,
+    is_last_heard: bool,
+    owes_pong: bool,
+    is_lost: bool,
+}
+
+#[derive(Debug)]
+struct Call {
+    serial: u32,
+    /// Of the answer, at the client.
+    head: Head,
+    inbound: Inbound,
+    outbound: Outbound,
+    waker: Option<Waker>,
+}
+
+#[derive(Debug)]
+#[allow(clippy::large_enum_variant)] // places are used again, and a box would be made anew
+enum Head {
+    Awaited {
+        is_of_head_request: bool,
+    },
+    Come(response::Parts),
+    /// Or of no interest.
+    Taken,
+}
+
+impl Session {
+    pub fn new(side: Side) -> Self {
+        Self {
+            side,
+            calls: Vec::new(),
+            free: Vec::new(),
+            open: 0,
+            serial: 0,
+            outgoing: Outgoing::default(),
+            driver: None,
+            is_last_said: false,
+            is_last_heard: false,
+            owes_pong: false,
+            is_lost: false,
+        }
+    }
+
+    // === for the driver ===
+
+    /// A frame has come. At a server it may be a call, which has its place from here on.
+    ///
+    /// # Errors
+    /// The other side does not speak as we do.
+    pub fn on_frame(&mut self, frame: Frame) -> Result<Option<Called>, Malformed> {
+        match (frame, self.side) {
+            (Frame::Call { id, payload }, Side::Server) => {
+                let (head, body) = read_call(detach(payload))?;
+                return self.on_call(id, head, Some(body)).map(Some);
+            }
+            (Frame::Begin { id, payload }, Side::Server) => {
+                let (head, rest) = read_call(detach(payload))?;
+                if !rest.is_empty() {
+                    return Err(Malformed::OUT_OF_PLACE);
+                }
+                return self.on_call(id, head, None).map(Some);
+            }
+            (Frame::Whole { id, payload }, Side::Client) => {
+                let (head, body) = read_answer(payload)?;
+                self.on_head(id, head, Some(body))?;
+            }
+            (Frame::Head { id, payload }, Side::Client) => {
+                // A caller may keep the head of an answer that goes on.
+                let (head, rest) = read_answer(detach(payload))?;
+                if !rest.is_empty() {
+                    return Err(Malformed::OUT_OF_PLACE);
+                }
+                self.on_head(id, head, None)?;
+            }
+            (Frame::Trailers { id, payload }, Side::Client) => {
+                self.on_trailers(id, read_trailers(payload)?);
+            }
+            (Frame::Piece { id, bytes, is_final }, _) => self.on_piece(id, bytes, is_final),
+            (Frame::Credit { id, bytes }, _) => self.on_credit(id, bytes as usize),
+            (Frame::Reset { id, code }, _) => self.on_cut(id, Cut::Reset { code, is_remote: true }),
+            (Frame::Last, _) => {
+                self.is_last_heard = true;
+                if self.side == Side::Client {
+                    // The server waits for it: what came before it is all that it gets.
+                    self.say_last();
+                }
+            }
+            (Frame::Ping, _) => self.owes_pong = true,
+            (Frame::Pong, _) => {}
+            (
+                Frame::Call { .. }
+                | Frame::Begin { .. }
+                | Frame::Whole { .. }
+                | Frame::Head { .. }
+                | Frame::Trailers { .. },
+                _,
+            ) => return Err(Malformed::OUT_OF_PLACE),
+        }
+        Ok(None)
+    }
+
+    /// What is to be written.
+    pub fn outgoing(&mut self) -> &mut Outgoing {
+        // Anything else that is written is as good a sign of life.
+        if std::mem::take(&mut self.owes_pong) && !self.outgoing.has_remaining() {
+            self.outgoing.put_pong();
+        }
+        &mut self.outgoing
+    }
+
+    /// A client may begin a call.
+    pub fn takes_calls(&self) -> bool {
+        !self.is_last_said && self.open < CALLS_MAX as usize
+    }
+
+    /// The driver of a server shall write before it reads more. One of a client always reads, or both
+    /// might wait for each other.
+    pub fn is_full(&self) -> bool {
+        self.side == Side::Server && self.outgoing.remaining() > UNWRITTEN_BYTES_MAX
+    }
+
+    /// Asks for a sign of life.
+    pub fn ping(&mut self) {
+        self.outgoing.put_ping();
+        self.wake_driver();
+    }
+
+    /// No further call: a client begins none, a server asks for none.
+    pub fn say_last(&mut self) {
+        if !self.is_last_said {
+            self.is_last_said = true;
+            self.outgoing.put_last();
+            self.wake_driver();
+        }
+    }
+
+    /// All is said and done, and written.
+    pub fn is_over(&self) -> bool {
+        let is_last = match self.side {
+            Side::Client => self.is_last_said,
+            Side::Server => self.is_last_heard,
+        };
+        is_last && self.open == 0 && !self.outgoing.has_remaining()
+    }
+
+    /// Wakes the driver when there is something to write, or all is over.
+    pub fn wait(&mut self, cx: &Context<'_>) {
+        wait(&mut self.driver, cx);
+    }
+
+    /// The connection is gone.
+    pub fn lose(&mut self) {
+        self.is_lost = true;
+        self.is_last_said = true;
+        self.outgoing = Outgoing::default();
+        for call in self.calls.iter_mut().flatten() {
+            call.inbound.end.get_or_insert(Err(Cut::Lost));
+            call.wake();
+        }
+        if self.side == Side::Server {
+            self.calls.clear();
+            self.open = 0;
+        }
+    }
+
+    // === for the calls of both ===
+
+    pub fn poll_data(&mut self, id: CallId, cx: &Context<'_>) -> Poll<Option<Result<Bytes, Cut>>> {
+        let Some(call) = self.get(id) else {
+            // A server's call that the client has left; a client polls only what it has.
+            let is_client = self.side == Side::Client;
+            return Poll::Ready(if is_client { None } else { Some(Err(Cut::Lost)) });
+        };
+        if let Some(piece) = call.inbound.next_piece() {
+            return Poll::Ready(Some(Ok(piece)));
+        }
+        match call.inbound.end {
+            Some(Ok(())) => Poll::Ready(None),
+            Some(Err(cut)) => Poll::Ready(Some(Err(cut))),
+            None => call.wait(cx),
+        }
+    }
+
+    /// So many bytes have been passed on, and as many more may come.
+    pub fn release(&mut self, id: CallId, bytes: usize) {
+        if let Some(credit) = self.get(id).and_then(|call| call.inbound.release(bytes)) {
+            self.outgoing.put_credit(id, credit);
+            self.wake_driver();
+        }
+    }
+
+    /// How many bytes may be sent, at least 1; `None`: the other side takes no more.
+    pub fn poll_room(&mut self, id: CallId, cx: &Context<'_>) -> Poll<Option<usize>> {
+        match self.answering(id) {
+            Some(call) if call.outbound.credit == 0 => call.wait(cx),
+            Some(call) => Poll::Ready(Some(call.outbound.credit)),
+            None => Poll::Ready(None),
+        }
+    }
+
+    /// Sends what there is credit for; the rest when there is more.
+    pub fn send(&mut self, id: CallId, pieces: impl IntoIterator<Item = Bytes>) {
+        if let Some(call) = self.answering(id) {
+            pieces.into_iter().for_each(|piece| call.outbound.push(piece));
+            self.write(id);
+        }
+    }
+
+    /// Nothing follows but the trailers, if there are any.
+    pub fn finish(&mut self, id: CallId, trailers: HeaderMap) {
+        if let Some(call) = self.answering(id) {
+            call.outbound.finish(trailers);
+            self.write(id);
+        }
+    }
+
+    /// A piece behind which nothing follows.
+    pub fn send_last(&mut self, id: CallId, piece: Bytes) {
+        if let Some(call) = self.answering(id) {
+            call.outbound.push(piece);
+        }
+        self.finish(id, HeaderMap::new());
+    }
+
+    /// Whether the other side takes what is sent.
+    pub fn is_sending(&self, id: CallId) -> bool {
+        self.look(id).is_some_and(|call| self.takes_more(call))
+    }
+
+    // === what all do ===
+
+    fn write(&mut self, id: CallId) {
+        let Some(call) = get(&mut self.calls, id) else { return };
+        let put = call.outbound.write(id, &mut self.outgoing);
+        if call.outbound.is_sent() && self.side == Side::Server {
+            self.take(id);
+        }
+        self.check_put(id, put);
+    }
+
+    /// What cannot be said in a frame cannot be said: the limits of heads are below those of frames.
+    fn check_put(&mut self, id: CallId, put: Result<(), TooLong>) {
+        if put.is_err() {
+            self.take(id);
+            self.outgoing.put_reset(id, code::INTERNAL_ERROR);
+        }
+        self.wake_driver();
+    }
+
+    fn take(&mut self, id: CallId) -> Option<Call> {
+        self.get(id)?;
+        self.open -= 1;
+        self.calls[id.place as usize].take()
+    }
+
+    /// `None`: the call is over here.
+    fn get(&mut self, id: CallId) -> Option<&mut Call> {
+        get(&mut self.calls, id)
+    }
+
+    fn look(&self, id: CallId) -> Option<&Call> {
+        let call = self.calls.get(id.place as usize)?.as_ref();
+        call.filter(|call| call.serial == id.serial)
+    }
+
+    /// As `get`, while something may come.
+    fn unended(&mut self, id: CallId) -> Option<&mut Call> {
+        self.get(id).filter(|call| call.inbound.end.is_none())
+    }
+
+    /// As `get`, while something may be sent: a call ends with its answer.
+    fn answering(&mut self, id: CallId) -> Option<&mut Call> {
+        let is_sending = self.is_sending(id);
+        self.get(id).filter(|_| is_sending)
+    }
+
+    fn takes_more(&self, call: &Call) -> bool {
+        call.outbound.is_open() && (self.side == Side::Server || call.inbound.end.is_none())
+    }
+
+    fn wake_driver(&mut self) {
+        if let Some(driver) = self.driver.take() {
+            driver.wake();
+        }
+    }
+}
+
+fn get(calls: &mut [Option<Call>], id: CallId) -> Option<&mut Call> {
+    let call = calls.get_mut(id.place as usize)?.as_mut();
+    call.filter(|call| call.serial == id.serial)
+}
+
+// === impl Call ===
+
+impl Call {
+    fn new(serial: u32, head: Head, inbound: Inbound, outbound: Outbound) -> Self {
+        Self { serial, head, inbound, outbound, waker: None }
+    }
+
+    fn wake(&mut self) {
+        if let Some(waker) = self.waker.take() {
+            waker.wake();
+        }
+    }
+
+    fn wait<T>(&mut self, cx: &Context<'_>) -> Poll<T> {
+        wait(&mut self.waker, cx);
+        Poll::Pending
+    }
+}
+
+fn wait(slot: &mut Option<Waker>, cx: &Context<'_>) {
+    if !slot.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
+        *slot = Some(cx.waker().clone());
+    }
+}
