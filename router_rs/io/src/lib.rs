@@ -5,7 +5,7 @@
 
 mod alarm;
 mod brief_mutex;
-mod chunks;
+mod chunked_stream;
 mod counted_tcp;
 mod fork_lock;
 pub mod identity;
@@ -23,7 +23,7 @@ mod unix;
 
 pub use alarm::Alarm;
 pub use brief_mutex::BriefMutex;
-pub use chunks::Chunks;
+pub use chunked_stream::ChunkedStream;
 pub use counted_tcp::{CountedTcp, ReceivedBytes};
 pub use fork_lock::{
     File, between_forks, lock_for_fork, note_opened, opened_sockets, unlock_after_fork,

@@ -38,6 +38,36 @@ async fn a_refused_call_goes_to_another_replica_with_the_same_bytes() {
 }
 
 #[tokio::test]
+async fn a_long_body_that_was_never_taken_is_whole_at_the_next_replica() {
+    let closed = |id| Manners { window_bytes: 0, ..Manners::of(id) };
+    let mut replicas =
+        [Replica::start_with(closed("r-1")).await, Replica::start_with(closed("r-2")).await];
+    let routes = replicas.iter().map(|replica| replica.route(10)).collect();
+    let front = Front::start(vec![deployment(routes)]);
+    let client = front.client().await;
+    let [first, second] = &mut replicas;
+    // Then the client knows how long a frame may be.
+    let known = client.unary(request(PATH), "");
+    tokio::select! {
+        incoming = first.next() => incoming.reply("pong"),
+        incoming = second.next() => incoming.reply("pong"),
+    }
+    assert_eq!("pong", known.reply().await.body);
+    // In one piece, longer than what goes without asking for room.
+    let call = client.unary(request(PATH), vec![7; 20_000]);
+    let (mut incoming, other) = tokio::select! {
+        incoming = first.next() => (incoming, second),
+        incoming = second.next() => (incoming, first),
+    };
+    incoming.respond.send_reset(h2::Reason::REFUSED_STREAM);
+    let incoming = other.next().await;
+    assert!(!incoming.body.is_end_stream(), "the body is still to come");
+    incoming.reply("pong");
+    assert_eq!("pong", call.reply().await.body);
+    front.settle().await;
+}
+
+#[tokio::test]
 async fn a_refused_call_parks_and_is_sent_again_when_a_place_is_free() {
     let mut replica = Replica::start("r-1").await;
     let front = Front::start(vec![deployment(vec![replica.route(10)])]);

@@ -80,9 +80,9 @@ async fn answers_are_those_of_http2() {
         let by_http2_seen = ask(&two, path, headers, body).await;
         assert_eq!(seen(&by_http2_seen), seen(&by_wire_seen), "case {number}: {path} {headers:?}");
         let expected = number as u64 + 1;
-        assert_eq!(expected, stat(&by_wire.server, "wired"), "case {number}: {path}");
+        assert_eq!(expected, stat(&by_wire.server, "wire_calls"), "case {number}: {path}");
     }
-    assert_eq!(0, stat(&by_http2.server, "wired"));
+    assert_eq!(0, stat(&by_http2.server, "wire_calls"));
     wired.settle().await;
     by_wire.settle().await;
 }
@@ -101,7 +101,7 @@ async fn what_is_long_or_not_over_goes_over_the_wire_too() {
     call.body.send_data(frame(0, b"last"), true).unwrap();
     assert_eq!(frame(0, b"last"), within("the echo", answer.data()).await.unwrap().unwrap());
     front.settle().await;
-    assert_eq!((2, 2), (stat(&fixture.server, "wired"), stat(&fixture.server, "calls")));
+    assert_eq!((2, 2), (stat(&fixture.server, "wire_calls"), stat(&fixture.server, "calls")));
 }
 
 #[tokio::test]
@@ -122,7 +122,7 @@ async fn a_late_call_is_4_and_a_reset_one_cancels() {
     assert_eq!(CancelReason::Client, fixture.user.cancelled.lock()[1]);
     front.settle().await;
     fixture.settle().await;
-    assert_eq!(3, stat(&fixture.server, "wired"));
+    assert_eq!(3, stat(&fixture.server, "wire_calls"));
 }
 
 #[tokio::test]
@@ -140,6 +140,6 @@ async fn a_request_whose_end_comes_in_a_frame_of_its_own_is_whole() {
     ];
     stream.write_all(&bytes.concat()).await.unwrap();
     until("the call is there", || stat(&fixture.server, "calls") == 2).await;
-    assert_eq!(2, stat(&fixture.server, "wired"));
+    assert_eq!(2, stat(&fixture.server, "wire_calls"));
     front.settle().await;
 }

@@ -42,7 +42,7 @@ async fn a_client_that_goes_away_cancels() {
         fixture.settle().await;
     }
     front.settle().await;
-    assert_eq!(2, stat(&fixture.server, "wired"));
+    assert_eq!(2, stat(&fixture.server, "wire_calls"));
 }
 
 #[tokio::test]
@@ -81,8 +81,8 @@ async fn a_call_that_a_full_gate_refuses_goes_elsewhere() {
     respond(&held, 200, &[], b"");
     holder.reply().await;
     front.settle().await;
-    assert_eq!(8, stat(&two.server, "wired"));
-    assert_eq!(1 + stat(&one.server, "refused"), stat(&one.server, "wired"));
+    assert_eq!(8, stat(&two.server, "wire_calls"));
+    assert_eq!(1 + stat(&one.server, "refused"), stat(&one.server, "wire_calls"));
 }
 
 #[tokio::test]
@@ -122,8 +122,8 @@ async fn a_drain_loses_no_call() {
     }
     front.settle().await;
     until("the drained connection has closed", || stat(&one.server, "connections") == 0).await;
-    assert_eq!(800, stat(&one.server, "wired") + stat(&two.server, "calls"));
-    assert!(stat(&two.server, "wired") > 0);
+    assert_eq!(800, stat(&one.server, "wire_calls") + stat(&two.server, "calls"));
+    assert!(stat(&two.server, "wire_calls") > 0);
 }
 
 #[tokio::test]
@@ -162,7 +162,7 @@ async fn a_connection_that_breaks_fails_its_calls_once_each() {
         assert_eq!(Told::Cancel(CancelReason::Client), fixture.next_of_call().await);
     }
     front.settle().await;
-    assert_eq!(5, stat(&fixture.server, "wired"));
+    assert_eq!(5, stat(&fixture.server, "wire_calls"));
 }
 
 #[tokio::test]
@@ -319,7 +319,7 @@ async fn a_late_call_is_answered_by_a_second_replica_and_the_loser_is_cancelled(
     assert_eq!(Told::Cancel(CancelReason::Client), first.next_of_call().await);
     send(&late, Command::Release);
     front.settle().await;
-    assert_eq!(42, stat(&one.server, "wired") + stat(&two.server, "wired"));
+    assert_eq!(42, stat(&one.server, "wire_calls") + stat(&two.server, "wire_calls"));
 }
 
 #[tokio::test]

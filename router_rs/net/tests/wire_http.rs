@@ -11,9 +11,9 @@ mod wire_support;
 use std::time::Duration;
 
 use front_support::Http1;
-use http_support::{Told, WHOLE_BYTES_MAX, finish, respond, start_response, write};
+use http_support::{Told, WHOLE_BYTES_MAX, finish, respond, send, start_response, write};
 use router_net::grpc::Code;
-use router_net::link::Mailbox;
+use router_net::link::{Command, Mailbox};
 use router_net::server::ServerConfig;
 use support::until;
 use wire_support::{config, one_app, one_app_with, post, stat};
@@ -45,7 +45,7 @@ async fn a_call_comes_with_its_head_and_body_and_is_answered() {
     fixture.settle().await;
     let reported = front.table.stats()[0].router.replicas[0].reported.expect("its load");
     assert_eq!(0, reported.in_flight);
-    assert_eq!((1, 1), (stat(&fixture.server, "wired"), stat(&fixture.server, "calls")));
+    assert_eq!((1, 1), (stat(&fixture.server, "wire_calls"), stat(&fixture.server, "calls")));
 }
 
 #[tokio::test]
@@ -66,7 +66,7 @@ async fn answers_of_each_kind_come_whole() {
             }
             assert!(client.reply().await.body == large[..size], "{size}, whole: {is_whole}");
             front.settle().await;
-            assert_eq!(1, stat(&fixture.server, "wired"));
+            assert_eq!(1, stat(&fixture.server, "wire_calls"));
         }
     }
 }
@@ -86,7 +86,7 @@ async fn answers_without_a_body_come_whole() {
         assert_eq!(status, client.reply().await.status);
     }
     front.settle().await;
-    assert_eq!(3, stat(&fixture.server, "wired"));
+    assert_eq!(3, stat(&fixture.server, "wire_calls"));
 }
 
 #[tokio::test]
@@ -104,7 +104,9 @@ async fn bodies_come_with_their_head_or_after_it() {
                 match fixture.next_of_call().await {
                     Told::Piece(piece) => {
                         came += piece.len();
-                        exchange.link().take(piece.len());
+                        if exchange.link().take(piece.len()) {
+                            send(&exchange, Command::Resume);
+                        }
                     }
                     told => break assert_eq!(Told::HalfClose, told),
                 }
@@ -113,7 +115,7 @@ async fn bodies_come_with_their_head_or_after_it() {
         }
         respond(&exchange, 200, &[], b"");
         assert_eq!(200, client.reply().await.status);
-        assert_eq!(calls, stat(&fixture.server, "wired"), "{size}");
+        assert_eq!(calls, stat(&fixture.server, "wire_calls"), "{size}");
     }
     front.settle().await;
 }
@@ -125,11 +127,11 @@ async fn a_head_beyond_the_servers_limit_is_refused_as_over_http2() {
     let mut client = Http1::connect(&front).await;
     client.send(post("", &format!("x-long: {}\r\n", "v".repeat(4096)))).await;
     assert_eq!(431, client.reply().await.status);
-    assert_eq!(0, stat(&fixture.server, "wired"));
+    assert_eq!(0, stat(&fixture.server, "wire_calls"));
     client.get("/app").await;
     respond(&fixture.next_call().await.0, 200, &[], b"");
     assert_eq!(200, client.reply().await.status);
-    assert_eq!(1, stat(&fixture.server, "wired"));
+    assert_eq!(1, stat(&fixture.server, "wire_calls"));
 }
 
 #[tokio::test]
@@ -162,7 +164,10 @@ async fn a_client_that_does_not_read_stops_its_own_answer_only() {
         respond(exchange, 200, &[], b"quick");
         assert_eq!("quick", client.reply().await.text());
     }
-    assert_eq!((11, 1), (stat(&fixture.server, "wired"), stat(&fixture.server, "connections")));
+    assert_eq!(
+        (11, 1),
+        (stat(&fixture.server, "wire_calls"), stat(&fixture.server, "connections"))
+    );
     finish(&streaming, Code::Ok, "", &[]);
     assert_eq!(written, slow.reply().await.body.len());
     front.settle().await;

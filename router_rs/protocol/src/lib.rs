@@ -1,5 +1,5 @@
-//! What processes say to each other: gRPC over HTTP/2 as the specification has it, and what those of
-//! one mesh add, in headers, in messages of their own, and in the frames of a relay.
+//! What processes say to each other: gRPC as the specification has it, and what those of one mesh add,
+//! in headers and in messages of their own. How these travel between them is `router_wire`'s.
 //!
 //! It reads and writes bytes; it has no socket, no clock and no thread.
 

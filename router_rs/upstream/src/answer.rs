@@ -7,10 +7,10 @@ use bytes::Bytes;
 use h2::RecvStream;
 use h2::client::ResponseFuture;
 use http::{HeaderMap, Response};
-use router_protocol::mesh::messages::Chunks;
+use router_protocol::mesh::messages::ByteSource;
 
 use super::call_error::CallError;
-use super::wire::{WireAnswer, WireBody};
+use super::wire::{WireAnswer, WireAnswerBody};
 
 /// Waits for the head. Dropping it resets the call.
 #[derive(Debug)]
@@ -23,7 +23,7 @@ pub enum Answering {
 #[derive(Debug)]
 pub enum AnswerBody {
     Http2(RecvStream),
-    Wire(WireBody),
+    Wire(WireAnswerBody),
 }
 
 impl Future for Answering {
@@ -85,7 +85,7 @@ impl AnswerBody {
     }
 }
 
-impl Chunks for AnswerBody {
+impl ByteSource for AnswerBody {
     fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
         let chunk = ready!(self.poll_data(cx)).and_then(Result::ok);
         if let Some(chunk) = &chunk {

@@ -1,5 +1,5 @@
-//! Connections to replicas and to other servers over HTTP/2 or the wire: made on demand, shared by the calls of a
-//! thread, watched, and closed. Which replica a call goes to is decided in `router_core`.
+//! Connections to replicas and to other servers, over the wire or HTTP/2: made on demand, shared by the
+//! calls of a thread, watched, and closed. Which replica a call goes to is decided in `router_core`.
 
 #![forbid(unsafe_code)]
 

@@ -8,7 +8,7 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use h2::Reason;
 use http::{HeaderMap, Response, request};
-use router_io::Chunks;
+use router_io::ChunkedStream;
 use router_protocol::mesh::proof::{nonce, proof, verify_replica};
 use router_wire::greeting::{
     WELCOME_PREFIX_BYTES, Welcome, claim, hello, read_welcome, welcome_rest_bytes,
@@ -36,8 +36,10 @@ pub(super) struct Wire {
 /// Drives one connection.
 pub(super) struct WireDriver<S> {
     wire: Rc<Wire>,
-    io: Chunks<S>,
+    io: ChunkedStream<S>,
     decoder: Decoder,
+    /// Nothing can be written any more; what has come is read to its end.
+    broken: Option<io::Error>,
 }
 
 /// A call's place in its connection. Dropping it resets the call, unless that is over.
@@ -56,7 +58,7 @@ pub struct WireAnswer {
 
 /// What follows the head of an answer.
 #[derive(Debug)]
-pub struct WireBody {
+pub struct WireAnswerBody {
     place: Place,
 }
 
@@ -168,7 +170,7 @@ impl Wire {
 
 impl<S: AsyncRead + AsyncWrite + Unpin> WireDriver<S> {
     pub(super) fn new(wire: Rc<Wire>, stream: S) -> Self {
-        Self { wire, io: Chunks::new(stream), decoder: Decoder::default() }
+        Self { wire, io: ChunkedStream::new(stream), decoder: Decoder::default(), broken: None }
     }
 
     /// Ready at the end of what comes.
@@ -188,14 +190,15 @@ impl<S: AsyncRead + AsyncWrite + Unpin> WireDriver<S> {
         Poll::Pending
     }
 
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if self.poll_read(cx)?.is_ready() {
-            return Poll::Ready(Ok(()));
-        }
+    /// Writes what can be written; ready when all is said and done.
+    fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let mut session = self.wire.session.borrow_mut();
-        // What cannot be written now wakes this task when it can.
-        let _written_or_not_yet = self.io.poll_write(session.outgoing(), cx)?;
-        if session.is_over() {
+        if self.broken.is_none()
+            && let Poll::Ready(Err(error)) = self.io.poll_write(session.outgoing(), cx)
+        {
+            self.broken = Some(error);
+        }
+        if self.broken.is_none() && session.is_over() {
             return self.io.poll_shutdown(cx);
         }
         session.wait(cx);
@@ -205,11 +208,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> WireDriver<S> {
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Drive for WireDriver<S> {
     fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<String> {
-        let ended = ready!(self.poll(cx));
-        Poll::Ready(match ended {
-            Ok(()) => "the peer closed the connection".to_owned(),
-            Err(error) => error.to_string(),
-        })
+        self.wire.session.borrow_mut().begin_turn();
+        if let Poll::Ready(ended) = self.poll_read(cx) {
+            let error = ended.err().or(self.broken.take());
+            let closed = || "the peer closed the connection".to_owned();
+            return Poll::Ready(error.map_or_else(closed, |error| error.to_string()));
+        }
+        self.poll_write(cx).map(|_| "the connection takes no more calls".to_owned())
     }
 
     fn ping(&mut self, _cx: &mut Context<'_>) {
@@ -230,7 +235,7 @@ fn invalid(malformed: Malformed) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, malformed.to_string())
 }
 
-// === impl Place, WireAnswer, WireBody, WireUpload ===
+// === impl Place, WireAnswer, WireAnswerBody, WireUpload ===
 
 impl Place {
     fn polled<T>(&self, polled: Poll<Result<T, Cut>>) -> Poll<Result<T, CallError>> {
@@ -248,16 +253,16 @@ impl WireAnswer {
     pub(super) fn poll(
         &mut self,
         cx: &mut Context<'_>,
-    ) -> Poll<Result<Response<WireBody>, CallError>> {
+    ) -> Poll<Result<Response<WireAnswerBody>, CallError>> {
         let Some(place) = &self.place else { return Poll::Pending };
         let head = place.wire.session.borrow_mut().poll_head(place.id, cx);
         let head = ready!(place.polled(head));
         let Some(place) = self.place.take() else { return Poll::Pending };
-        Poll::Ready(head.map(|head| Response::from_parts(head, WireBody { place })))
+        Poll::Ready(head.map(|head| Response::from_parts(head, WireAnswerBody { place })))
     }
 }
 
-impl WireBody {
+impl WireAnswerBody {
     pub(super) fn is_end(&self) -> bool {
         self.place.wire.session.borrow().is_end(self.place.id)
     }

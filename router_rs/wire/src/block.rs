@@ -98,51 +98,59 @@ fn look(name: &[u8]) -> usize {
 
 // === writing ===
 
-pub(super) fn put_call(wire: &mut Vec<u8>, head: &request::Parts) -> Result<(), TooLong> {
-    put_text(wire, head.method.as_str().as_bytes())?;
-    let target = head.uri.path_and_query().map_or("/", PathAndQuery::as_str);
-    put_text(wire, target.as_bytes())?;
+pub(super) fn put_call(block: &mut Vec<u8>, head: &request::Parts) -> Result<(), TooLong> {
+    put_text(block, head.method.as_str().as_bytes())?;
+    put_target(block, head.uri.path_and_query())?;
     let authority = head.uri.authority().map_or("", Authority::as_str);
-    put_text(wire, authority.as_bytes())?;
-    put_pairs(wire, &head.headers)
+    put_text(block, authority.as_bytes())?;
+    put_pairs(block, &head.headers)
+}
+
+/// A target that begins with its query has the path `/` (RFC 9110, 4.2.3).
+fn put_target(block: &mut Vec<u8>, target: Option<&PathAndQuery>) -> Result<(), TooLong> {
+    let target = target.map_or("/", PathAndQuery::as_str);
+    if target.starts_with('?') {
+        return put_text(block, format!("/{target}").as_bytes());
+    }
+    put_text(block, target.as_bytes())
 }
 
 pub(super) fn put_answer(
-    wire: &mut Vec<u8>,
+    block: &mut Vec<u8>,
     status: StatusCode,
     headers: &HeaderMap,
 ) -> Result<(), TooLong> {
-    wire.extend_from_slice(&status.as_u16().to_be_bytes());
-    put_pairs(wire, headers)
+    block.extend_from_slice(&status.as_u16().to_be_bytes());
+    put_pairs(block, headers)
 }
 
-pub(super) fn put_pairs(wire: &mut Vec<u8>, headers: &HeaderMap) -> Result<(), TooLong> {
-    wire.extend_from_slice(&u16::try_from(headers.len()).map_err(|_| TooLong)?.to_be_bytes());
+pub(super) fn put_pairs(block: &mut Vec<u8>, headers: &HeaderMap) -> Result<(), TooLong> {
+    block.extend_from_slice(&u16::try_from(headers.len()).map_err(|_| TooLong)?.to_be_bytes());
     for (name, value) in headers {
         let spelling = name.as_str().as_bytes();
         let index = BY_LOOK[look(spelling)];
         let is_known = index != SPELLED && NAMES[usize::from(index) - 1] == name;
         if is_known {
-            wire.push(index);
+            block.push(index);
         } else {
-            wire.push(SPELLED);
-            put_text(wire, spelling)?;
+            block.push(SPELLED);
+            put_text(block, spelling)?;
         }
-        put_text(wire, value.as_bytes())?;
+        put_text(block, value.as_bytes())?;
     }
     Ok(())
 }
 
-fn put_text(wire: &mut Vec<u8>, text: &[u8]) -> Result<(), TooLong> {
+fn put_text(block: &mut Vec<u8>, text: &[u8]) -> Result<(), TooLong> {
     match u8::try_from(text.len()) {
-        Ok(length) if length != LONG_TEXT => wire.push(length),
+        Ok(length) if length != LONG_TEXT => block.push(length),
         _ => {
-            wire.push(LONG_TEXT);
+            block.push(LONG_TEXT);
             let length = u32::try_from(text.len()).map_err(|_| TooLong)?;
-            wire.extend_from_slice(&length.to_be_bytes());
+            block.extend_from_slice(&length.to_be_bytes());
         }
     }
-    wire.extend_from_slice(text);
+    block.extend_from_slice(text);
     Ok(())
 }
 
@@ -219,13 +227,9 @@ struct Reader {
 
 impl Reader {
     fn take(&mut self, length: usize) -> Result<std::ops::Range<usize>, Malformed> {
-        // A length of 32 bits added to a place in memory: no overflow on 64.
-        let range = self.at..self.at + length;
-        if range.end > self.bytes.len() {
-            return Err(Malformed("it ends inside of a head"));
-        }
-        self.at = range.end;
-        Ok(range)
+        let end = self.at.checked_add(length).filter(|end| *end <= self.bytes.len());
+        let end = end.ok_or(Malformed("it ends inside of a head"))?;
+        Ok(std::mem::replace(&mut self.at, end)..end)
     }
 
     fn byte(&mut self) -> Result<u8, Malformed> {
@@ -311,6 +315,14 @@ mod tests {
             put_pairs(&mut wire, &HeaderMap::new()).unwrap();
             assert_eq!(is_read, read_call(wire.into()).is_ok(), "{target}");
         }
+    }
+
+    #[test]
+    fn a_target_that_is_a_query_has_the_path_of_all() {
+        let (head, ()) = Request::get("http://h?x=1").body(()).unwrap().into_parts();
+        let mut block = Vec::new();
+        put_call(&mut block, &head).unwrap();
+        assert_eq!("http://h/?x=1", read_call(block.into()).unwrap().0.uri.to_string());
     }
 
     #[test]

@@ -1,13 +1,14 @@
 //! What cannot be read or written, and how calls end before their time.
 
-/// The peer does not speak as we do: there is no telling where the next frame begins.
+/// What cannot be read. Of a frame: the peer does not speak as we do, and the connection ends. Of the
+/// head in one: the call ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("malformed frame: {0}")]
 pub struct Malformed(pub(crate) &'static str);
 
 impl Malformed {
     /// A frame of the other direction, or one that cannot follow what came before.
-    pub const OUT_OF_PLACE: Self = Self("a frame that is out of place");
+    pub(crate) const UNEXPECTED: Self = Self("a frame that cannot come here");
 }
 
 /// A head that no frame can hold.

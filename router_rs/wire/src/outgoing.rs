@@ -39,14 +39,14 @@ impl Outgoing {
         body: &[Bytes],
     ) -> Result<(), TooLong> {
         let body_bytes = body.iter().map(Bytes::len).sum();
-        self.put_block(Kind::Call, id, body_bytes, |wire| block::put_call(wire, head))?;
+        self.put_block(Kind::Call, id, body_bytes, |block| block::put_call(block, head))?;
         body.iter().cloned().for_each(|piece| self.push(piece));
         Ok(())
     }
 
     /// Writes the head of a call whose body follows; or nothing.
     pub(crate) fn put_begin(&mut self, id: CallId, head: &request::Parts) -> Result<(), TooLong> {
-        self.put_block(Kind::Begin, id, 0, |wire| block::put_call(wire, head))
+        self.put_block(Kind::Begin, id, 0, |block| block::put_call(block, head))
     }
 
     /// Writes an answer with the whole of its body; or nothing.
@@ -57,7 +57,7 @@ impl Outgoing {
         body: impl IntoIterator<Item = Bytes>,
         body_bytes: usize,
     ) -> Result<(), TooLong> {
-        let put = |wire: &mut Vec<u8>| block::put_answer(wire, status, headers);
+        let put = |block: &mut Vec<u8>| block::put_answer(block, status, headers);
         self.put_block(Kind::Whole, id, body_bytes, put)?;
         body.into_iter().for_each(|piece| self.push(piece));
         Ok(())
@@ -69,12 +69,12 @@ impl Outgoing {
         id: CallId,
         (status, headers): (StatusCode, &HeaderMap),
     ) -> Result<(), TooLong> {
-        self.put_block(Kind::Head, id, 0, |wire| block::put_answer(wire, status, headers))
+        self.put_block(Kind::Head, id, 0, |block| block::put_answer(block, status, headers))
     }
 
     /// Writes trailers; or nothing.
     pub(crate) fn put_trailers(&mut self, id: CallId, trailers: &HeaderMap) -> Result<(), TooLong> {
-        self.put_block(Kind::Trailers, id, 0, |wire| block::put_pairs(wire, trailers))
+        self.put_block(Kind::Trailers, id, 0, |block| block::put_pairs(block, trailers))
     }
 
     /// Writes what stands before a piece of `bytes`, which the caller pushes.
@@ -130,6 +130,11 @@ impl Outgoing {
         prefix[5..9].copy_from_slice(&id.serial.to_be_bytes());
         prefix[9..].copy_from_slice(&id.place.to_be_bytes());
         self.buffer.extend_from_slice(&prefix);
+    }
+
+    #[cfg(test)]
+    pub(crate) fn room_bytes(&self) -> usize {
+        self.buffer.capacity()
     }
 
     pub(crate) fn push(&mut self, bytes: Bytes) {
@@ -196,6 +201,9 @@ impl Buf for Outgoing {
             self.written = 0;
             self.buffer.clear();
             self.buffer.shrink_to(KEPT_BYTES_MAX);
+        } else if self.written > KEPT_BYTES_MAX && self.written > self.buffer.len() / 2 {
+            // Where it is never all written, less is moved than was written.
+            self.buffer.drain(..std::mem::take(&mut self.written));
         }
     }
 }

@@ -12,9 +12,8 @@ use std::task::{Context, Poll, Waker};
 use bytes::{Buf, Bytes};
 use http::{HeaderMap, request, response};
 
-use crate::block::{read_answer, read_call, read_trailers};
 use crate::errors::{Cut, Malformed, TooLong};
-use crate::frame::{CALLS_MAX, CallId, Frame, code, detach};
+use crate::frame::{CALLS_MAX, CallId, Frame, code};
 use crate::inbound::Inbound;
 use crate::outbound::Outbound;
 use crate::outgoing::Outgoing;
@@ -108,32 +107,13 @@ impl Session {
     /// The other side does not speak as we do.
     pub fn on_frame(&mut self, frame: Frame) -> Result<Option<Called>, Malformed> {
         match (frame, self.side) {
-            (Frame::Call { id, payload }, Side::Server) => {
-                let (head, body) = read_call(detach(payload))?;
-                return self.on_call(id, head, Some(body)).map(Some);
-            }
+            (Frame::Call { id, payload }, Side::Server) => return self.on_call(id, payload, true),
             (Frame::Begin { id, payload }, Side::Server) => {
-                let (head, rest) = read_call(detach(payload))?;
-                if !rest.is_empty() {
-                    return Err(Malformed::OUT_OF_PLACE);
-                }
-                return self.on_call(id, head, None).map(Some);
+                return self.on_call(id, payload, false);
             }
-            (Frame::Whole { id, payload }, Side::Client) => {
-                let (head, body) = read_answer(payload)?;
-                self.on_head(id, head, Some(body))?;
-            }
-            (Frame::Head { id, payload }, Side::Client) => {
-                // A caller may keep the head of an answer that goes on.
-                let (head, rest) = read_answer(detach(payload))?;
-                if !rest.is_empty() {
-                    return Err(Malformed::OUT_OF_PLACE);
-                }
-                self.on_head(id, head, None)?;
-            }
-            (Frame::Trailers { id, payload }, Side::Client) => {
-                self.on_trailers(id, read_trailers(payload)?);
-            }
+            (Frame::Whole { id, payload }, Side::Client) => self.on_head(id, payload, true),
+            (Frame::Head { id, payload }, Side::Client) => self.on_head(id, payload, false),
+            (Frame::Trailers { id, payload }, Side::Client) => self.on_trailers(id, payload),
             (Frame::Piece { id, bytes, is_final }, _) => self.on_piece(id, bytes, is_final),
             (Frame::Credit { id, bytes }, _) => self.on_credit(id, bytes as usize),
             (Frame::Reset { id, code }, _) => self.on_cut(id, Cut::Reset { code, is_remote: true }),
@@ -153,7 +133,7 @@ impl Session {
                 | Frame::Head { .. }
                 | Frame::Trailers { .. },
                 _,
-            ) => return Err(Malformed::OUT_OF_PLACE),
+            ) => return Err(Malformed::UNEXPECTED),
         }
         Ok(None)
     }
@@ -200,6 +180,11 @@ impl Session {
             Side::Server => self.is_last_heard,
         };
         is_last && self.open == 0 && !self.outgoing.has_remaining()
+    }
+
+    /// The driver is awake: it writes what comes up now without being told.
+    pub fn begin_turn(&mut self) {
+        self.driver = None;
     }
 
     /// Wakes the driver when there is something to write, or all is over.

@@ -96,17 +96,19 @@ impl<C: Caller> Exchange<'_, C> {
         let may_repeat = self.head.options.is_idempotent;
         let codes = ticket.filter(|_| may_repeat).map_or(CodeSet::NONE, TicketGuard::retry_codes);
         let mut silence = Silence::new(silence_limit);
-        let (mut download, mut body, permit) = match ticket.and_then(|it| self.hedge_after(it)) {
+        let (mut download, mut body, permit, mut upload) = match ticket
+            .and_then(|it| self.hedge_after(it))
+        {
             None => {
                 let Started { response, body, permit } = started;
                 let is_trusted = permit.connection().is_trusted();
-                (Download::new(response, is_trusted, codes), body, permit)
+                (Download::new(response, is_trusted, codes), body, permit, None)
             }
             Some((ticket, after)) => match self.race(started, ticket, after, &mut silence).await {
                 Err(attempt) => return *attempt,
-                Ok(Won { response, body, permit }) => {
+                Ok(Won { response, body, permit, upload }) => {
                     let is_trusted = permit.connection().is_trusted();
-                    (Download::begun(response, is_trusted, codes), body, permit)
+                    (Download::begun(response, is_trusted, codes), body, permit, upload)
                 }
             },
         };
@@ -120,7 +122,8 @@ impl<C: Caller> Exchange<'_, C> {
         }
         self.caller.on_sent(permit.connection().peer());
         poll_fn(|cx| {
-            let uploaded = self.upload.poll(self.caller, body.as_mut(), cx);
+            let upload = upload.as_mut().unwrap_or(&mut self.upload);
+            let uploaded = upload.poll(self.caller, body.as_mut(), cx);
             if let Poll::Ready(Err(Gone)) = uploaded {
                 return Poll::Ready(Attempt::Over(Ending::Gone, Outcome::Cancelled));
             }

@@ -31,12 +31,18 @@ pub(super) struct Won {
     pub response: Result<Response<AnswerBody>, CallError>,
     pub body: Option<RequestBody>,
     pub permit: Permit,
+    /// What is left to send, if that is not the exchange's own.
+    pub upload: Option<Upload>,
 }
 
 impl Won {
-    fn new(started: Started, response: Result<Response<AnswerBody>, CallError>) -> Self {
+    fn new(
+        started: Started,
+        response: Result<Response<AnswerBody>, CallError>,
+        upload: Option<Upload>,
+    ) -> Self {
         let Started { body, permit, .. } = started;
-        Self { response, body, permit }
+        Self { response, body, permit, upload }
     }
 }
 
@@ -144,7 +150,7 @@ impl Race {
         if response.is_err() && self.second.is_some() {
             return Poll::Pending;
         }
-        Poll::Ready(Won::new(started, response))
+        Poll::Ready(Won::new(started, response, None))
     }
 
     fn poll_second<C: Caller>(
@@ -159,13 +165,13 @@ impl Race {
         let Poll::Ready(response) = Pin::new(&mut second.started.response).poll(cx) else {
             return Poll::Pending;
         };
-        let Some(Second { started, mut ticket, .. }) = self.second.take() else {
+        let Some(Second { started, upload, mut ticket }) = self.second.take() else {
             return Poll::Pending;
         };
         if response.is_err() && self.first.is_some() {
             ticket.complete(Outcome::Failed);
             return Poll::Pending;
         }
-        Poll::Ready((Won::new(started, response), ticket))
+        Poll::Ready((Won::new(started, response, Some(upload)), ticket))
     }
 }

@@ -183,7 +183,11 @@ impl Upload {
         if !piece.is_empty() && !goes_with_head {
             let room = match stream.poll_room(piece.len(), cx) {
                 Poll::Ready(Ok(room)) => room,
-                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                Poll::Ready(Err(closed)) => {
+                    // It was not sent, and another attempt may send it.
+                    self.unsent.push_front(piece);
+                    return Poll::Ready(Err(closed));
+                }
                 Poll::Pending => {
                     self.unsent.push_front(piece);
                     return Poll::Pending;

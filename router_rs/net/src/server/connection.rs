@@ -18,7 +18,7 @@ use router_protocol::windows::{CONNECTION_WINDOW_BYTES, FRAME_BYTES_MAX, STREAM_
 use router_wire::greeting::MAGIC;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 use tokio::sync::watch;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::connection_state::{ConnectionState, Guest, Host};
 use super::exchange::ConnectionInfo;
@@ -41,16 +41,19 @@ where
     let server = &host.server;
     let _count = (!info.is_inner).then(|| server.count_connection());
     info.is_outside = server.config.token.is_empty() && !info.is_inner;
+    let deadline = Instant::now() + GREETING_TIMEOUT;
     if guest.is_some() || info.is_inner || !server.config.is_of_mesh() {
-        return serve_http2(host, stream, info, guest).await;
+        return serve_http2(host, stream, info, guest, deadline).await;
     }
-    match timeout(GREETING_TIMEOUT, greet(&server.config, stream)).await {
+    match timeout_at(deadline, greet(&server.config, stream)).await {
         Ok(Some(Greeted::Wire(stream))) => {
             info.trust();
             let (state, phase) = (host.state(info, None), host.phase.clone());
             wire::serve(stream, Rc::clone(&state), Life::new(state, phase)).await;
         }
-        Ok(Some(Greeted::Http2(stream))) => serve_http2(host, stream, info, None).await,
+        Ok(Some(Greeted::Http2(stream))) => {
+            serve_http2(host, stream, info, None, deadline).await;
+        }
         Ok(None) | Err(_) => {}
     }
 }
@@ -75,8 +78,13 @@ where
     Some(Greeted::Wire(stream))
 }
 
-async fn serve_http2<S>(host: Host, stream: S, info: ConnectionInfo, guest: Option<Guest>)
-where
+async fn serve_http2<S>(
+    host: Host,
+    stream: S,
+    info: ConnectionInfo,
+    guest: Option<Guest>,
+    deadline: Instant,
+) where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let mut settings = settings(&host.server, &info);
@@ -87,7 +95,7 @@ where
             settings.enable_connect_protocol();
         }
     }
-    let greeting = timeout(GREETING_TIMEOUT, settings.handshake(stream));
+    let greeting = timeout_at(deadline, settings.handshake(stream));
     let greeted = match &guest {
         Some(guest) => guest.front.rest_http2().during(|| 0, greeting).await,
         None => Some(greeting.await),

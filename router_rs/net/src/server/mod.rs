@@ -321,7 +321,7 @@ impl Server {
         vec![
             ("in_flight", u64::from(self.in_flight())),
             ("calls", read(&counters.calls)),
-            ("wired", read(&counters.wired)),
+            ("wire_calls", read(&counters.wire_calls)),
             ("refused", read(&counters.refused)),
             ("cancelled_by_client", read(&counters.cancelled_by_client)),
             ("deadlines_exceeded", read(&counters.deadlines_exceeded)),

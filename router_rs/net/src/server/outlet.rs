@@ -22,8 +22,8 @@ enum Stage {
     Closed,
 }
 
-/// User metadata of one block. Routers take blocks of 64 KiB; the rest is for the status, its
-/// details and what the mesh adds. A longer block would end the connection with all its calls.
+/// User metadata of one block. Routers that speak HTTP/2 take blocks of 64 KiB; the rest is for the
+/// status, its details and what the mesh adds. A longer one would end their connection with all calls.
 const METADATA_BYTES_MAX: usize = 48 * 1024;
 
 /// Writes one response.

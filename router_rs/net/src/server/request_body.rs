@@ -6,10 +6,10 @@ use bytes::Bytes;
 use h2::RecvStream;
 use router_dispatch::gather;
 use router_protocol::grpc::Message;
-use router_protocol::mesh::messages::Chunks;
+use router_protocol::mesh::messages::ByteSource;
 
 use super::sink::Gone;
-use super::wire_call::WireBody;
+use super::wire_call::WireRequestBody;
 
 /// One step of reading.
 #[derive(Debug)]
@@ -34,7 +34,7 @@ pub(super) enum Source {
 #[derive(Debug)]
 pub(super) enum Incoming {
     Http2(RecvStream),
-    Wire(WireBody),
+    Wire(WireRequestBody),
 }
 
 // === impl Incoming ===
@@ -74,7 +74,7 @@ impl gather::Source for Incoming {
     }
 }
 
-impl Chunks for Incoming {
+impl ByteSource for Incoming {
     fn poll_chunk(&mut self, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
         let chunk = ready!(gather::Source::poll_data(self, context)).and_then(Result::ok);
         if let Some(chunk) = &chunk {

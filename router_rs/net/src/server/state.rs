@@ -102,7 +102,7 @@ pub(super) type Models = Arc<[String]>;
 pub(super) struct Counters {
     pub(super) calls: AtomicU64,
     /// Those that came over the wire, with those that the gate refused.
-    pub(super) wired: AtomicU64,
+    pub(super) wire_calls: AtomicU64,
     pub(super) refused: AtomicU64,
     pub(super) cancelled_by_client: AtomicU64,
     pub(super) deadlines_exceeded: AtomicU64,

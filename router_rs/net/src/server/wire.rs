@@ -1,21 +1,23 @@
 //! The server's end of the wire: the greeting, and the driver of a connection.
 
 use std::cell::{Cell, RefCell};
-use std::future::{Future, pending};
+use std::future::{pending, poll_fn};
 use std::io;
-use std::pin::pin;
 use std::rc::Rc;
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
+use bytes::Buf;
 use http::{Response, StatusCode};
-use router_io::Chunks;
+use router_io::ChunkedStream;
 use router_protocol::grpc::Message;
 use router_protocol::mesh::proof::{nonce, replica_proof, verify};
 use router_protocol::names;
 use router_wire::greeting::{HELLO_BYTES, OTHER_VERSION, Welcome, read_hello, welcome};
 use router_wire::{Called, Decoder, Malformed, Session, Side, head_bytes};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use super::admit::{Body, admit_call, admit_http};
 use super::connection_state::ConnectionState;
@@ -24,10 +26,13 @@ use super::load;
 use super::request_body::Incoming;
 use super::sink::Respond;
 use super::state::{Keepalive, ServerConfig};
-use super::wire_call::{Shared, WireBody, WireReply};
+use super::wire_call::{Shared, WireReply, WireRequestBody};
 
 /// So much is read in one turn at most: others have theirs then.
 const READS_PER_TURN_MAX: usize = 32;
+
+/// How long a client may take to close when all is said. Arbitrary: it has said that it goes.
+const LINGER_TIME: Duration = Duration::from_secs(5);
 
 /// Whoever does not prove itself is none of ours.
 #[derive(Debug)]
@@ -52,6 +57,7 @@ pub(super) async fn greet<S: AsyncRead + AsyncWrite + Unpin>(
     stream.read_exact(&mut hello[1..]).await?;
     let Some(asked) = read_hello(&hello) else {
         stream.write_all(&OTHER_VERSION).await?;
+        stream.flush().await?;
         return Err(Stranger);
     };
     let nonce = nonce().ok_or(Stranger)?;
@@ -72,61 +78,65 @@ where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let session: Shared = Rc::new(RefCell::new(Session::new(Side::Server)));
-    let received = Rc::new(Cell::new(0));
+    let signs = Rc::new(Cell::new(0));
     let keepalive = state.server.config.keepalive;
-    let silence = silence(keepalive, Rc::clone(&session), Rc::clone(&received));
-    let (io, decoder) = (Chunks::new(stream), Decoder::default());
-    let driver = WireDriver { io, decoder, session: Rc::clone(&session), state, life, received };
-    // Whatever has gone wrong, the client notices, and there is nobody else to tell.
-    let mut driver = pin!(driver);
-    let mut silence = pin!(silence);
-    std::future::poll_fn(|context| {
-        if silence.as_mut().poll(context).is_ready() {
-            return Poll::Ready(());
-        }
-        driver.as_mut().get_mut().poll(context).map(drop)
-    })
-    .await;
+    let silence = silence(keepalive, Rc::clone(&session), Rc::clone(&signs));
+    let (io, decoder) = (ChunkedStream::new(stream), Decoder::default());
+    let mut driver = WireDriver { io, decoder, session: Rc::clone(&session), state, life, signs };
+    let ended = tokio::select! {
+        biased;
+        () = silence => Err(io::ErrorKind::TimedOut.into()),
+        ended = poll_fn(|context| driver.poll(context)) => ended,
+    };
     session.borrow_mut().lose();
+    // Whatever has gone wrong, the client notices, and there is nobody else to tell.
+    if ended.is_ok() {
+        let _gone_or_slow = timeout(LINGER_TIME, poll_fn(|cx| driver.poll_discard(cx))).await;
+    }
 }
 
 /// Ends when the client gives no sign of life for as long as the server has patience.
-async fn silence(keepalive: Option<Keepalive>, session: Shared, received: Rc<Cell<u64>>) {
+async fn silence(keepalive: Option<Keepalive>, session: Shared, signs: Rc<Cell<u64>>) {
     let Some(Keepalive { time, timeout }) = keepalive else { return pending().await };
     loop {
         sleep(time).await;
-        let before = received.get();
+        let before = signs.get();
         session.borrow_mut().ping();
         sleep(timeout).await;
-        if received.get() == before {
+        if signs.get() == before {
             return;
         }
     }
 }
 
 struct WireDriver<S> {
-    io: Chunks<S>,
+    io: ChunkedStream<S>,
     decoder: Decoder,
     session: Shared,
     state: Rc<ConnectionState>,
     life: Life,
-    /// Reads that brought something.
-    received: Rc<Cell<u64>>,
+    /// Of life: reads that brought something, and writes of what could not be written before.
+    signs: Rc<Cell<u64>>,
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> WireDriver<S> {
     /// Ready when the connection is over.
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.session.borrow_mut().begin_turn();
         if self.life.poll_end(context) {
             self.session.borrow_mut().say_last();
         }
         loop {
             let is_full = self.session.borrow().is_full();
             if !is_full && self.poll_read(context)?.is_ready() {
-                return Poll::Ready(Ok(()));
+                return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
             }
             let mut session = self.session.borrow_mut();
+            let before_bytes = session.outgoing().remaining();
             let is_written = self.io.poll_write(session.outgoing(), context)?.is_ready();
+            if is_full && session.outgoing().remaining() < before_bytes {
+                self.on_sign_of_life();
+            }
             if session.is_over() {
                 return self.io.poll_shutdown(context);
             }
@@ -137,6 +147,17 @@ impl<S: AsyncRead + AsyncWrite + Unpin> WireDriver<S> {
         }
     }
 
+    fn on_sign_of_life(&self) {
+        self.signs.set(self.signs.get() + 1);
+    }
+
+    /// Reads on after the end, until the client closes: what it still says of answers that it has would
+    /// reset the connection, and take the end of others with it.
+    fn poll_discard(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while !ready!(self.io.poll_read(context))?.is_empty() {}
+        Poll::Ready(Ok(()))
+    }
+
     /// Ready at the end of what comes.
     fn poll_read(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         for _ in 0..READS_PER_TURN_MAX {
@@ -144,7 +165,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> WireDriver<S> {
             if chunk.is_empty() {
                 return Poll::Ready(Ok(()));
             }
-            self.received.set(self.received.get() + 1);
+            self.on_sign_of_life();
             while let Some(frame) = self.decoder.decode(&mut chunk).map_err(invalid)? {
                 let called = self.session.borrow_mut().on_frame(frame).map_err(invalid)?;
                 if let Some(called) = called {
@@ -160,7 +181,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> WireDriver<S> {
     fn admit(&self, called: Called) {
         let Called { id, head, body } = called;
         let respond = Respond::Wire(WireReply::new(&self.session, id));
-        let follows = || Incoming::Wire(WireBody::new(&self.session, id));
+        let follows = || Incoming::Wire(WireRequestBody::new(&self.session, id));
         if head_bytes(&head) > self.state.server.config.metadata_bytes_max as usize {
             let mut response = Response::new(());
             *response.status_mut() = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
@@ -169,7 +190,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> WireDriver<S> {
         if head.uri.path() == names::LOAD_PATH {
             return load::answer(&self.state, &head, follows(), respond);
         }
-        self.state.server.counters.wired.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        self.state.server.counters.wire_calls.fetch_add(1, Ordering::Relaxed);
         let body = body.map_or_else(|| Body::Comes(follows()), Body::Whole);
         if head.headers.contains_key(names::HTTP) {
             admit_http(&self.state, head, body, respond);

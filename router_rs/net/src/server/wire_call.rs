@@ -22,7 +22,7 @@ pub(super) struct WireReply {
 
 /// The body of a request that follows its head.
 #[derive(Debug)]
-pub(super) struct WireBody {
+pub(super) struct WireRequestBody {
     session: Shared,
     id: CallId,
 }
@@ -72,9 +72,9 @@ impl Drop for WireReply {
     }
 }
 
-// === impl WireBody ===
+// === impl WireRequestBody ===
 
-impl WireBody {
+impl WireRequestBody {
     pub(super) fn new(session: &Shared, id: CallId) -> Self {
         Self { session: Rc::clone(session), id }
     }

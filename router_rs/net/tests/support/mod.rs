@@ -67,11 +67,13 @@ pub struct Incoming {
 pub struct Manners {
     pub replica_id: String,
     pub token: Vec<u8>,
+    /// What a stream may send before it is read.
+    pub window_bytes: u32,
 }
 
 impl Manners {
     pub fn of(replica_id: &str) -> Self {
-        Self { replica_id: replica_id.to_owned(), token: TOKEN.to_vec() }
+        Self { replica_id: replica_id.to_owned(), token: TOKEN.to_vec(), window_bytes: 256 * 1024 }
     }
 }
 
@@ -207,7 +209,7 @@ impl Host {
     async fn serve_thawed(self, io: impl AsyncRead + AsyncWrite + Unpin) {
         self.connections.fetch_add(1, Ordering::SeqCst);
         let Ok(mut connection) = h2::server::Builder::new()
-            .initial_window_size(256 * 1024)
+            .initial_window_size(self.manners.window_bytes)
             .initial_connection_window_size(1 << 30)
             .max_concurrent_streams(1024)
             .max_pending_accept_reset_streams(1024)

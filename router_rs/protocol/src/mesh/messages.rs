@@ -9,7 +9,7 @@ use prost::Message;
 use crate::grpc::Decoder;
 
 /// Where the bytes come from.
-pub trait Chunks {
+pub trait ByteSource {
     /// The next that have come, as many as which may come again; `None` when no more will.
     fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>>;
 }
@@ -23,7 +23,7 @@ pub struct MessageReader<B> {
     chunk: Bytes,
 }
 
-impl<B: Chunks> MessageReader<B> {
+impl<B: ByteSource> MessageReader<B> {
     /// A message of more than `message_bytes_max` ends the stream.
     pub fn new(body: B, message_bytes_max: usize) -> Self {
         Self { body, decoder: Decoder::new(message_bytes_max), chunk: Bytes::new() }

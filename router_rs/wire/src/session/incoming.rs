@@ -1,59 +1,69 @@
 //! What frames do to the calls that they are for.
 
 use bytes::Bytes;
-use http::{HeaderMap, StatusCode, request, response};
+use http::{StatusCode, response};
 use router_protocol::content_length;
 
 use super::{Call, Called, Head, Session, Side};
+use crate::block::{read_answer, read_call, read_trailers};
 use crate::errors::{Cut, Malformed};
-use crate::frame::{CALLS_MAX, CallId, code};
+use crate::frame::{CALLS_MAX, CallId, code, detach};
 use crate::inbound::Inbound;
 use crate::outbound::Outbound;
 
+/// How far a client's place may lie beyond those that the server has seen.
+const UNUSED_PLACES_MAX: usize = 1024;
+
 impl Session {
+    /// A head that cannot be read ends its call, and no other.
     pub(super) fn on_call(
         &mut self,
         id: CallId,
-        head: request::Parts,
-        body: Option<Bytes>,
-    ) -> Result<Called, Malformed> {
-        if id.place >= CALLS_MAX {
-            return Err(Malformed::OUT_OF_PLACE);
-        }
+        payload: Bytes,
+        is_whole: bool,
+    ) -> Result<Option<Called>, Malformed> {
         let place = id.place as usize;
-        if place >= self.calls.len() {
-            self.calls.resize_with(place + 1, || None);
+        let places = self.calls.len();
+        // A client takes places in turn, but for those of heads that it did not send.
+        if id.place >= CALLS_MAX || place > places + UNUSED_PLACES_MAX {
+            return Err(Malformed::UNEXPECTED);
         }
+        self.calls.resize_with(places.max(place + 1), || None);
         if self.calls[place].is_some() {
-            return Err(Malformed::OUT_OF_PLACE);
+            return Err(Malformed::UNEXPECTED);
         }
+        let read = read_call(detach(payload)).ok().filter(|(_, rest)| is_whole || rest.is_empty());
+        let Some((head, body)) = read else {
+            self.outgoing.put_reset(id, code::PROTOCOL_ERROR);
+            return Ok(None);
+        };
         let mut inbound = Inbound::new();
-        if body.is_none() {
-            inbound.announce(content_length(&head.headers));
-        } else {
+        if is_whole {
             inbound.end = Some(Ok(()));
+        } else {
+            inbound.announce(content_length(&head.headers));
         }
         self.calls[place] = Some(Call::new(id.serial, Head::Taken, inbound, Outbound::new()));
         self.open += 1;
-        Ok(Called { id, head, body })
+        Ok(Some(Called { id, head, body: is_whole.then_some(body) }))
     }
 
-    pub(super) fn on_head(
-        &mut self,
-        id: CallId,
-        head: response::Parts,
-        body: Option<Bytes>,
-    ) -> Result<(), Malformed> {
-        let Some(call) = self.unended(id) else { return Ok(()) };
-        let Head::Awaited { is_of_head_request } = call.head else {
-            return Err(Malformed::OUT_OF_PLACE);
+    pub(super) fn on_head(&mut self, id: CallId, payload: Bytes, is_whole: bool) {
+        let Some(call) = self.unended(id) else { return };
+        // A caller may keep the head of an answer that goes on.
+        let read = read_answer(if is_whole { payload } else { detach(payload) });
+        let told = match (read, &call.head) {
+            (Ok((head, body)), Head::Awaited { is_of_head_request })
+                if is_whole || body.is_empty() =>
+            {
+                call.inbound.announce(announced(&head).filter(|_| !is_of_head_request));
+                call.head = Head::Come(head);
+                if is_whole { call.inbound.add(body, true) } else { Ok(()) }
+            }
+            _ => Err(code::PROTOCOL_ERROR),
         };
-        call.inbound.announce(announced(&head).filter(|_| !is_of_head_request));
-        call.head = Head::Come(head);
-        let told = body.map_or(Ok(()), |body| call.inbound.add(body, true));
         call.wake();
         self.check(id, told);
-        Ok(())
     }
 
     pub(super) fn on_piece(&mut self, id: CallId, bytes: Bytes, is_final: bool) {
@@ -66,11 +76,15 @@ impl Session {
         self.check(id, told);
     }
 
-    pub(super) fn on_trailers(&mut self, id: CallId, trailers: HeaderMap) {
-        if let Some(call) = self.unended(id) {
-            call.inbound.trailers = Some(trailers);
+    pub(super) fn on_trailers(&mut self, id: CallId, payload: Bytes) {
+        let Some(call) = self.unended(id) else { return };
+        match read_trailers(payload) {
+            Ok(trailers) => {
+                call.inbound.trailers = Some(trailers);
+                self.on_piece(id, Bytes::new(), true);
+            }
+            Err(_) => self.check(id, Err(code::PROTOCOL_ERROR)),
         }
-        self.on_piece(id, Bytes::new(), true);
     }
 
     pub(super) fn on_credit(&mut self, id: CallId, bytes: usize) {

@@ -181,3 +181,30 @@ fn a_server_whose_answers_nobody_reads_is_full() {
     pair.settle();
     assert!(!pair.server.is_full());
 }
+
+#[test]
+fn a_head_that_cannot_be_read_ends_its_call_only() {
+    let mut pair = Pair::new();
+    let (first, second) = (begin(&mut pair, Some(&[])), begin(&mut pair, Some(&[])));
+    let payload = Bytes::from_static(b"no head");
+    let unknown = CallId { place: 7, serial: 7 };
+    let read = pair.server.on_frame(Frame::Begin { id: unknown, payload: payload.clone() });
+    assert!(matches!(read, Ok(None)));
+    pair.settle();
+    pair.client.on_frame(Frame::Head { id: first, payload }).expect("a frame");
+    assert!(matches!(pair.client.poll_head(first, &cx()), Poll::Ready(Err(Cut::Reset { .. }))));
+    pair.settle();
+    let there: Vec<CallId> = pair.called.iter().map(|called| called.id).collect();
+    assert_eq!(vec![first, second], there);
+    assert!(pair.server.poll_gone(first, &cx()).is_ready());
+    pair.server.send_whole(second, &Response::new(()), [], 0);
+    pair.settle();
+    assert!(matches!(pair.client.poll_head(second, &cx()), Poll::Ready(Ok(_))));
+}
+
+#[test]
+fn places_are_taken_in_turn() {
+    let mut server = Session::new(Side::Server);
+    let far = CallId { place: CALLS_MAX - 1, serial: 1 };
+    assert!(server.on_frame(Frame::Call { id: far, payload: Bytes::new() }).is_err());
+}

@@ -283,3 +283,24 @@ fn long_pieces_are_not_copied() {
     wire.advance(40_013);
     assert!(!wire.has_remaining());
 }
+
+#[test]
+fn what_was_written_is_let_go_where_more_always_waits() {
+    let mut wire = Outgoing::default();
+    let piece = Bytes::from(vec![7; 1000]);
+    let mut pushed: usize = 0;
+    for _ in 0..100 {
+        wire.push(piece.clone());
+        pushed += 1;
+    }
+    for _ in 0..100_000 {
+        wire.push(piece.clone());
+        pushed += 1;
+        wire.advance(1000);
+        pushed -= 1;
+    }
+    assert_eq!(1000 * pushed, wire.remaining());
+    assert!(wire.room_bytes() < 1 << 20, "{}", wire.room_bytes());
+    wire.advance(1000 * pushed);
+    assert!(!wire.has_remaining());
+}

@@ -5,8 +5,8 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes, BytesMut};
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio_util::io::{poll_read_buf, poll_write_buf};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio_util::io::poll_write_buf;
 
 /// What one read may bring, at first: some messages of a turn.
 const READ_BYTES_MIN: usize = 16 * 1024;
@@ -18,16 +18,18 @@ const READ_BYTES_MAX: usize = 64 * 1024;
 const ROOM_BYTES_MIN: usize = 4 * 1024;
 
 #[derive(Debug)]
-pub struct Chunks<S> {
+pub struct ChunkedStream<S> {
     stream: S,
-    buffer: BytesMut,
-    /// What the next buffer has.
-    read_bytes: usize,
+    /// Room that is written over: a stream that wants it zeroed finds it so, and need not do it for
+    /// each read.
+    room: BytesMut,
+    /// What the next room has.
+    room_bytes: usize,
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> Chunks<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> ChunkedStream<S> {
     pub fn new(stream: S) -> Self {
-        Self { stream, buffer: BytesMut::new(), read_bytes: READ_BYTES_MIN }
+        Self { stream, room: BytesMut::new(), room_bytes: READ_BYTES_MIN }
     }
 
     /// What has come; empty at the end of the stream.
@@ -35,19 +37,20 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Chunks<S> {
     /// # Errors
     /// Those of the stream.
     pub fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Bytes>> {
-        if self.buffer.capacity() < ROOM_BYTES_MIN {
-            // Takes the room back of chunks that nobody keeps.
-            self.buffer.reserve(self.read_bytes);
+        if self.room.len() < ROOM_BYTES_MIN {
+            // Takes the memory back of chunks that nobody keeps.
+            self.room.clear();
+            self.room.resize(self.room_bytes, 0);
         }
-        let room = self.buffer.capacity();
-        let stream = Pin::new(&mut self.stream);
-        let read = ready!(poll_read_buf(stream, cx, &mut self.buffer))?;
-        if read == room {
-            self.read_bytes = READ_BYTES_MAX.min(self.read_bytes * 2);
-        } else if read < READ_BYTES_MIN {
-            self.read_bytes = READ_BYTES_MIN;
+        let mut read = ReadBuf::new(&mut self.room);
+        ready!(Pin::new(&mut self.stream).poll_read(cx, &mut read))?;
+        let read_bytes = read.filled().len();
+        if read_bytes == self.room.len() && read_bytes >= READ_BYTES_MIN {
+            self.room_bytes = READ_BYTES_MAX.min(self.room_bytes * 2);
+        } else if read_bytes < READ_BYTES_MIN {
+            self.room_bytes = READ_BYTES_MIN;
         }
-        Poll::Ready(Ok(self.buffer.split().freeze()))
+        Poll::Ready(Ok(self.room.split_to(read_bytes).freeze()))
     }
 
     /// Writes all of `parts`.
@@ -88,7 +91,7 @@ mod tests {
     #[tokio::test]
     async fn what_is_written_is_read_in_chunks_that_can_be_kept() {
         let (mut near, far) = duplex(3 * READ_BYTES_MAX);
-        let mut far = Chunks::new(far);
+        let mut far = ChunkedStream::new(far);
         let sent: Vec<u8> = (0..400_000_u32).map(|at| (at / 7) as u8).collect();
         let sending = sent.clone();
         let write = tokio::spawn(async move {
@@ -110,7 +113,7 @@ mod tests {
     #[tokio::test]
     async fn parts_are_written_in_their_order() {
         let (mut near, far) = duplex(64);
-        let mut far = Chunks::new(far);
+        let mut far = ChunkedStream::new(far);
         let mut parts = Bytes::from_static(b"one").chain(Bytes::from(vec![7; 300]));
         let write = tokio::spawn(async move {
             poll_fn(|cx| far.poll_write(&mut parts, cx)).await.expect("a reader");
