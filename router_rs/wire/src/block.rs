@@ -124,6 +124,16 @@ pub(super) fn put_answer(
     put_pairs(block, headers)
 }
 
+/// Of an answer that has come whole.
+pub(super) fn put_whole(
+    block: &mut Vec<u8>,
+    (status, headers): (StatusCode, &HeaderMap),
+    trailers: &HeaderMap,
+) -> Result<(), TooLong> {
+    put_answer(block, status, headers)?;
+    put_pairs(block, trailers)
+}
+
 pub(super) fn put_pairs(block: &mut Vec<u8>, headers: &HeaderMap) -> Result<(), TooLong> {
     block.extend_from_slice(&u16::try_from(headers.len()).map_err(|_| TooLong)?.to_be_bytes());
     for (name, value) in headers {
@@ -186,14 +196,17 @@ pub fn read_call(payload: Bytes) -> Result<(request::Parts, Bytes), Malformed> {
     Ok((head, reader.rest()))
 }
 
-/// An answer's head, and its body if that is whole.
-pub fn read_answer(payload: Bytes) -> Result<(response::Parts, Bytes), Malformed> {
+/// The head of an answer that goes on.
+pub fn read_answer(payload: Bytes) -> Result<response::Parts, Malformed> {
     let mut reader = Reader { bytes: payload, at: 0 };
-    let (mut head, ()) = Response::new(()).into_parts();
-    head.version = Version::HTTP_2;
-    head.status = StatusCode::from_u16(reader.number()?).map_err(|_| Malformed("no status"))?;
-    head.headers = reader.pairs()?;
-    Ok((head, reader.rest()))
+    let head = reader.answer()?;
+    if reader.rest().is_empty() { Ok(head) } else { Err(Malformed("more than a head")) }
+}
+
+/// Head, trailers and body of an answer that has come whole.
+pub fn read_whole(payload: Bytes) -> Result<(response::Parts, HeaderMap, Bytes), Malformed> {
+    let mut reader = Reader { bytes: payload, at: 0 };
+    Ok((reader.answer()?, reader.pairs()?, reader.rest()))
 }
 
 pub fn read_trailers(payload: Bytes) -> Result<HeaderMap, Malformed> {
@@ -263,6 +276,14 @@ impl Reader {
         self.take(length)
     }
 
+    fn answer(&mut self) -> Result<response::Parts, Malformed> {
+        let (mut head, ()) = Response::new(()).into_parts();
+        head.version = Version::HTTP_2;
+        head.status = StatusCode::from_u16(self.number()?).map_err(|_| Malformed("no status"))?;
+        head.headers = self.pairs()?;
+        Ok(head)
+    }
+
     fn pairs(&mut self) -> Result<HeaderMap, Malformed> {
         /// More names than that are rare, and no reason to trust the count.
         const EXPECTED_MAX: usize = 64;
@@ -289,8 +310,8 @@ impl Reader {
         }
     }
 
-    fn rest(self) -> Bytes {
-        self.bytes.slice(self.at..)
+    fn rest(mut self) -> Bytes {
+        self.bytes.split_off(self.at)
     }
 }
 

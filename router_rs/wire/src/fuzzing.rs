@@ -2,7 +2,7 @@
 
 use bytes::{Buf, Bytes};
 
-use crate::block::{read_answer, read_call, read_trailers};
+use crate::block::{read_call, read_trailers, read_whole};
 use crate::decoder::Decoder;
 use crate::frame::Frame;
 use crate::outgoing::Outgoing;
@@ -57,15 +57,15 @@ fn again(frame: Frame) {
             assert_eq!((head.headers, body), (again.headers, body_again));
         }
         Frame::Whole { id, payload } => {
-            let Ok((head, body)) = read_answer(payload) else { return };
-            let length = body.len();
-            if wire.put_whole(id, (head.status, &head.headers), [body.clone()], length).is_err() {
+            let Ok((head, trailers, body)) = read_whole(payload) else { return };
+            let (line, whole) = ((head.status, &head.headers), ([body.clone()], body.len()));
+            if wire.put_whole(id, line, &trailers, whole).is_err() {
                 return;
             }
             let Some(Frame::Whole { payload, .. }) = only(wire) else { panic!("it is an answer") };
-            let (again, body_again) = read_answer(payload).expect("it was read before");
+            let (again, trailers_again, body_again) = read_whole(payload).expect("it was read");
             assert_eq!((head.status, head.headers), (again.status, again.headers));
-            assert_eq!(body, body_again);
+            assert_eq!((trailers, body), (trailers_again, body_again));
         }
         Frame::Trailers { id, payload } => {
             let Ok(trailers) = read_trailers(payload) else { return };

@@ -10,7 +10,9 @@ use crate::frame::{CREDIT_BYTES_INITIAL, code};
 
 #[derive(Debug)]
 pub(crate) struct Inbound {
-    pieces: VecDeque<Bytes>,
+    /// The first of them has its place here: most bodies have no more, and need no list.
+    first: Option<Bytes>,
+    rest: VecDeque<Bytes>,
     pub(crate) trailers: Option<HeaderMap>,
     /// All has come, or nothing more will.
     pub(crate) end: Option<Result<(), Cut>>,
@@ -25,7 +27,8 @@ pub(crate) struct Inbound {
 impl Inbound {
     pub(crate) fn new() -> Self {
         Self {
-            pieces: VecDeque::new(),
+            first: None,
+            rest: VecDeque::new(),
             trailers: None,
             end: None,
             missing: None,
@@ -57,8 +60,10 @@ impl Inbound {
             return Err(code::PROTOCOL_ERROR);
         }
         self.missing = self.missing.map(|missing| missing - length);
-        if !bytes.is_empty() {
-            self.pieces.push_back(bytes);
+        if self.is_empty() && !bytes.is_empty() {
+            self.first = Some(bytes);
+        } else if !bytes.is_empty() {
+            self.rest.push_back(bytes);
         }
         if is_final {
             self.end = Some(Ok(()));
@@ -67,11 +72,15 @@ impl Inbound {
     }
 
     pub(crate) fn next_piece(&mut self) -> Option<Bytes> {
-        self.pieces.pop_front()
+        self.first.take().or_else(|| self.rest.pop_front())
+    }
+
+    fn is_empty(&self) -> bool {
+        self.first.is_none() && self.rest.is_empty()
     }
 
     pub(crate) fn is_end(&self) -> bool {
-        matches!(self.end, Some(Ok(()))) && self.pieces.is_empty() && self.trailers.is_none()
+        matches!(self.end, Some(Ok(()))) && self.is_empty() && self.trailers.is_none()
     }
 
     /// So much has been taken: the credit to give, told in parts that are worth a frame.

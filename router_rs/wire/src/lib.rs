@@ -11,7 +11,7 @@
 //! frame    length of the payload: u32, kind: u8, id: u64, payload      (all numbers big-endian)
 //! Call     method, target, authority (texts), pairs, body                         to the server
 //! Begin    method, target, authority, pairs; pieces and their end follow          to the server
-//! Whole    status: u16, pairs, body                                               to the client
+//! Whole    status: u16, pairs, pairs of the trailers, body                         to the client
 //! Head     status: u16, pairs; pieces and their end follow                        to the client
 //! Trailers pairs; nothing follows                                                 to the client
 //! Piece    bytes; Final: the last of them                                         both ways
@@ -44,7 +44,7 @@ mod session;
 #[cfg(test)]
 mod tests;
 
-pub use block::{head_bytes, read_answer, read_call, read_trailers};
+pub use block::{head_bytes, read_answer, read_call, read_trailers, read_whole};
 pub use decoder::Decoder;
 pub use errors::{Cut, Malformed, TooLong};
 pub use frame::{

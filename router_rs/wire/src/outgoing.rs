@@ -49,15 +49,15 @@ impl Outgoing {
         self.put_block(Kind::Begin, id, 0, |block| block::put_call(block, head))
     }
 
-    /// Writes an answer with the whole of its body; or nothing.
+    /// Writes an answer with its trailers and the whole of its body; or nothing.
     pub(crate) fn put_whole(
         &mut self,
         id: CallId,
-        (status, headers): (StatusCode, &HeaderMap),
-        body: impl IntoIterator<Item = Bytes>,
-        body_bytes: usize,
+        head: (StatusCode, &HeaderMap),
+        trailers: &HeaderMap,
+        (body, body_bytes): (impl IntoIterator<Item = Bytes>, usize),
     ) -> Result<(), TooLong> {
-        let put = |block: &mut Vec<u8>| block::put_answer(block, status, headers);
+        let put = |block: &mut Vec<u8>| block::put_whole(block, head, trailers);
         self.put_block(Kind::Whole, id, body_bytes, put)?;
         body.into_iter().for_each(|piece| self.push(piece));
         Ok(())

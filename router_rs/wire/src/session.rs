@@ -111,8 +111,8 @@ impl Session {
             (Frame::Begin { id, payload }, Side::Server) => {
                 return self.on_call(id, payload, false);
             }
-            (Frame::Whole { id, payload }, Side::Client) => self.on_head(id, payload, true),
-            (Frame::Head { id, payload }, Side::Client) => self.on_head(id, payload, false),
+            (Frame::Whole { id, payload }, Side::Client) => self.on_whole(id, payload),
+            (Frame::Head { id, payload }, Side::Client) => self.on_head(id, payload),
             (Frame::Trailers { id, payload }, Side::Client) => self.on_trailers(id, payload),
             (Frame::Piece { id, bytes, is_final }, _) => self.on_piece(id, bytes, is_final),
             (Frame::Credit { id, bytes }, _) => self.on_credit(id, bytes as usize),

@@ -200,24 +200,27 @@ impl CallTask {
 
     /// As `Outlet::send_message`.
     fn send(&mut self, payload: Message, may_compress: bool) -> Result<(), Status> {
+        self.count_answer(&payload);
+        self.outlet.send_message(payload, may_compress)
+    }
+
+    fn count_answer(&mut self, payload: &Message) {
         if let Some(guest) = &self.connection.guest {
             guest.front.earn_by_answer(payload.len());
         }
         self.said.response_bytes += payload.len();
-        self.outlet.send_message(payload, may_compress)
     }
 
     fn reply(&mut self, payload: Message) {
         self.is_user_done = true;
-        match self.send(payload, true) {
-            Ok(()) => {
-                self.conclude(End::Grpc(Code::Ok));
-                let trailers = self.trailers(HeaderMap::with_capacity(2));
-                self.outlet.finish_ok(trailers);
-                self.exchange.link.end();
-            }
-            Err(status) => self.fail(&status, CancelReason::Client),
+        if let Err(status) = self.outlet.check_size(&payload) {
+            return self.fail(&status, CancelReason::Client);
         }
+        self.count_answer(&payload);
+        self.conclude(End::Grpc(Code::Ok));
+        let trailers = self.trailers(HeaderMap::with_capacity(2));
+        self.outlet.reply(payload, trailers);
+        self.exchange.link.end();
     }
 
     fn respond(&mut self, status: StatusCode, headers: HeaderMap, body: Message) {

@@ -120,8 +120,8 @@ impl Outlet {
         message: Message,
         may_compress: bool,
     ) -> Result<(), Status> {
+        self.check_size(&message)?;
         let Dialect::Grpc(grpc) = &self.dialect else { return self.send_piece(message) };
-        grpc.size_limit.check("sent", message.len())?;
         let message =
             if may_compress { compress::compress(grpc.encoding, message) } else { message };
         if matches!(self.stage, Stage::Head(_)) {
@@ -129,6 +129,15 @@ impl Outlet {
         }
         self.send_data(Framed::new(message));
         Ok(())
+    }
+
+    /// # Errors
+    /// `RESOURCE_EXHAUSTED` over the limit of a gRPC message.
+    pub(super) fn check_size(&self, message: &Message) -> Result<(), Status> {
+        match &self.dialect {
+            Dialect::Grpc(grpc) => grpc.size_limit.check("sent", message.len()),
+            Dialect::Http(_) => Ok(()),
+        }
     }
 
     fn send_data(&mut self, data: Framed) {
@@ -154,10 +163,19 @@ impl Outlet {
         }
     }
 
-    /// The trailers of most answers, without going through `Status`.
-    pub(super) fn finish_ok(&mut self, mut trailers: HeaderMap) {
+    /// Most answers: one message that was checked, and the status OK, which need not go through
+    /// `Status`.
+    pub(super) fn reply(&mut self, message: Message, mut trailers: HeaderMap) {
+        let Dialect::Grpc(grpc) = &self.dialect else { return };
+        let message = Framed::new(compress::compress(grpc.encoding, message));
         trailers.insert(GRPC_STATUS, HeaderValue::from_static("0"));
-        self.send_trailers(trailers);
+        if matches!(self.stage, Stage::Head(_)) {
+            let headers = grpc.headers(HeaderMap::with_capacity(2));
+            self.send_whole(StatusCode::OK, headers, message, trailers);
+        } else {
+            self.send_data(message);
+            self.send_trailers(trailers);
+        }
     }
 
     fn send_trailers(&mut self, trailers: HeaderMap) {
@@ -172,14 +190,12 @@ impl Outlet {
         self.stage = Stage::Closed;
     }
 
-    fn send_block(&mut self, mut headers: HeaderMap, is_end: bool) {
+    fn send_block(&mut self, headers: HeaderMap, is_end: bool) {
         let Dialect::Grpc(grpc) = &self.dialect else { return };
-        headers.insert(CONTENT_TYPE, grpc.content_type.clone());
-        if let Some(value) = grpc.encoding.header() {
-            headers.insert(GRPC_ENCODING, value);
-        }
+        let headers = grpc.headers(headers);
         if is_end {
-            self.send_whole(StatusCode::OK, headers, Message::default());
+            let nothing = Framed::raw(Message::default());
+            self.send_whole(StatusCode::OK, headers, nothing, HeaderMap::new());
         } else {
             self.send_response(StatusCode::OK, headers);
         }
@@ -191,9 +207,15 @@ impl Outlet {
     }
 
     /// Sends all of an answer.
-    fn send_whole(&mut self, status: StatusCode, headers: HeaderMap, body: Message) {
+    fn send_whole(
+        &mut self,
+        status: StatusCode,
+        headers: HeaderMap,
+        body: Framed,
+        trailers: HeaderMap,
+    ) {
         self.answer(|respond| {
-            respond.send_whole(response(status, headers), body);
+            respond.send_whole(response(status, headers), body, trailers);
             None
         });
     }
@@ -203,6 +225,17 @@ impl Outlet {
             Stage::Head(respond) => send(respond).unwrap_or(Stage::Closed),
             stage => stage,
         };
+    }
+}
+
+impl Grpc {
+    /// Adds what each answer says of its messages.
+    fn headers(&self, mut headers: HeaderMap) -> HeaderMap {
+        headers.insert(CONTENT_TYPE, self.content_type.clone());
+        if let Some(value) = self.encoding.header() {
+            headers.insert(GRPC_ENCODING, value);
+        }
+        headers
     }
 }
 

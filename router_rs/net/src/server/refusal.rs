@@ -21,14 +21,15 @@ pub(super) fn refuse(respond: Respond, status: &Status, mut trailers: HeaderMap)
     trailers.insert(CONTENT_TYPE, CONTENT_TYPE_GRPC);
     let mut response = Response::new(());
     *response.headers_mut() = trailers;
-    respond.send_whole(response, Message::default());
+    respond.send_whole(response, Framed::raw(Message::default()), HeaderMap::new());
 }
 
 /// As `refuse`, for plain HTTP.
 pub(super) fn refuse_http(respond: Respond, status: StatusCode, text: &'static str) {
     let failure = HttpFailure::new(status, text);
     let head = failure.head(names::ANSWERED_BY_REPLICA);
-    respond.send_whole(Response::from_parts(head, ()), failure.body().into());
+    let body = Framed::raw(failure.body().into());
+    respond.send_whole(Response::from_parts(head, ()), body, HeaderMap::new());
 }
 
 pub(super) fn answer_http(mut respond: SendResponse<Framed>, status: StatusCode) {

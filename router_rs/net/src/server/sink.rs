@@ -4,10 +4,11 @@
 
 use std::task::{Context, Poll, ready};
 
+use bytes::Buf;
 use h2::server::SendResponse;
 use h2::{Reason, SendStream};
 use http::{HeaderMap, Response};
-use router_protocol::grpc::{Framed, Message};
+use router_protocol::grpc::Framed;
 
 use super::wire_call::WireReply;
 
@@ -58,16 +59,20 @@ impl Respond {
     }
 
     /// Sends all of an answer.
-    pub(super) fn send_whole(self, response: Response<()>, body: Message) {
-        match self {
-            Respond::Http2(mut respond) => {
-                let is_bodiless = body.is_empty();
-                let Ok(mut stream) = respond.send_response(response, is_bodiless) else { return };
-                if !is_bodiless {
-                    let _nobody_to_tell = stream.send_data(Framed::raw(body), true);
-                }
-            }
-            Respond::Wire(reply) => reply.send_whole(&response, body),
+    pub(super) fn send_whole(self, response: Response<()>, body: Framed, trailers: HeaderMap) {
+        let mut respond = match self {
+            Respond::Http2(respond) => respond,
+            Respond::Wire(reply) => return reply.send_whole(&response, body, trailers),
+        };
+        let (has_body, has_trailers) = (body.has_remaining(), !trailers.is_empty());
+        let Ok(mut stream) = respond.send_response(response, !has_body && !has_trailers) else {
+            return;
+        };
+        if has_body {
+            let _nobody_to_tell = stream.send_data(body, !has_trailers);
+        }
+        if has_trailers {
+            let _nobody_to_tell = stream.send_trailers(trailers);
         }
     }
 

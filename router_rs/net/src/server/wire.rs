@@ -9,9 +9,9 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Buf;
-use http::{Response, StatusCode};
+use http::{HeaderMap, Response, StatusCode};
 use router_io::ChunkedStream;
-use router_protocol::grpc::Message;
+use router_protocol::grpc::{Framed, Message};
 use router_protocol::mesh::proof::{nonce, replica_proof, verify};
 use router_protocol::names;
 use router_wire::greeting::{HELLO_BYTES, OTHER_VERSION, Welcome, read_hello, welcome};
@@ -185,7 +185,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> WireDriver<S> {
         if head_bytes(&head) > self.state.server.config.metadata_bytes_max as usize {
             let mut response = Response::new(());
             *response.status_mut() = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
-            return respond.send_whole(response, Message::default());
+            return respond.send_whole(response, Framed::raw(Message::default()), HeaderMap::new());
         }
         if head.uri.path() == names::LOAD_PATH {
             return load::answer(&self.state, &head, follows(), respond);

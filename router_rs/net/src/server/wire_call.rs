@@ -4,10 +4,10 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
 use h2::Reason;
 use http::{HeaderMap, Response};
-use router_protocol::grpc::Message;
+use router_protocol::grpc::Framed;
 use router_wire::{CallId, Cut, Session};
 
 /// The calls of one connection, shared by its driver and by them. It lives on one thread.
@@ -48,9 +48,10 @@ impl WireReply {
         self.session.borrow_mut().send_head(self.id, response);
     }
 
-    pub(super) fn send_whole(&self, response: &Response<()>, body: Message) {
-        let bytes = body.len();
-        self.session.borrow_mut().send_whole(self.id, response, body.segments, bytes);
+    pub(super) fn send_whole(&self, response: &Response<()>, body: Framed, trailers: HeaderMap) {
+        let bytes = body.remaining();
+        let body = (body.into_pieces(), bytes);
+        self.session.borrow_mut().send_whole(self.id, response, body, trailers);
     }
 
     pub(super) fn send_data(&self, pieces: impl IntoIterator<Item = Bytes>) {

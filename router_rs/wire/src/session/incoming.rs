@@ -5,7 +5,7 @@ use http::{StatusCode, response};
 use router_protocol::content_length;
 
 use super::{Call, Called, Head, Session, Side};
-use crate::block::{read_answer, read_call, read_trailers};
+use crate::block::{read_answer, read_call, read_trailers, read_whole};
 use crate::errors::{Cut, Malformed};
 use crate::frame::{CALLS_MAX, CallId, code, detach};
 use crate::inbound::Inbound;
@@ -48,19 +48,37 @@ impl Session {
         Ok(Some(Called { id, head, body: is_whole.then_some(body) }))
     }
 
-    pub(super) fn on_head(&mut self, id: CallId, payload: Bytes, is_whole: bool) {
-        let Some(call) = self.unended(id) else { return };
+    pub(super) fn on_whole(&mut self, id: CallId, payload: Bytes) {
+        let Ok((head, trailers, body)) = read_whole(payload) else {
+            return self.check(id, Err(code::PROTOCOL_ERROR));
+        };
+        self.on_answer(id, head, |inbound| {
+            inbound.trailers = Some(trailers).filter(|trailers| !trailers.is_empty());
+            inbound.add(body, true)
+        });
+    }
+
+    pub(super) fn on_head(&mut self, id: CallId, payload: Bytes) {
         // A caller may keep the head of an answer that goes on.
-        let read = read_answer(if is_whole { payload } else { detach(payload) });
-        let told = match (read, &call.head) {
-            (Ok((head, body)), Head::Awaited { is_of_head_request })
-                if is_whole || body.is_empty() =>
-            {
-                call.inbound.announce(announced(&head).filter(|_| !is_of_head_request));
-                call.head = Head::Come(head);
-                if is_whole { call.inbound.add(body, true) } else { Ok(()) }
-            }
-            _ => Err(code::PROTOCOL_ERROR),
+        match read_answer(detach(payload)) {
+            Ok(head) => self.on_answer(id, head, |_| Ok(())),
+            Err(_) => self.check(id, Err(code::PROTOCOL_ERROR)),
+        }
+    }
+
+    fn on_answer(
+        &mut self,
+        id: CallId,
+        head: response::Parts,
+        rest: impl FnOnce(&mut Inbound) -> Result<(), u32>,
+    ) {
+        let Some(call) = self.unended(id) else { return };
+        let told = if let Head::Awaited { is_of_head_request } = call.head {
+            call.inbound.announce(announced(&head).filter(|_| !is_of_head_request));
+            call.head = Head::Come(head);
+            rest(&mut call.inbound)
+        } else {
+            Err(code::PROTOCOL_ERROR)
         };
         call.wake();
         self.check(id, told);

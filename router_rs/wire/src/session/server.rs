@@ -27,19 +27,19 @@ impl Session {
         &mut self,
         id: CallId,
         response: &Response<()>,
-        body: impl IntoIterator<Item = Bytes>,
-        body_bytes: usize,
+        (body, body_bytes): (impl IntoIterator<Item = Bytes>, usize),
+        trailers: HeaderMap,
     ) {
         if body_bytes > BODY_BYTES_MAX {
             self.send_head(id, response);
             self.send(id, body);
-            return self.finish(id, HeaderMap::new());
+            return self.finish(id, trailers);
         }
         if self.get(id).is_none() {
             return;
         }
         let head = (response.status(), response.headers());
-        let put = self.outgoing.put_whole(id, head, body, body_bytes);
+        let put = self.outgoing.put_whole(id, head, &trailers, (body, body_bytes));
         if put.is_ok() {
             self.take(id);
         }

@@ -38,6 +38,23 @@ fn a_conversation_goes_both_ways_and_ends_in_trailers() {
 }
 
 #[test]
+fn a_short_answer_is_one_frame_with_its_trailers() {
+    let mut pair = Pair::new();
+    let id = begin(&mut pair, Some(&[]));
+    pair.settle();
+    let there = pair.called.pop().expect("a call").id;
+    let trailers = HeaderMap::from_iter([(HeaderName::from_static("x"), "1".parse().unwrap())]);
+    let body = Bytes::from_static(b"short");
+    pair.server.send_whole(there, &Response::new(()), ([body], 5), trailers.clone());
+    pair.settle();
+    assert!(matches!(pair.client.poll_head(id, &cx()), Poll::Ready(Ok(_))));
+    assert_eq!((5, true), take(&mut pair.client, id));
+    assert!(!pair.client.is_end(id), "trailers follow");
+    assert_eq!(Poll::Ready(Ok(Some(trailers))), pair.client.poll_trailers(id, &cx()));
+    assert!(pair.client.is_end(id));
+}
+
+#[test]
 fn nobody_sends_more_than_is_taken() {
     let mut pair = Pair::new();
     let id = begin(&mut pair, None);
@@ -81,7 +98,7 @@ fn what_comes_for_a_call_that_is_over_is_for_nobody() {
     let first = begin(&mut pair, Some(&[]));
     pair.settle();
     let there = pair.called.pop().expect("a call").id;
-    pair.server.send_whole(there, &Response::new(()), [], 0);
+    pair.server.send_whole(there, &Response::new(()), ([], 0), HeaderMap::new());
     pair.client.leave(first);
     // The answer and the reset cross; the place is used again.
     let second = begin(&mut pair, Some(&[]));
@@ -89,7 +106,7 @@ fn what_comes_for_a_call_that_is_over_is_for_nobody() {
     pair.settle();
     assert!(pair.client.poll_head(second, &cx()).is_pending());
     let there = pair.called.pop().expect("a call").id;
-    pair.server.send_whole(there, &Response::new(()), [], 0);
+    pair.server.send_whole(there, &Response::new(()), ([], 0), HeaderMap::new());
     pair.settle();
     assert!(pair.client.poll_head(second, &cx()).is_ready());
 }
@@ -101,7 +118,7 @@ fn an_answer_that_is_whole_ends_an_upload() {
     pair.settle();
     let there = pair.called.pop().expect("a call").id;
     pair.client.send(id, [Bytes::from_static(b"more")]);
-    pair.server.send_whole(there, &Response::new(()), [], 0);
+    pair.server.send_whole(there, &Response::new(()), ([], 0), HeaderMap::new());
     pair.settle();
     assert!(!pair.client.is_sending(id));
     assert_eq!(Poll::Ready(None), pair.client.poll_room(id, &cx()));
@@ -116,7 +133,7 @@ fn a_drain_takes_what_was_on_its_way_and_nothing_else() {
     assert!(pair.client.call(&call_head("/", &HeaderMap::new()), None).is_none());
     let there = pair.called.pop().expect("it was on its way").id;
     assert!(!pair.server.is_over() && !pair.client.is_over());
-    pair.server.send_whole(there, &Response::new(()), [], 0);
+    pair.server.send_whole(there, &Response::new(()), ([], 0), HeaderMap::new());
     pair.settle();
     assert!(pair.server.is_over());
     assert!(!pair.client.is_over(), "its answer was not taken");
@@ -175,7 +192,12 @@ fn a_server_whose_answers_nobody_reads_is_full() {
         pair.carry(true, usize::MAX);
         let there = pair.called.pop().expect("a call").id;
         let body = Bytes::from(vec![0; BODY_BYTES_MAX]);
-        pair.server.send_whole(there, &Response::new(()), [body], BODY_BYTES_MAX);
+        pair.server.send_whole(
+            there,
+            &Response::new(()),
+            ([body], BODY_BYTES_MAX),
+            HeaderMap::new(),
+        );
         pair.client.leave(id);
     }
     pair.settle();
@@ -197,7 +219,7 @@ fn a_head_that_cannot_be_read_ends_its_call_only() {
     let there: Vec<CallId> = pair.called.iter().map(|called| called.id).collect();
     assert_eq!(vec![first, second], there);
     assert!(pair.server.poll_gone(first, &cx()).is_ready());
-    pair.server.send_whole(second, &Response::new(()), [], 0);
+    pair.server.send_whole(second, &Response::new(()), ([], 0), HeaderMap::new());
     pair.settle();
     assert!(matches!(pair.client.poll_head(second, &cx()), Poll::Ready(Ok(_))));
 }

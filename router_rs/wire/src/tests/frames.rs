@@ -12,7 +12,7 @@ use crate::*;
 enum Said {
     Call { target: String, headers: HeaderMap, body: Vec<u8> },
     Begin { target: String, headers: HeaderMap },
-    Whole { status: u16, headers: HeaderMap, body: Vec<u8> },
+    Whole { status: u16, headers: HeaderMap, trailers: HeaderMap, body: Vec<u8> },
     Head { status: u16, headers: HeaderMap },
     Piece { bytes: Vec<u8>, is_final: bool },
     Trailers { headers: HeaderMap },
@@ -51,11 +51,9 @@ fn said() -> impl Strategy<Value = Said> {
             body
         }),
         ("/[a-z/]{0,20}", headers()).prop_map(|(target, headers)| Said::Begin { target, headers }),
-        (200_u16..600, headers(), body()).prop_map(|(status, headers, body)| Said::Whole {
-            status,
-            headers,
-            body
-        }),
+        (200_u16..600, headers(), headers(), body()).prop_map(
+            |(status, headers, trailers, body)| Said::Whole { status, headers, trailers, body }
+        ),
         (200_u16..600, headers()).prop_map(|(status, headers)| Said::Head { status, headers }),
         (body(), any::<bool>()).prop_map(|(bytes, is_final)| Said::Piece { bytes, is_final }),
         headers().prop_map(|headers| Said::Trailers { headers }),
@@ -74,10 +72,10 @@ fn put(wire: &mut Outgoing, id: CallId, said: &Said) {
             wire.put_call(id, &call_head(target, headers), &pieces).unwrap();
         }
         Said::Begin { target, headers } => wire.put_begin(id, &call_head(target, headers)).unwrap(),
-        Said::Whole { status, headers, body } => {
-            let status = StatusCode::from_u16(*status).unwrap();
-            let pieces = [Bytes::copy_from_slice(body)];
-            wire.put_whole(id, (status, headers), pieces, body.len()).unwrap();
+        Said::Whole { status, headers, trailers, body } => {
+            let head = (StatusCode::from_u16(*status).unwrap(), headers);
+            let whole = ([Bytes::copy_from_slice(body)], body.len());
+            wire.put_whole(id, head, trailers, whole).unwrap();
         }
         Said::Head { status, headers } => {
             wire.put_head(id, (StatusCode::from_u16(*status).unwrap(), headers)).unwrap();
@@ -113,13 +111,12 @@ fn read(frame: Frame) -> (Option<CallId>, Said) {
             (Some(id), Said::Begin { target, headers: head.headers })
         }
         Frame::Whole { id, payload } => {
-            let (head, body) = read_answer(payload).unwrap();
-            let (status, body) = (head.status.as_u16(), body.to_vec());
-            (Some(id), Said::Whole { status, headers: head.headers, body })
+            let (head, trailers, body) = read_whole(payload).unwrap();
+            let (status, headers, body) = (head.status.as_u16(), head.headers, body.to_vec());
+            (Some(id), Said::Whole { status, headers, trailers, body })
         }
         Frame::Head { id, payload } => {
-            let (head, rest) = read_answer(payload).unwrap();
-            assert!(rest.is_empty());
+            let head = read_answer(payload).unwrap();
             (Some(id), Said::Head { status: head.status.as_u16(), headers: head.headers })
         }
         Frame::Piece { id, bytes, is_final } => {
@@ -222,6 +219,7 @@ proptest! {
                 };
                 let _any = read_call(payload.clone()).is_ok();
                 let _any = read_answer(payload.clone()).is_ok();
+                let _any = read_whole(payload.clone()).is_ok();
                 let _any = read_trailers(payload).is_ok();
             }
         }

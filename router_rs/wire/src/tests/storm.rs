@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::task::Poll;
 
 use bytes::Bytes;
-use http::Response;
+use http::{HeaderMap, Response};
 use proptest::prelude::*;
 
 use super::*;
@@ -101,7 +101,7 @@ impl Storm {
                     self.due.insert((id.place, id.serial), bytes);
                 }
                 let body = [Bytes::from(vec![2; bytes])];
-                server.send_whole(id, &Response::new(()), body, bytes);
+                server.send_whole(id, &Response::new(()), (body, bytes), HeaderMap::new());
             }
             Step::Reset(_) => server.reset(id, code::CANCEL),
             _ => {

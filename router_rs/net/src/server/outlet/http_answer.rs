@@ -56,7 +56,7 @@ impl Outlet {
         load: Option<HeaderValue>,
     ) {
         headers.extend(load.map(|load| (names::LOAD, load)));
-        self.send_whole(status, headers, body);
+        self.send_whole(status, headers, Framed::raw(body), HeaderMap::new());
     }
 
     /// Sends the head of an answer.
