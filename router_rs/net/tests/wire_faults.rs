@@ -11,9 +11,10 @@ mod wire_support;
 use std::sync::Arc;
 
 use front_support::Http1;
-use http_support::{Fixture, Told, respond, send, start_response, write};
+use http_support::{Fixture, Told, finish, respond, send, start_response, write};
 use router_core::RetryConfig;
 use router_net::dispatch::{DeploymentRoute, ReplicaRoute};
+use router_net::grpc::Code;
 use router_net::link::{CancelReason, Command, Mailbox};
 use router_net::mesh::proof;
 use router_net::server::{Exchange, ServerConfig};
@@ -343,5 +344,52 @@ async fn a_call_that_may_be_repeated_goes_elsewhere_when_its_connection_breaks()
     assert_eq!(Some(b"ping".to_vec()), body);
     respond(&exchange, 200, &[], b"elsewhere");
     assert_eq!("elsewhere", client.reply().await.text());
+    front.settle().await;
+}
+
+/// Takes a request's pieces to their end.
+async fn take_body(fixture: &mut Fixture, exchange: &Arc<Exchange>) -> usize {
+    let mut came = 0;
+    loop {
+        match fixture.next_of_call().await {
+            Told::Piece(piece) => {
+                came += piece.len();
+                if exchange.link().take(piece.len()) {
+                    send(exchange, Command::Resume);
+                }
+            }
+            told => {
+                assert_eq!(Told::HalfClose, told);
+                return came;
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_second_replica_that_answers_early_gets_all_of_a_long_body() {
+    /// More than there is credit for at once.
+    const BODY_BYTES: usize = 600_000;
+    let (mut one, mut two) = (Fixture::start(config("one")), Fixture::start(config("two")));
+    let mut route = route(vec![replica("one", one.port), replica("two", two.port)]);
+    route.router.hedging = true;
+    let front = front_of(route);
+    let mut client = Http1::connect(&front).await;
+    learn(&mut client, &mut one, &mut two).await;
+    let sending = client.send(put(&"b".repeat(BODY_BYTES)));
+    let taking = async {
+        let (late, is_one) = next(&mut one, &mut two).await;
+        let (first, second) = if is_one { (&mut one, &mut two) } else { (&mut two, &mut one) };
+        assert_eq!(BODY_BYTES, take_body(first, &late).await);
+        let (hedge, body) = second.next_call().await;
+        assert_eq!(None, body);
+        start_response(&hedge, 200, &[]);
+        assert_eq!(Told::Cancel(CancelReason::Client), first.next_of_call().await);
+        send(&late, Command::Release);
+        assert_eq!(BODY_BYTES, take_body(second, &hedge).await);
+        finish(&hedge, Code::Ok, "", &[]);
+    };
+    within("both bodies", async { tokio::join!(sending, taking) }).await;
+    assert_eq!(200, client.reply().await.status);
     front.settle().await;
 }

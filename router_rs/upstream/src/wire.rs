@@ -38,7 +38,7 @@ pub(super) struct WireDriver<S> {
     wire: Rc<Wire>,
     io: ChunkedStream<S>,
     decoder: Decoder,
-    /// Nothing can be written any more; what has come is read to its end.
+    /// The peer takes nothing any more; what it has sent is read to its end.
     broken: Option<io::Error>,
 }
 
@@ -193,13 +193,17 @@ impl<S: AsyncRead + AsyncWrite + Unpin> WireDriver<S> {
     /// Writes what can be written; ready when all is said and done.
     fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let mut session = self.wire.session.borrow_mut();
-        if self.broken.is_none()
-            && let Poll::Ready(Err(error)) = self.io.poll_write(session.outgoing(), cx)
-        {
-            self.broken = Some(error);
-        }
-        if self.broken.is_none() && session.is_over() {
-            return self.io.poll_shutdown(cx);
+        if self.broken.is_none() {
+            match self.io.poll_write(session.outgoing(), cx) {
+                Poll::Ready(Err(error)) if is_of_peer(&error) => {
+                    // No call may begin that would not be sent.
+                    session.say_last();
+                    self.broken = Some(error);
+                }
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                Poll::Ready(Ok(())) if session.is_over() => return self.io.poll_shutdown(cx),
+                Poll::Ready(Ok(())) | Poll::Pending => {}
+            }
         }
         session.wait(cx);
         Poll::Pending
@@ -214,7 +218,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Drive for WireDriver<S> {
             let closed = || "the peer closed the connection".to_owned();
             return Poll::Ready(error.map_or_else(closed, |error| error.to_string()));
         }
-        self.poll_write(cx).map(|_| "the connection takes no more calls".to_owned())
+        self.poll_write(cx).map(|ended| match ended {
+            Ok(()) => "the connection takes no more calls".to_owned(),
+            Err(error) => error.to_string(),
+        })
     }
 
     fn ping(&mut self, _cx: &mut Context<'_>) {
@@ -229,6 +236,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Drive for WireDriver<S> {
         why.clone_into(&mut self.wire.why_lost.borrow_mut());
         self.wire.session.borrow_mut().lose();
     }
+}
+
+/// The peer has closed, so what it has sent before comes to its end soon.
+fn is_of_peer(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset)
 }
 
 fn invalid(malformed: Malformed) -> io::Error {

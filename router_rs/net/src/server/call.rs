@@ -213,7 +213,7 @@ impl CallTask {
 
     fn reply(&mut self, payload: Message) {
         self.is_user_done = true;
-        if let Err(status) = self.outlet.check_size(&payload) {
+        if let Err(status) = self.outlet.check_reply(&payload) {
             return self.fail(&status, CancelReason::Client);
         }
         self.count_answer(&payload);

@@ -120,8 +120,8 @@ impl Outlet {
         message: Message,
         may_compress: bool,
     ) -> Result<(), Status> {
-        self.check_size(&message)?;
         let Dialect::Grpc(grpc) = &self.dialect else { return self.send_piece(message) };
+        grpc.size_limit.check("sent", message.len())?;
         let message =
             if may_compress { compress::compress(grpc.encoding, message) } else { message };
         if matches!(self.stage, Stage::Head(_)) {
@@ -131,12 +131,14 @@ impl Outlet {
         Ok(())
     }
 
+    /// Whether `message` can be the one of a reply.
+    ///
     /// # Errors
-    /// `RESOURCE_EXHAUSTED` over the limit of a gRPC message.
-    pub(super) fn check_size(&self, message: &Message) -> Result<(), Status> {
+    /// `RESOURCE_EXHAUSTED` over the limit; `INTERNAL` where the request was plain HTTP.
+    pub(super) fn check_reply(&self, message: &Message) -> Result<(), Status> {
         match &self.dialect {
             Dialect::Grpc(grpc) => grpc.size_limit.check("sent", message.len()),
-            Dialect::Http(_) => Ok(()),
+            Dialect::Http(_) => Err(not_grpc()),
         }
     }
 

@@ -91,7 +91,7 @@ where
     session.borrow_mut().lose();
     // Whatever has gone wrong, the client notices, and there is nobody else to tell.
     if ended.is_ok() {
-        let _gone_or_slow = timeout(LINGER_TIME, poll_fn(|cx| driver.poll_discard(cx))).await;
+        let _gone_or_slow = timeout(LINGER_TIME, poll_fn(|cx| driver.poll_close(cx))).await;
     }
 }
 
@@ -138,7 +138,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> WireDriver<S> {
                 self.on_sign_of_life();
             }
             if session.is_over() {
-                return self.io.poll_shutdown(context);
+                return Poll::Ready(Ok(()));
             }
             if !is_full || !is_written {
                 session.wait(context);
@@ -151,9 +151,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> WireDriver<S> {
         self.signs.set(self.signs.get() + 1);
     }
 
-    /// Reads on after the end, until the client closes: what it still says of answers that it has would
-    /// reset the connection, and take the end of others with it.
-    fn poll_discard(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+    /// Says that nothing follows, and reads on until the client closes: what it still says of answers that
+    /// it has would reset the connection, and take the end of others with it.
+    fn poll_close(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(self.io.poll_shutdown(context))?;
         while !ready!(self.io.poll_read(context))?.is_empty() {}
         Poll::Ready(Ok(()))
     }

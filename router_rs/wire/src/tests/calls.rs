@@ -46,7 +46,12 @@ fn a_short_answer_is_one_frame_with_its_trailers() {
     let trailers = HeaderMap::from_iter([(HeaderName::from_static("x"), "1".parse().unwrap())]);
     let body = Bytes::from_static(b"short");
     pair.server.send_whole(there, &Response::new(()), ([body], 5), trailers.clone());
-    pair.settle();
+    let outgoing = pair.server.outgoing();
+    let mut said = outgoing.copy_to_bytes(outgoing.remaining());
+    let frame = Decoder::default().decode(&mut said).expect("it was written here");
+    let frame = frame.filter(|frame| matches!(frame, Frame::Whole { .. })).expect("an answer");
+    assert!(said.is_empty(), "one frame");
+    pair.client.on_frame(frame).expect("it was said here");
     assert!(matches!(pair.client.poll_head(id, &cx()), Poll::Ready(Ok(_))));
     assert_eq!((5, true), take(&mut pair.client, id));
     assert!(!pair.client.is_end(id), "trailers follow");

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::task::Poll;
 
 use bytes::Bytes;
-use http::{HeaderMap, Response};
+use http::{HeaderMap, HeaderValue, Response};
 use proptest::prelude::*;
 
 use super::*;
@@ -46,6 +46,8 @@ struct Storm {
     there: Vec<CallId>,
     /// What was answered and has not been taken, by call.
     due: BTreeMap<(u32, u32), usize>,
+    /// As it was at first.
+    answered: BTreeMap<(u32, u32), usize>,
 }
 
 fn pick(ids: &[CallId], which: usize) -> Option<CallId> {
@@ -55,7 +57,8 @@ fn pick(ids: &[CallId], which: usize) -> Option<CallId> {
 impl Storm {
     fn new() -> Self {
         let (here, there) = (Vec::new(), Vec::new());
-        Self { pair: Pair::new(), here, there, due: BTreeMap::new() }
+        let (due, answered) = (BTreeMap::new(), BTreeMap::new());
+        Self { pair: Pair::new(), here, there, due, answered }
     }
 
     fn step(&mut self, step: &Step) {
@@ -99,9 +102,14 @@ impl Storm {
             Step::Answer(_, bytes) => {
                 if server.poll_gone(id, &cx()).is_pending() {
                     self.due.insert((id.place, id.serial), bytes);
+                    self.answered.insert((id.place, id.serial), bytes);
                 }
                 let body = [Bytes::from(vec![2; bytes])];
-                server.send_whole(id, &Response::new(()), (body, bytes), HeaderMap::new());
+                let mut trailers = HeaderMap::new();
+                if bytes % 2 == 0 {
+                    trailers.insert("x", HeaderValue::from_static("1"));
+                }
+                server.send_whole(id, &Response::new(()), (body, bytes), trailers);
             }
             Step::Reset(_) => server.reset(id, code::CANCEL),
             _ => {
@@ -143,6 +151,12 @@ impl Storm {
             }
             assert_eq!(due(self).map(|_| 0), due(self), "all of {id:?} comes");
             assert_eq!(due(self).is_some(), is_answered, "{id:?}");
+            if let Some(bytes) = self.answered.get(&(id.place, id.serial)) {
+                let Poll::Ready(Ok(trailers)) = self.pair.client.poll_trailers(id, &cx()) else {
+                    panic!("{id:?} has not ended");
+                };
+                assert_eq!(bytes % 2 == 0, trailers.is_some(), "{id:?}");
+            }
         }
     }
 }
