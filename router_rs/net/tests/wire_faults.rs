@@ -23,7 +23,9 @@ use server_support::frame;
 use support::{Manners, PATH, Replica, deployment, open_service, request, until, within};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use wire_support::{TOKEN, config, front, front_of, one_app, pass_on, post, replica, route, stat};
+use wire_support::{
+    TOKEN, config, front, front_of, one_app, pass_on, post, replica, route, stat, take_body,
+};
 
 #[tokio::test]
 async fn a_client_that_goes_away_cancels() {
@@ -345,25 +347,6 @@ async fn a_call_that_may_be_repeated_goes_elsewhere_when_its_connection_breaks()
     respond(&exchange, 200, &[], b"elsewhere");
     assert_eq!("elsewhere", client.reply().await.text());
     front.settle().await;
-}
-
-/// Takes a request's pieces to their end.
-async fn take_body(fixture: &mut Fixture, exchange: &Arc<Exchange>) -> usize {
-    let mut came = 0;
-    loop {
-        match fixture.next_of_call().await {
-            Told::Piece(piece) => {
-                came += piece.len();
-                if exchange.link().take(piece.len()) {
-                    send(exchange, Command::Resume);
-                }
-            }
-            told => {
-                assert_eq!(Told::HalfClose, told);
-                return came;
-            }
-        }
-    }
 }
 
 #[tokio::test]

@@ -11,12 +11,12 @@ mod wire_support;
 use std::time::Duration;
 
 use front_support::Http1;
-use http_support::{Told, WHOLE_BYTES_MAX, finish, respond, send, start_response, write};
+use http_support::{WHOLE_BYTES_MAX, finish, respond, start_response, write};
 use router_net::grpc::Code;
-use router_net::link::{Command, Mailbox};
+use router_net::link::Mailbox;
 use router_net::server::ServerConfig;
 use support::until;
-use wire_support::{config, one_app, one_app_with, post, stat};
+use wire_support::{config, one_app, one_app_with, post, stat, take_body};
 
 #[tokio::test]
 async fn a_call_comes_with_its_head_and_body_and_is_answered() {
@@ -99,19 +99,7 @@ async fn bodies_come_with_their_head_or_after_it() {
         if size <= WHOLE_BYTES_MAX {
             assert_eq!(Some(size), body.map(|body| body.len()));
         } else {
-            let mut came = 0;
-            loop {
-                match fixture.next_of_call().await {
-                    Told::Piece(piece) => {
-                        came += piece.len();
-                        if exchange.link().take(piece.len()) {
-                            send(&exchange, Command::Resume);
-                        }
-                    }
-                    told => break assert_eq!(Told::HalfClose, told),
-                }
-            }
-            assert_eq!(size, came);
+            assert_eq!(size, take_body(&mut fixture, &exchange).await);
         }
         respond(&exchange, 200, &[], b"");
         assert_eq!(200, client.reply().await.status);

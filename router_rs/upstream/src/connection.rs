@@ -53,7 +53,7 @@ struct State {
 #[derive(Clone, Copy, Debug)]
 pub enum Sends<'a> {
     Nothing,
-    /// All of it; no more than [`router_wire::is_small`] says.
+    /// All of it, which is something; no more than [`router_wire::is_small`] says.
     All(&'a [Bytes]),
     /// It follows.
     Later,
@@ -210,13 +210,10 @@ impl Connection {
             Sends::Nothing => None,
             Sends::Later => Some(RequestBody::Http2(stream)),
             Sends::All(pieces) => {
-                let (last, before) =
-                    pieces.split_last().map_or((Bytes::new(), &[][..]), |it| (it.0.clone(), it.1));
-                // An error means that the stream is over: its answer says why.
-                for piece in before {
-                    drop(stream.send_data(piece.clone(), false));
+                for (before, piece) in pieces.iter().enumerate() {
+                    // An error means that the stream is over: its answer says why.
+                    drop(stream.send_data(piece.clone(), before + 1 == pieces.len()));
                 }
-                drop(stream.send_data(last, true));
                 None
             }
         };

@@ -8,6 +8,7 @@ pub mod call_error;
 pub mod connection;
 mod dial;
 mod drive;
+pub mod frame_stream;
 mod handshake;
 mod http2;
 pub mod liveness;

@@ -1,6 +1,6 @@
 //! The client's end of the wire: the greeting, the driver of the connection, and its calls.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::io;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
@@ -8,20 +8,17 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use h2::Reason;
 use http::{HeaderMap, Response, request};
-use router_io::ChunkedStream;
 use router_protocol::mesh::proof::{nonce, proof, verify_replica};
 use router_wire::greeting::{
     WELCOME_PREFIX_BYTES, Welcome, claim, hello, read_welcome, welcome_rest_bytes,
 };
-use router_wire::{CallId, Cut, Decoder, Malformed, Session, Side};
+use router_wire::{CallId, Cut, Session, Side};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use super::call_error::CallError;
 use super::drive::Drive;
+use super::frame_stream::FrameStream;
 use super::target::{DialError, ReplicaTarget};
-
-/// So much is read in one turn at most: others have theirs then.
-const READS_PER_TURN_MAX: usize = 32;
 
 /// The calls of one connection, shared by its driver and by them. It lives on one thread.
 #[derive(Debug)]
@@ -29,15 +26,12 @@ pub(super) struct Wire {
     session: RefCell<Session>,
     /// Why the connection is gone; empty while it is there.
     why_lost: RefCell<String>,
-    /// Reads that brought something.
-    received: Cell<u64>,
 }
 
 /// Drives one connection.
 pub(super) struct WireDriver<S> {
     wire: Rc<Wire>,
-    io: ChunkedStream<S>,
-    decoder: Decoder,
+    frames: FrameStream<S>,
     /// The peer takes nothing any more; what it has sent is read to its end.
     broken: Option<io::Error>,
 }
@@ -132,7 +126,6 @@ impl Wire {
         Rc::new(Self {
             session: RefCell::new(Session::new(Side::Client)),
             why_lost: RefCell::default(),
-            received: Cell::default(),
         })
     }
 
@@ -170,38 +163,21 @@ impl Wire {
 
 impl<S: AsyncRead + AsyncWrite + Unpin> WireDriver<S> {
     pub(super) fn new(wire: Rc<Wire>, stream: S) -> Self {
-        Self { wire, io: ChunkedStream::new(stream), decoder: Decoder::default(), broken: None }
-    }
-
-    /// Ready at the end of what comes.
-    fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        for _ in 0..READS_PER_TURN_MAX {
-            let mut chunk = ready!(self.io.poll_read(cx))?;
-            if chunk.is_empty() {
-                return Poll::Ready(Ok(()));
-            }
-            self.wire.received.set(self.wire.received.get() + 1);
-            let mut session = self.wire.session.borrow_mut();
-            while let Some(frame) = self.decoder.decode(&mut chunk).map_err(invalid)? {
-                session.on_frame(frame).map_err(invalid)?;
-            }
-        }
-        cx.waker().wake_by_ref();
-        Poll::Pending
+        Self { wire, frames: FrameStream::new(stream), broken: None }
     }
 
     /// Writes what can be written; ready when all is said and done.
     fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let mut session = self.wire.session.borrow_mut();
         if self.broken.is_none() {
-            match self.io.poll_write(session.outgoing(), cx) {
+            match self.frames.poll_write(session.outgoing(), cx) {
                 Poll::Ready(Err(error)) if is_of_peer(&error) => {
                     // No call may begin that would not be sent.
                     session.say_last();
                     self.broken = Some(error);
                 }
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
-                Poll::Ready(Ok(())) if session.is_over() => return self.io.poll_shutdown(cx),
+                Poll::Ready(Ok(())) if session.is_over() => return self.frames.poll_shutdown(cx),
                 Poll::Ready(Ok(())) | Poll::Pending => {}
             }
         }
@@ -213,7 +189,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> WireDriver<S> {
 impl<S: AsyncRead + AsyncWrite + Unpin> Drive for WireDriver<S> {
     fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<String> {
         self.wire.session.borrow_mut().begin_turn();
-        if let Poll::Ready(ended) = self.poll_read(cx) {
+        let session = &self.wire.session;
+        let take = |frame| session.borrow_mut().on_frame(frame).map(drop);
+        if let Poll::Ready(ended) = self.frames.poll_read(take, cx) {
             let error = ended.err().or(self.broken.take());
             let closed = || "the peer closed the connection".to_owned();
             return Poll::Ready(error.map_or_else(closed, |error| error.to_string()));
@@ -229,7 +207,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Drive for WireDriver<S> {
     }
 
     fn received(&self) -> u64 {
-        self.wire.received.get()
+        self.frames.reads()
     }
 
     fn end(&mut self, why: &str) {
@@ -241,10 +219,6 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Drive for WireDriver<S> {
 /// The peer has closed, so what it has sent before comes to its end soon.
 fn is_of_peer(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset)
-}
-
-fn invalid(malformed: Malformed) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, malformed.to_string())
 }
 
 // === impl Place, WireAnswer, WireAnswerBody, WireUpload ===

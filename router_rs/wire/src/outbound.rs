@@ -78,7 +78,7 @@ impl Outbound {
             let is_final = is_all && matches!(self.end, End::Follows(None));
             if length > 0 || is_final {
                 outgoing.put_piece(id, length, is_final);
-                self.take(length, |bytes| outgoing.push(bytes));
+                self.take(length, |bytes| outgoing.push(&bytes));
             }
             if is_final {
                 self.end = End::Sent;

@@ -40,7 +40,9 @@ impl Outgoing {
     ) -> Result<(), TooLong> {
         let body_bytes = body.iter().map(Bytes::len).sum();
         self.put_block(Kind::Call, id, body_bytes, |block| block::put_call(block, head))?;
-        body.iter().cloned().for_each(|piece| self.push(piece));
+        for piece in body {
+            self.push(piece);
+        }
         Ok(())
     }
 
@@ -59,7 +61,9 @@ impl Outgoing {
     ) -> Result<(), TooLong> {
         let put = |block: &mut Vec<u8>| block::put_whole(block, head, trailers);
         self.put_block(Kind::Whole, id, body_bytes, put)?;
-        body.into_iter().for_each(|piece| self.push(piece));
+        for piece in body {
+            self.push(&piece);
+        }
         Ok(())
     }
 
@@ -137,9 +141,9 @@ impl Outgoing {
         self.buffer.capacity()
     }
 
-    pub(crate) fn push(&mut self, bytes: Bytes) {
+    pub(crate) fn push(&mut self, bytes: &Bytes) {
         if bytes.len() <= COPIED_BYTES_MAX {
-            self.buffer.extend_from_slice(&bytes);
+            self.buffer.extend_from_slice(bytes);
             return;
         }
         if self.written < self.buffer.len() {
@@ -151,7 +155,7 @@ impl Outgoing {
         self.buffer.clear();
         self.written = 0;
         self.parts_bytes += bytes.len();
-        self.parts.push_back(bytes);
+        self.parts.push_back(bytes.clone());
     }
 }
 

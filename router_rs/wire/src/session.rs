@@ -40,7 +40,6 @@ pub struct Called {
 
 /// See the module's documentation.
 #[derive(Debug)]
-#[allow(clippy::struct_excessive_bools)] // each is something that happens once, in any order
 pub struct Session {
     side: Side,
     /// By place.
@@ -58,7 +57,6 @@ pub struct Session {
     is_last_said: bool,
     is_last_heard: bool,
     owes_pong: bool,
-    is_lost: bool,
 }
 
 #[derive(Debug)]
@@ -95,7 +93,6 @@ impl Session {
             is_last_said: false,
             is_last_heard: false,
             owes_pong: false,
-            is_lost: false,
         }
     }
 
@@ -194,7 +191,6 @@ impl Session {
 
     /// The connection is gone.
     pub fn lose(&mut self) {
-        self.is_lost = true;
         self.is_last_said = true;
         self.outgoing = Outgoing::default();
         for call in self.calls.iter_mut().flatten() {
@@ -268,7 +264,7 @@ impl Session {
 
     /// Whether the other side takes what is sent.
     pub fn is_sending(&self, id: CallId) -> bool {
-        self.look(id).is_some_and(|call| self.takes_more(call))
+        self.look(id).is_some_and(|call| call.takes_more(self.side))
     }
 
     // === what all do ===
@@ -314,12 +310,8 @@ impl Session {
 
     /// As `get`, while something may be sent: a call ends with its answer.
     fn answering(&mut self, id: CallId) -> Option<&mut Call> {
-        let is_sending = self.is_sending(id);
-        self.get(id).filter(|_| is_sending)
-    }
-
-    fn takes_more(&self, call: &Call) -> bool {
-        call.outbound.is_open() && (self.side == Side::Server || call.inbound.end.is_none())
+        let side = self.side;
+        self.get(id).filter(|call| call.takes_more(side))
     }
 
     fn wake_driver(&mut self) {
@@ -339,6 +331,11 @@ fn get(calls: &mut [Option<Call>], id: CallId) -> Option<&mut Call> {
 impl Call {
     fn new(serial: u32, head: Head, inbound: Inbound, outbound: Outbound) -> Self {
         Self { serial, head, inbound, outbound, waker: None }
+    }
+
+    /// Whether the other side takes what this one sends.
+    fn takes_more(&self, side: Side) -> bool {
+        self.outbound.is_open() && (side == Side::Server || self.inbound.end.is_none())
     }
 
     fn wake(&mut self) {

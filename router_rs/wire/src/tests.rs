@@ -67,6 +67,13 @@ fn begin(pair: &mut Pair, body: Option<&[Bytes]>) -> CallId {
     pair.client.call(&call_head("/a", &HeaderMap::new()), body).expect("an open session")
 }
 
+/// As `begin`, and the call has come: what it is called at the client, and at the server.
+fn begun(pair: &mut Pair, body: Option<&[Bytes]>) -> (CallId, CallId) {
+    let here = begin(pair, body);
+    pair.settle();
+    (here, pair.called.pop().expect("a call").id)
+}
+
 /// What has come of a body by now, and whether that was all.
 fn take(session: &mut Session, id: CallId) -> (usize, bool) {
     let mut came = 0;

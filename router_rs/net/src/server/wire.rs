@@ -10,12 +10,12 @@ use std::time::Duration;
 
 use bytes::Buf;
 use http::{HeaderMap, Response, StatusCode};
-use router_io::ChunkedStream;
 use router_protocol::grpc::{Framed, Message};
 use router_protocol::mesh::proof::{nonce, replica_proof, verify};
 use router_protocol::names;
+use router_upstream::frame_stream::FrameStream;
 use router_wire::greeting::{HELLO_BYTES, OTHER_VERSION, Welcome, read_hello, welcome};
-use router_wire::{Called, Decoder, Malformed, Session, Side, head_bytes};
+use router_wire::{Called, Session, Side, head_bytes};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::{sleep, timeout};
 
@@ -27,9 +27,6 @@ use super::request_body::Incoming;
 use super::sink::Respond;
 use super::state::{Keepalive, ServerConfig};
 use super::wire_call::{Shared, WireReply, WireRequestBody};
-
-/// So much is read in one turn at most: others have theirs then.
-const READS_PER_TURN_MAX: usize = 32;
 
 /// How long a client may take to close when all is said. Arbitrary: it has said that it goes.
 const LINGER_TIME: Duration = Duration::from_secs(5);
@@ -81,8 +78,8 @@ where
     let signs = Rc::new(Cell::new(0));
     let keepalive = state.server.config.keepalive;
     let silence = silence(keepalive, Rc::clone(&session), Rc::clone(&signs));
-    let (io, decoder) = (ChunkedStream::new(stream), Decoder::default());
-    let mut driver = WireDriver { io, decoder, session: Rc::clone(&session), state, life, signs };
+    let frames = FrameStream::new(stream);
+    let mut driver = WireDriver { frames, session: Rc::clone(&session), state, life, signs };
     let ended = tokio::select! {
         biased;
         () = silence => Err(io::ErrorKind::TimedOut.into()),
@@ -110,8 +107,7 @@ async fn silence(keepalive: Option<Keepalive>, session: Shared, signs: Rc<Cell<u
 }
 
 struct WireDriver<S> {
-    io: ChunkedStream<S>,
-    decoder: Decoder,
+    frames: FrameStream<S>,
     session: Shared,
     state: Rc<ConnectionState>,
     life: Life,
@@ -133,7 +129,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> WireDriver<S> {
             }
             let mut session = self.session.borrow_mut();
             let before_bytes = session.outgoing().remaining();
-            let is_written = self.io.poll_write(session.outgoing(), context)?.is_ready();
+            let is_written = self.frames.poll_write(session.outgoing(), context)?.is_ready();
             if is_full && session.outgoing().remaining() < before_bytes {
                 self.on_sign_of_life();
             }
@@ -154,53 +150,47 @@ impl<S: AsyncRead + AsyncWrite + Unpin> WireDriver<S> {
     /// Says that nothing follows, and reads on until the client closes: what it still says of answers that
     /// it has would reset the connection, and take the end of others with it.
     fn poll_close(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        ready!(self.io.poll_shutdown(context))?;
-        while !ready!(self.io.poll_read(context))?.is_empty() {}
-        Poll::Ready(Ok(()))
+        ready!(self.frames.poll_shutdown(context))?;
+        self.frames.poll_discard(context)
     }
 
     /// Ready at the end of what comes.
     fn poll_read(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        for _ in 0..READS_PER_TURN_MAX {
-            let mut chunk = ready!(self.io.poll_read(context))?;
-            if chunk.is_empty() {
-                return Poll::Ready(Ok(()));
+        let (session, state) = (&self.session, &self.state);
+        let take = |frame| {
+            let called = session.borrow_mut().on_frame(frame)?;
+            if let Some(called) = called {
+                admit(session, state, called);
             }
+            Ok(())
+        };
+        let before = self.frames.reads();
+        let ended = self.frames.poll_read(take, context);
+        if self.frames.reads() > before {
             self.on_sign_of_life();
-            while let Some(frame) = self.decoder.decode(&mut chunk).map_err(invalid)? {
-                let called = self.session.borrow_mut().on_frame(frame).map_err(invalid)?;
-                if let Some(called) = called {
-                    self.admit(called);
-                }
-            }
         }
-        context.waker().wake_by_ref();
-        Poll::Pending
-    }
-
-    /// Routers have checked the method and the content type.
-    fn admit(&self, called: Called) {
-        let Called { id, head, body } = called;
-        let respond = Respond::Wire(WireReply::new(&self.session, id));
-        let follows = || Incoming::Wire(WireRequestBody::new(&self.session, id));
-        if head_bytes(&head) > self.state.server.config.metadata_bytes_max as usize {
-            let mut response = Response::new(());
-            *response.status_mut() = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
-            return respond.send_whole(response, Framed::raw(Message::default()), HeaderMap::new());
-        }
-        if head.uri.path() == names::LOAD_PATH {
-            return load::answer(&self.state, &head, follows(), respond);
-        }
-        self.state.server.counters.wire_calls.fetch_add(1, Ordering::Relaxed);
-        let body = body.map_or_else(|| Body::Comes(follows()), Body::Whole);
-        if head.headers.contains_key(names::HTTP) {
-            admit_http(&self.state, head, body, respond);
-        } else {
-            admit_call(&self.state, head, body, respond);
-        }
+        ended
     }
 }
 
-fn invalid(malformed: Malformed) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, malformed.to_string())
+/// Routers have checked the method and the content type.
+fn admit(session: &Shared, state: &Rc<ConnectionState>, called: Called) {
+    let Called { id, head, body } = called;
+    let respond = Respond::Wire(WireReply::new(session, id));
+    let follows = || Incoming::Wire(WireRequestBody::new(session, id));
+    if head_bytes(&head) > state.server.config.metadata_bytes_max as usize {
+        let mut response = Response::new(());
+        *response.status_mut() = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
+        return respond.send_whole(response, Framed::raw(Message::default()), HeaderMap::new());
+    }
+    if head.uri.path() == names::LOAD_PATH {
+        return load::answer(state, &head, follows(), respond);
+    }
+    state.server.counters.wire_calls.fetch_add(1, Ordering::Relaxed);
+    let body = body.map_or_else(|| Body::Comes(follows()), Body::Whole);
+    if head.headers.contains_key(names::HTTP) {
+        admit_http(state, head, body, respond);
+    } else {
+        admit_call(state, head, body, respond);
+    }
 }

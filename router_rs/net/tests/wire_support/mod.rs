@@ -1,13 +1,16 @@
 //! A server, the ingress before it, and a connection of the wire between them.
 #![allow(dead_code)] // each test file uses its own part
 
+use std::sync::Arc;
+
 use router_net::dispatch::{DeploymentRoute, ReplicaRoute};
 use router_net::ingress::IngressConfig;
-use router_net::server::{Server, ServerConfig};
+use router_net::link::{Command, Mailbox};
+use router_net::server::{Exchange, Server, ServerConfig};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
-use crate::http_support::Fixture;
+use crate::http_support::{Fixture, Told, send};
 use crate::server_support;
 use crate::support::{Front, deployment, table};
 
@@ -80,4 +83,23 @@ pub(crate) async fn pass_on(to: u16) -> (u16, JoinHandle<()>) {
         let _broken = tokio::io::copy_bidirectional(&mut client, &mut server).await;
     });
     (port, task)
+}
+
+/// Takes the pieces of a request's body to their end; returns how many bytes it had.
+pub(crate) async fn take_body(fixture: &mut Fixture, exchange: &Arc<Exchange>) -> usize {
+    let mut came = 0;
+    loop {
+        match fixture.next_of_call().await {
+            Told::Piece(piece) => {
+                came += piece.len();
+                if exchange.link().take(piece.len()) {
+                    send(exchange, Command::Resume);
+                }
+            }
+            told => {
+                assert_eq!(Told::HalfClose, told);
+                return came;
+            }
+        }
+    }
 }

@@ -55,14 +55,9 @@ impl Session {
         }
     }
 
-    /// Whether the whole answer is here, or will never be.
-    fn has_ended(&self, id: CallId) -> bool {
-        self.look(id).is_none_or(|call| call.inbound.end.is_some())
-    }
-
     /// Nobody waits for the answer any more.
     pub fn leave(&mut self, id: CallId) {
-        let is_to_be_told = !self.has_ended(id) && !self.is_lost;
+        let is_to_be_told = self.unended(id).is_some();
         if self.take(id).is_some() {
             self.free.push(id.place);
         }

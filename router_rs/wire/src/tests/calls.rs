@@ -40,9 +40,7 @@ fn a_conversation_goes_both_ways_and_ends_in_trailers() {
 #[test]
 fn a_short_answer_is_one_frame_with_its_trailers() {
     let mut pair = Pair::new();
-    let id = begin(&mut pair, Some(&[]));
-    pair.settle();
-    let there = pair.called.pop().expect("a call").id;
+    let (id, there) = begun(&mut pair, Some(&[]));
     let trailers = HeaderMap::from_iter([(HeaderName::from_static("x"), "1".parse().unwrap())]);
     let body = Bytes::from_static(b"short");
     pair.server.send_whole(there, &Response::new(()), ([body], 5), trailers.clone());
@@ -84,9 +82,7 @@ fn nobody_sends_more_than_is_taken() {
 #[test]
 fn more_than_there_is_credit_for_resets_the_call() {
     let mut pair = Pair::new();
-    let id = begin(&mut pair, None);
-    pair.settle();
-    let there = pair.called.pop().expect("a call").id;
+    let (id, there) = begun(&mut pair, None);
     for _ in 0..2 {
         let bytes = Bytes::from(vec![0; CREDIT_BYTES_INITIAL]);
         pair.server.on_frame(Frame::Piece { id: there, bytes, is_final: false }).expect("a frame");
@@ -100,9 +96,7 @@ fn more_than_there_is_credit_for_resets_the_call() {
 #[test]
 fn what_comes_for_a_call_that_is_over_is_for_nobody() {
     let mut pair = Pair::new();
-    let first = begin(&mut pair, Some(&[]));
-    pair.settle();
-    let there = pair.called.pop().expect("a call").id;
+    let (first, there) = begun(&mut pair, Some(&[]));
     pair.server.send_whole(there, &Response::new(()), ([], 0), HeaderMap::new());
     pair.client.leave(first);
     // The answer and the reset cross; the place is used again.
@@ -119,9 +113,7 @@ fn what_comes_for_a_call_that_is_over_is_for_nobody() {
 #[test]
 fn an_answer_that_is_whole_ends_an_upload() {
     let mut pair = Pair::new();
-    let id = begin(&mut pair, None);
-    pair.settle();
-    let there = pair.called.pop().expect("a call").id;
+    let (id, there) = begun(&mut pair, None);
     pair.client.send(id, [Bytes::from_static(b"more")]);
     pair.server.send_whole(there, &Response::new(()), ([], 0), HeaderMap::new());
     pair.settle();
@@ -149,9 +141,7 @@ fn a_drain_takes_what_was_on_its_way_and_nothing_else() {
 #[test]
 fn a_lost_connection_ends_each_call_once() {
     let mut pair = Pair::new();
-    let id = begin(&mut pair, None);
-    pair.settle();
-    let there = pair.called.pop().expect("a call").id;
+    let (id, there) = begun(&mut pair, None);
     pair.client.lose();
     pair.server.lose();
     assert_eq!(

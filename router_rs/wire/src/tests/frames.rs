@@ -82,7 +82,7 @@ fn put(wire: &mut Outgoing, id: CallId, said: &Said) {
         }
         Said::Piece { bytes, is_final } => {
             wire.put_piece(id, bytes.len(), *is_final);
-            wire.push(Bytes::copy_from_slice(bytes));
+            wire.push(&Bytes::copy_from_slice(bytes));
         }
         Said::Trailers { headers } => wire.put_trailers(id, headers).unwrap(),
         Said::Reset { code } => wire.put_reset(id, *code),
@@ -270,7 +270,7 @@ fn long_pieces_are_not_copied() {
     let body = Bytes::from(vec![7; 100_000]);
     let id = CallId { place: 0, serial: 1 };
     wire.put_piece(id, body.len(), true);
-    wire.push(body.clone());
+    wire.push(&body);
     wire.put_last();
     let mut slices = [std::io::IoSlice::new(&[]); 8];
     assert_eq!(3, wire.chunks_vectored(&mut slices));
@@ -288,11 +288,11 @@ fn what_was_written_is_let_go_where_more_always_waits() {
     let piece = Bytes::from(vec![7; 1000]);
     let mut pushed: usize = 0;
     for _ in 0..100 {
-        wire.push(piece.clone());
+        wire.push(&piece);
         pushed += 1;
     }
     for _ in 0..100_000 {
-        wire.push(piece.clone());
+        wire.push(&piece);
         pushed += 1;
         wire.advance(1000);
         pushed -= 1;

@@ -1,0 +1,85 @@
+//! A stream of the wire's frames, for the driver of either end.
+
+use std::io;
+use std::task::{Context, Poll, ready};
+
+use router_io::ChunkedStream;
+use router_wire::{Decoder, Frame, Malformed, Outgoing};
+use tokio::io::{AsyncRead, AsyncWrite};
+
+/// So much is read in one turn at most: others have theirs then.
+const READS_PER_TURN_MAX: usize = 32;
+
+#[derive(Debug)]
+pub struct FrameStream<S> {
+    stream: ChunkedStream<S>,
+    decoder: Decoder,
+    reads: u64,
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> FrameStream<S> {
+    pub fn new(stream: S) -> Self {
+        Self { stream: ChunkedStream::new(stream), decoder: Decoder::default(), reads: 0 }
+    }
+
+    /// Reads that brought something.
+    pub fn reads(&self) -> u64 {
+        self.reads
+    }
+
+    /// Has each frame taken that has come; ready at the end of what comes.
+    ///
+    /// # Errors
+    /// Those of the stream, and `InvalidData` for what is no frame, or is refused.
+    pub fn poll_read(
+        &mut self,
+        mut take: impl FnMut(Frame) -> Result<(), Malformed>,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<()>> {
+        for _ in 0..READS_PER_TURN_MAX {
+            let mut chunk = ready!(self.stream.poll_read(cx))?;
+            if chunk.is_empty() {
+                return Poll::Ready(Ok(()));
+            }
+            self.reads += 1;
+            while let Some(frame) = self.decoder.decode(&mut chunk).map_err(invalid)? {
+                take(frame).map_err(invalid)?;
+            }
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    /// Writes all of `outgoing`.
+    ///
+    /// # Errors
+    /// Those of the stream.
+    pub fn poll_write(
+        &mut self,
+        outgoing: &mut Outgoing,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<()>> {
+        self.stream.poll_write(outgoing, cx)
+    }
+
+    /// Says that nothing more is written.
+    ///
+    /// # Errors
+    /// Those of the stream.
+    pub fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.stream.poll_shutdown(cx)
+    }
+
+    /// Reads on without looking; ready at the end of what comes.
+    ///
+    /// # Errors
+    /// Those of the stream.
+    pub fn poll_discard(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while !ready!(self.stream.poll_read(cx))?.is_empty() {}
+        Poll::Ready(Ok(()))
+    }
+}
+
+fn invalid(malformed: Malformed) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, malformed.to_string())
+}
