@@ -104,7 +104,7 @@ async fn converse(
     let (response, mut requests) = sender.send_request(request, false)?;
     match plan.kind {
         Kind::Unary | Kind::ServerStreaming => {
-            send_all(&mut requests, plan.framed.clone(), true).await;
+            send_only(&mut requests, plan.framed.clone());
             receive_all(response, answer).await?;
         }
         Kind::ClientStreaming => {
@@ -116,6 +116,14 @@ async fn converse(
         Kind::Bidi => ping_pong(response, requests, plan, answer).await?,
     }
     Ok(answer.finish()?)
+}
+
+/// Send the whole of a request's body. It leaves in one write with the head, as clients of gRPC do it:
+/// capacity would be told only once the head is written. h2 keeps what the windows do not take yet.
+///
+/// As in `send_all`, a send that fails is no error of its own.
+fn send_only(stream: &mut SendStream<Bytes>, data: Bytes) {
+    stream.send_data(data, true).ok();
 }
 
 /// Send `data` as the peer's windows allow.
