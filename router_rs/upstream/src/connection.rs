@@ -287,7 +287,7 @@ async fn drive(
             if let Poll::Ready(end) = driver.poll_end(cx) {
                 return Poll::Ready(end);
             }
-            match watch.poll(driver.received(), state.in_flight.get(), cx) {
+            match watch.poll(driver.signs_of_life(), state.in_flight.get(), cx) {
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(Act::Die(why)) => return Poll::Ready(why.to_owned()),
                 Poll::Ready(Act::Ping) => driver.ping(cx),
@@ -310,4 +310,45 @@ async fn drive(
 pub(super) fn post(path: &'static str) -> request::Builder {
     let request = Request::builder().method(Method::POST).uri(path).version(Version::HTTP_11);
     request.header(CONTENT_TYPE, CONTENT_TYPE_GRPC)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::io::{AsyncReadExt, duplex};
+    use tokio::runtime::{Builder, LocalOptions};
+    use tokio::time::{sleep, timeout};
+
+    use super::*;
+
+    const CALLS: usize = 64;
+    const BODY_BYTES: usize = 16 * 1024;
+    /// So the peer takes all of the bodies in ten seconds, several times as long as silence is borne.
+    const READ_INTERVAL: Duration = Duration::from_millis(100);
+    const READ_BYTES: usize = CALLS * BODY_BYTES / 100;
+
+    /// The answer to a PING is not to be had before the peer has read what stands before it.
+    #[test]
+    fn a_peer_that_reads_slowly_is_there_and_one_that_reads_nothing_is_not() {
+        let mut builder = Builder::new_current_thread();
+        let builder = builder.enable_time().start_paused(true);
+        let runtime = builder.build_local(LocalOptions::default()).unwrap();
+        runtime.block_on(async {
+            let (stream, mut peer) = duplex(READ_BYTES);
+            let opened = Connection::over_wire(stream, "p".into(), LivenessConfig::MESH, None);
+            let head = post("/a").body(()).unwrap().into_parts().0;
+            let body = [Bytes::from(vec![0; BODY_BYTES])];
+            let begin = || opened.start(&head, Sends::All(&body)).expect("an open connection");
+            let _calls: Vec<Started> = (0..CALLS).map(|_| begin()).collect();
+            let mut read = vec![0; READ_BYTES];
+            for _ in 0..CALLS * BODY_BYTES / READ_BYTES {
+                sleep(READ_INTERVAL).await;
+                peer.read_exact(&mut read).await.unwrap();
+                assert_eq!(None, opened.end_reason());
+            }
+            let gone = timeout(Duration::from_secs(3), opened.ended()).await;
+            assert!(gone.is_ok(), "it reads nothing more");
+        });
+    }
 }

@@ -10,8 +10,8 @@ pub(super) trait Drive {
     /// Asks for a sign of life.
     fn ping(&mut self, cx: &mut Context<'_>);
 
-    /// Reads that brought something.
-    fn received(&self) -> u64;
+    /// How often the peer has shown that it is there.
+    fn signs_of_life(&self) -> u64;
 
     /// The calls that are left have no answer.
     fn end(&mut self, why: &str);

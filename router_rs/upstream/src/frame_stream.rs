@@ -3,6 +3,7 @@
 use std::io;
 use std::task::{Context, Poll, ready};
 
+use bytes::Buf;
 use router_io::ChunkedStream;
 use router_wire::{Decoder, Frame, Malformed, Outgoing};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -14,17 +15,21 @@ const READS_PER_TURN_MAX: usize = 32;
 pub struct FrameStream<S> {
     stream: ChunkedStream<S>,
     decoder: Decoder,
-    reads: u64,
+    signs_of_life: u64,
+    /// Something could not be written.
+    is_blocked: bool,
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> FrameStream<S> {
     pub fn new(stream: S) -> Self {
-        Self { stream: ChunkedStream::new(stream), decoder: Decoder::default(), reads: 0 }
+        let (stream, decoder) = (ChunkedStream::new(stream), Decoder::default());
+        Self { stream, decoder, signs_of_life: 0, is_blocked: false }
     }
 
-    /// Reads that brought something.
-    pub fn reads(&self) -> u64 {
-        self.reads
+    /// Of the peer: reads that brought something, and writes of what could not be written before. A PING
+    /// stands behind all that waits to be written, so on a slow link its answer says little.
+    pub fn signs_of_life(&self) -> u64 {
+        self.signs_of_life
     }
 
     /// Has each frame taken that has come; ready at the end of what comes.
@@ -41,7 +46,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> FrameStream<S> {
             if chunk.is_empty() {
                 return Poll::Ready(Ok(()));
             }
-            self.reads += 1;
+            self.signs_of_life += 1;
             while let Some(frame) = self.decoder.decode(&mut chunk).map_err(invalid)? {
                 take(frame).map_err(invalid)?;
             }
@@ -59,7 +64,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> FrameStream<S> {
         outgoing: &mut Outgoing,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<()>> {
-        self.stream.poll_write(outgoing, cx)
+        let before_bytes = outgoing.remaining();
+        let written = self.stream.poll_write(outgoing, cx);
+        self.signs_of_life += u64::from(self.is_blocked && outgoing.remaining() < before_bytes);
+        self.is_blocked = written.is_pending();
+        written
     }
 
     /// Says that nothing more is written.

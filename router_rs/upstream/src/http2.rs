@@ -77,7 +77,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Drive for Http2Driver<S> {
         }
     }
 
-    fn received(&self) -> u64 {
+    fn signs_of_life(&self) -> u64 {
         self.received.get()
     }
 

@@ -206,13 +206,22 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Drive for WireDriver<S> {
         self.wire.session.borrow_mut().ping();
     }
 
-    fn received(&self) -> u64 {
-        self.frames.reads()
+    fn signs_of_life(&self) -> u64 {
+        self.frames.signs_of_life()
     }
 
     fn end(&mut self, why: &str) {
         why.clone_into(&mut self.wire.why_lost.borrow_mut());
         self.wire.session.borrow_mut().lose();
+    }
+}
+
+impl<S> Drop for WireDriver<S> {
+    /// Also where it has panicked: calls that nobody drives must not wait.
+    fn drop(&mut self) {
+        if let Ok(mut session) = self.wire.session.try_borrow_mut() {
+            session.lose();
+        }
     }
 }
 
@@ -291,5 +300,27 @@ impl WireUpload {
             session.send(self.id, [piece]);
         }
         is_sending
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::Request;
+    use tokio::io::duplex;
+
+    use super::*;
+
+    #[test]
+    fn a_driver_that_is_dropped_ends_its_calls() {
+        let (wire, (stream, _peer)) = (Wire::new(), duplex(64));
+        let driver = WireDriver::new(Rc::clone(&wire), stream);
+        let head = Request::post("/a").body(()).unwrap().into_parts().0;
+        let (mut answer, _) = wire.call(&head, Some(&[])).expect("an open connection");
+        let mut cx = Context::from_waker(std::task::Waker::noop());
+        assert!(answer.poll(&mut cx).is_pending() && wire.takes_calls());
+        drop(driver);
+        let ended = answer.poll(&mut cx);
+        assert!(matches!(ended, Poll::Ready(Err(CallError::Broken(_)))), "{ended:?}");
+        assert!(!wire.takes_calls());
     }
 }

@@ -20,7 +20,7 @@ pub const CREDIT_BYTES_INITIAL: usize = STREAM_WINDOW_BYTES as usize;
 pub const CALLS_MAX: u32 = 1 << 16;
 
 /// Payloads up to this are copied where they may be kept for as long as a call lasts.
-const DETACHED_BYTES_MAX: usize = 4096;
+pub(crate) const DETACHED_BYTES_MAX: usize = 4096;
 
 /// Length, kind and id.
 pub(crate) const PREFIX_BYTES: usize = 13;

@@ -6,13 +6,15 @@ use bytes::Bytes;
 use http::HeaderMap;
 
 use crate::errors::Cut;
-use crate::frame::{CREDIT_BYTES_INITIAL, code};
+use crate::frame::{CREDIT_BYTES_INITIAL, DETACHED_BYTES_MAX, code};
 
 #[derive(Debug)]
 pub(crate) struct Inbound {
     /// The first of them has its place here: most bodies have no more, and need no list.
     first: Option<Bytes>,
     rest: VecDeque<Bytes>,
+    /// Short pieces that wait behind others, joined: each would keep all that was read with it.
+    joined: Vec<u8>,
     pub(crate) trailers: Option<HeaderMap>,
     /// All has come, or nothing more will.
     pub(crate) end: Option<Result<(), Cut>>,
@@ -29,6 +31,7 @@ impl Inbound {
         Self {
             first: None,
             rest: VecDeque::new(),
+            joined: Vec::new(),
             trailers: None,
             end: None,
             missing: None,
@@ -60,23 +63,45 @@ impl Inbound {
             return Err(code::PROTOCOL_ERROR);
         }
         self.missing = self.missing.map(|missing| missing - length);
-        if self.is_empty() && !bytes.is_empty() {
-            self.first = Some(bytes);
-        } else if !bytes.is_empty() {
-            self.rest.push_back(bytes);
-        }
+        self.keep(bytes);
         if is_final {
             self.end = Some(Ok(()));
         }
         Ok(())
     }
 
+    fn keep(&mut self, bytes: Bytes) {
+        if bytes.is_empty() {
+            return;
+        }
+        if self.is_empty() {
+            self.first = Some(bytes);
+        } else if bytes.len() <= DETACHED_BYTES_MAX {
+            self.joined.extend_from_slice(&bytes);
+        } else {
+            self.seal();
+            self.rest.push_back(bytes);
+        }
+    }
+
+    fn seal(&mut self) {
+        if !self.joined.is_empty() {
+            self.rest.push_back(std::mem::take(&mut self.joined).into());
+        }
+    }
+
     pub(crate) fn next_piece(&mut self) -> Option<Bytes> {
-        self.first.take().or_else(|| self.rest.pop_front())
+        if self.first.is_some() {
+            return self.first.take();
+        }
+        if self.rest.is_empty() {
+            self.seal();
+        }
+        self.rest.pop_front()
     }
 
     fn is_empty(&self) -> bool {
-        self.first.is_none() && self.rest.is_empty()
+        self.first.is_none() && self.rest.is_empty() && self.joined.is_empty()
     }
 
     pub(crate) fn is_end(&self) -> bool {

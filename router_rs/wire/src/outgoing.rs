@@ -96,16 +96,9 @@ impl Outgoing {
         self.buffer.extend_from_slice(&code.to_be_bytes());
     }
 
-    pub(crate) fn put_last(&mut self) {
-        self.put_prefix(Kind::Last, CallId { place: 0, serial: 0 }, 0);
-    }
-
-    pub(crate) fn put_ping(&mut self) {
-        self.put_prefix(Kind::Ping, CallId { place: 0, serial: 0 }, 0);
-    }
-
-    pub(crate) fn put_pong(&mut self) {
-        self.put_prefix(Kind::Pong, CallId { place: 0, serial: 0 }, 0);
+    /// Writes what is of no call: `Last`, `Ping`, `Pong`.
+    pub(crate) fn put_sign(&mut self, kind: Kind) {
+        self.put_prefix(kind, CallId { place: 0, serial: 0 }, 0);
     }
 
     fn put_block(

@@ -13,7 +13,7 @@ use bytes::{Buf, Bytes};
 use http::{HeaderMap, request, response};
 
 use crate::errors::{Cut, Malformed, TooLong};
-use crate::frame::{CALLS_MAX, CallId, Frame, code};
+use crate::frame::{CALLS_MAX, CallId, Frame, Kind, code};
 use crate::inbound::Inbound;
 use crate::outbound::Outbound;
 use crate::outgoing::Outgoing;
@@ -139,7 +139,7 @@ impl Session {
     pub fn outgoing(&mut self) -> &mut Outgoing {
         // Anything else that is written is as good a sign of life.
         if std::mem::take(&mut self.owes_pong) && !self.outgoing.has_remaining() {
-            self.outgoing.put_pong();
+            self.outgoing.put_sign(Kind::Pong);
         }
         &mut self.outgoing
     }
@@ -157,7 +157,7 @@ impl Session {
 
     /// Asks for a sign of life.
     pub fn ping(&mut self) {
-        self.outgoing.put_ping();
+        self.outgoing.put_sign(Kind::Ping);
         self.wake_driver();
     }
 
@@ -165,7 +165,7 @@ impl Session {
     pub fn say_last(&mut self) {
         if !self.is_last_said {
             self.is_last_said = true;
-            self.outgoing.put_last();
+            self.outgoing.put_sign(Kind::Last);
             self.wake_driver();
         }
     }

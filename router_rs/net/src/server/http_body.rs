@@ -27,7 +27,7 @@ impl HttpBody {
         Self { source: Source::Ended, whole: body }
     }
 
-    /// Nothing more will be read; the client is told if it still sends.
+    /// Nothing more will be read; a client of HTTP/2 is told if it still sends, others by the answer's end.
     pub(super) fn close(&mut self) {
         self.source = Source::Closed;
         self.whole = None;

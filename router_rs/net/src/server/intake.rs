@@ -17,7 +17,7 @@ pub(super) enum Intake {
 }
 
 impl Intake {
-    /// Nothing more will be read; the client is told if it still sends.
+    /// Nothing more will be read; a client of HTTP/2 is told if it still sends, others by the answer's end.
     pub(super) fn close(&mut self) {
         match self {
             Intake::Grpc(messages) => messages.close(),

@@ -1,14 +1,13 @@
 //! The server's end of the wire: the greeting, and the driver of a connection.
 
-use std::cell::{Cell, RefCell};
-use std::future::{pending, poll_fn};
+use std::cell::RefCell;
+use std::future::poll_fn;
 use std::io;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use bytes::Buf;
 use http::{HeaderMap, Response, StatusCode};
 use router_protocol::grpc::{Framed, Message};
 use router_protocol::mesh::proof::{nonce, replica_proof, verify};
@@ -17,7 +16,7 @@ use router_upstream::frame_stream::FrameStream;
 use router_wire::greeting::{HELLO_BYTES, OTHER_VERSION, Welcome, read_hello, welcome};
 use router_wire::{Called, Session, Side, head_bytes};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
 use super::admit::{Body, admit_call, admit_http};
 use super::connection_state::ConnectionState;
@@ -25,7 +24,7 @@ use super::life::Life;
 use super::load;
 use super::request_body::Incoming;
 use super::sink::Respond;
-use super::state::{Keepalive, ServerConfig};
+use super::state::ServerConfig;
 use super::wire_call::{Shared, WireReply, WireRequestBody};
 
 /// How long a client may take to close when all is said. Arbitrary: it has said that it goes.
@@ -75,34 +74,12 @@ where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let session: Shared = Rc::new(RefCell::new(Session::new(Side::Server)));
-    let signs = Rc::new(Cell::new(0));
-    let keepalive = state.server.config.keepalive;
-    let silence = silence(keepalive, Rc::clone(&session), Rc::clone(&signs));
-    let frames = FrameStream::new(stream);
-    let mut driver = WireDriver { frames, session: Rc::clone(&session), state, life, signs };
-    let ended = tokio::select! {
-        biased;
-        () = silence => Err(io::ErrorKind::TimedOut.into()),
-        ended = poll_fn(|context| driver.poll(context)) => ended,
-    };
-    session.borrow_mut().lose();
+    let mut driver = WireDriver { frames: FrameStream::new(stream), session, state, life };
+    let ended = poll_fn(|context| driver.poll(context)).await;
+    driver.session.borrow_mut().lose();
     // Whatever has gone wrong, the client notices, and there is nobody else to tell.
     if ended.is_ok() {
         let _gone_or_slow = timeout(LINGER_TIME, poll_fn(|cx| driver.poll_close(cx))).await;
-    }
-}
-
-/// Ends when the client gives no sign of life for as long as the server has patience.
-async fn silence(keepalive: Option<Keepalive>, session: Shared, signs: Rc<Cell<u64>>) {
-    let Some(Keepalive { time, timeout }) = keepalive else { return pending().await };
-    loop {
-        sleep(time).await;
-        let before = signs.get();
-        session.borrow_mut().ping();
-        sleep(timeout).await;
-        if signs.get() == before {
-            return;
-        }
     }
 }
 
@@ -111,8 +88,6 @@ struct WireDriver<S> {
     session: Shared,
     state: Rc<ConnectionState>,
     life: Life,
-    /// Of life: reads that brought something, and writes of what could not be written before.
-    signs: Rc<Cell<u64>>,
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> WireDriver<S> {
@@ -128,11 +103,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> WireDriver<S> {
                 return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
             }
             let mut session = self.session.borrow_mut();
-            let before_bytes = session.outgoing().remaining();
             let is_written = self.frames.poll_write(session.outgoing(), context)?.is_ready();
-            if is_full && session.outgoing().remaining() < before_bytes {
-                self.on_sign_of_life();
-            }
             if session.is_over() {
                 return Poll::Ready(Ok(()));
             }
@@ -141,10 +112,6 @@ impl<S: AsyncRead + AsyncWrite + Unpin> WireDriver<S> {
                 return Poll::Pending;
             }
         }
-    }
-
-    fn on_sign_of_life(&self) {
-        self.signs.set(self.signs.get() + 1);
     }
 
     /// Says that nothing follows, and reads on until the client closes: what it still says of answers that
@@ -164,12 +131,16 @@ impl<S: AsyncRead + AsyncWrite + Unpin> WireDriver<S> {
             }
             Ok(())
         };
-        let before = self.frames.reads();
-        let ended = self.frames.poll_read(take, context);
-        if self.frames.reads() > before {
-            self.on_sign_of_life();
+        self.frames.poll_read(take, context)
+    }
+}
+
+impl<S> Drop for WireDriver<S> {
+    /// Also where it has panicked: calls that nobody drives must not wait.
+    fn drop(&mut self) {
+        if let Ok(mut session) = self.session.try_borrow_mut() {
+            session.lose();
         }
-        ended
     }
 }
 

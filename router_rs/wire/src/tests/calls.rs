@@ -1,11 +1,13 @@
 //! One call at a time, and what ends it.
 
+use std::sync::{Arc, Weak};
 use std::task::Poll;
 
 use bytes::{Buf, Bytes};
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 
 use super::*;
+use crate::frame::PREFIX_BYTES;
 
 #[test]
 fn a_conversation_goes_both_ways_and_ends_in_trailers() {
@@ -136,6 +138,47 @@ fn a_drain_takes_what_was_on_its_way_and_nothing_else() {
     assert!(!pair.client.is_over(), "its answer was not taken");
     pair.client.leave(id);
     assert!(pair.client.is_over());
+}
+
+/// What is read at once, and whether it is kept.
+struct ReadBuffer {
+    bytes: Vec<u8>,
+    _kept: Arc<()>,
+}
+
+impl AsRef<[u8]> for ReadBuffer {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+#[test]
+fn short_pieces_that_wait_keep_nothing_else_that_was_read_with_them() {
+    let mut pair = Pair::new();
+    let (id, there) = begun(&mut pair, None);
+    let (first, short, long) = ([0; 10], [1; 100], [2; 5000]);
+    let sent = [&first[..], &short, &short, &long, &short].map(Bytes::copy_from_slice);
+    sent.iter().for_each(|piece| pair.client.send(id, [piece.clone()]));
+    let mut buffers = Vec::new();
+    while pair.client.outgoing().has_remaining() {
+        // One frame at a time, as where frames of other calls stand between them.
+        let read = pair.client.outgoing().copy_to_bytes(PREFIX_BYTES);
+        let length = u32::from_be_bytes(read[..4].try_into().unwrap()) as usize;
+        let body = pair.client.outgoing().copy_to_bytes(length);
+        let whole = [read, body].concat();
+        let kept = Arc::new(());
+        buffers.push(Arc::downgrade(&kept));
+        let mut chunk = Bytes::from_owner(ReadBuffer { bytes: whole, _kept: kept });
+        let frame = pair.decoders[0].decode(&mut chunk).unwrap().expect("a frame");
+        pair.server.on_frame(frame).unwrap();
+    }
+    let kept: Vec<bool> = buffers.iter().map(|it: &Weak<()>| it.strong_count() > 0).collect();
+    assert_eq!(vec![true, false, false, true, false], kept, "the first one and long ones");
+    let mut came = Vec::new();
+    while let Poll::Ready(Some(Ok(piece))) = pair.server.poll_data(there, &cx()) {
+        came.extend_from_slice(&piece);
+    }
+    assert_eq!(sent.concat(), came, "in order");
 }
 
 #[test]

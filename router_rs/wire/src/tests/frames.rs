@@ -5,6 +5,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use proptest::prelude::*;
 
 use super::call_head;
+use crate::frame::Kind;
 use crate::*;
 
 /// A frame as its writer knows it.
@@ -87,9 +88,9 @@ fn put(wire: &mut Outgoing, id: CallId, said: &Said) {
         Said::Trailers { headers } => wire.put_trailers(id, headers).unwrap(),
         Said::Reset { code } => wire.put_reset(id, *code),
         Said::Credit { bytes } => wire.put_credit(id, *bytes),
-        Said::Last => wire.put_last(),
-        Said::Ping => wire.put_ping(),
-        Said::Pong => wire.put_pong(),
+        Said::Last => wire.put_sign(Kind::Last),
+        Said::Ping => wire.put_sign(Kind::Ping),
+        Said::Pong => wire.put_sign(Kind::Pong),
     }
 }
 
@@ -234,7 +235,7 @@ fn what_no_frame_can_hold_is_not_written() {
         HeaderMap::from_iter([(HeaderName::from_static("x"), value)])
     };
     let mut wire = Outgoing::default();
-    wire.put_last();
+    wire.put_sign(Kind::Last);
     let before = wire.remaining();
     assert_eq!(Err(TooLong), wire.put_head(id, (StatusCode::OK, &long(BLOCK_BYTES_MAX))));
     assert_eq!(Err(TooLong), wire.put_trailers(id, &long(BLOCK_BYTES_MAX)));
@@ -271,7 +272,7 @@ fn long_pieces_are_not_copied() {
     let id = CallId { place: 0, serial: 1 };
     wire.put_piece(id, body.len(), true);
     wire.push(&body);
-    wire.put_last();
+    wire.put_sign(Kind::Last);
     let mut slices = [std::io::IoSlice::new(&[]); 8];
     assert_eq!(3, wire.chunks_vectored(&mut slices));
     assert_eq!(body.as_ptr(), slices[1].as_ptr());
