@@ -194,7 +194,10 @@ class LoopEndpoint:
             except Exception:
                 # One broken receiver must not lose the events of the others.
                 _LOGGER.exception("an event of kind %d could not be dispatched", kind)
-        return len(events)
+        count = len(events)
+        # What came must not be kept until something else comes.
+        events.clear()
+        return count
 
     def _begin_trace(self, call: _router.ServerCall) -> contextvars.Context:
         assert self.trace is not None, "tell_traced has set it"
