@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use http::HeaderMap;
 
 use crate::errors::Cut;
@@ -12,9 +12,9 @@ use crate::frame::{CREDIT_BYTES_INITIAL, DETACHED_BYTES_MAX, code};
 pub(crate) struct Inbound {
     /// The first of them has its place here: most bodies have no more, and need no list.
     first: Option<Bytes>,
-    rest: VecDeque<Bytes>,
-    /// Short pieces that wait behind others, joined: each would keep all that was read with it.
-    joined: Vec<u8>,
+    rest: VecDeque<Waiting>,
+    /// The bytes of short pieces that wait: each would keep all that was read with it.
+    short: BytesMut,
     pub(crate) trailers: Option<HeaderMap>,
     /// All has come, or nothing more will.
     pub(crate) end: Option<Result<(), Cut>>,
@@ -26,12 +26,20 @@ pub(crate) struct Inbound {
     owed: usize,
 }
 
+/// A piece behind another one.
+#[derive(Debug)]
+enum Waiting {
+    /// So many bytes of those that were copied.
+    Short(usize),
+    Long(Bytes),
+}
+
 impl Inbound {
     pub(crate) fn new() -> Self {
         Self {
             first: None,
             rest: VecDeque::new(),
-            joined: Vec::new(),
+            short: BytesMut::new(),
             trailers: None,
             end: None,
             missing: None,
@@ -77,16 +85,14 @@ impl Inbound {
         if self.is_empty() {
             self.first = Some(bytes);
         } else if bytes.len() <= DETACHED_BYTES_MAX {
-            self.joined.extend_from_slice(&bytes);
+            if self.short.capacity() - self.short.len() < bytes.len() {
+                // Twice as much: while a piece is still held, this copies all that waits.
+                self.short.reserve(self.short.len() + bytes.len());
+            }
+            self.short.extend_from_slice(&bytes);
+            self.rest.push_back(Waiting::Short(bytes.len()));
         } else {
-            self.seal();
-            self.rest.push_back(bytes);
-        }
-    }
-
-    fn seal(&mut self) {
-        if !self.joined.is_empty() {
-            self.rest.push_back(std::mem::take(&mut self.joined).into());
+            self.rest.push_back(Waiting::Long(bytes));
         }
     }
 
@@ -94,14 +100,14 @@ impl Inbound {
         if self.first.is_some() {
             return self.first.take();
         }
-        if self.rest.is_empty() {
-            self.seal();
-        }
-        self.rest.pop_front()
+        Some(match self.rest.pop_front()? {
+            Waiting::Short(length) => self.short.split_to(length).freeze(),
+            Waiting::Long(piece) => piece,
+        })
     }
 
     fn is_empty(&self) -> bool {
-        self.first.is_none() && self.rest.is_empty() && self.joined.is_empty()
+        self.first.is_none() && self.rest.is_empty()
     }
 
     pub(crate) fn is_end(&self) -> bool {
