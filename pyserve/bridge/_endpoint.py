@@ -215,17 +215,11 @@ class LoopEndpoint:
     def _turn(self) -> None:
         if self.closed:
             return
-        count = self.process()
-        # After one event alone most likely no other follows soon: to clear the descriptor now saves a
-        # second turn, which would find nothing.
-        while count < 2 and not self.closed:
+        while self.process() == 0:
             # Only ``arm`` clears the descriptor; ``False`` says that an event came meanwhile.
             self._readable = False
             if self.raw.arm():
                 return
-            if count == 1:
-                break
-            count = self.process()
         # More may wait. A descriptor that is still readable brings the loop back by itself,
         # behind the tasks that this turn has started.
         if not self._readable:

@@ -29,7 +29,6 @@ class FakeEndpoint:
         self._armed = False
         self.closed = False
         self.dirty = False
-        self.drains = 0
         self.flushes = 0
         self.wakeups = 0
 
@@ -55,7 +54,6 @@ class FakeEndpoint:
         return self._fd
 
     def drain(self, limit: int) -> list[tuple[int, int, object, object]]:
-        self.drains += 1
         taken = self._events[:limit]
         del self._events[:limit]
         return taken

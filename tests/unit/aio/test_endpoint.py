@@ -129,20 +129,6 @@ async def test_events_that_race_with_arming_are_dispatched() -> None:
 
 
 @pytest.mark.usefixtures("fake_ring")
-async def test_one_event_alone_takes_one_turn() -> None:
-    endpoint = running_endpoint()
-    recorder = Recorder()
-    endpoint.receivers[1] = recorder
-    raw = _raw(endpoint)
-    for count in range(1, 4):
-        raw.push(_router.MESSAGE, 1)
-        while len(recorder.events) < count:
-            await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        assert count == raw.drains
-
-
-@pytest.mark.usefixtures("fake_ring")
 async def test_one_flush_serves_a_turn() -> None:
     endpoint = running_endpoint()
     raw = _raw(endpoint)
