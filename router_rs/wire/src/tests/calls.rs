@@ -158,7 +158,9 @@ fn short_pieces_that_wait_keep_nothing_else_that_was_read_with_them() {
     let (id, there) = begun(&mut pair, None);
     let (first, short, long) = ([0; 10], [1; 100], [2; 5000]);
     let sent = [&first[..], &short, &short, &long, &short].map(Bytes::copy_from_slice);
-    sent.iter().for_each(|piece| pair.client.send(id, [piece.clone()]));
+    for piece in &sent {
+        pair.client.send(id, [piece.clone()]);
+    }
     let mut buffers = Vec::new();
     while pair.client.outgoing().has_remaining() {
         // One frame at a time, as where frames of other calls stand between them.
