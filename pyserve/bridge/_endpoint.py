@@ -194,10 +194,7 @@ class LoopEndpoint:
             except Exception:
                 # One broken receiver must not lose the events of the others.
                 _LOGGER.exception("an event of kind %d could not be dispatched", kind)
-        count = len(events)
-        # What came must not be kept until something else comes.
-        events.clear()
-        return count
+        return len(events)
 
     def _begin_trace(self, call: _router.ServerCall) -> contextvars.Context:
         assert self.trace is not None, "tell_traced has set it"
