@@ -30,6 +30,8 @@ CONTESTANTS: Mapping[str, tuple[str, ...]] = {
     "batched mesh": ("benchmarks.batched_server", "mesh"),
     "batched grpc.aio": ("benchmarks.batched_server", "plain"),
     "uvicorn": ("benchmarks.doors.uvicorn_server",),
+    "granian": ("benchmarks.doors.granian_server",),
+    "mesh bare": ("benchmarks.doors.mesh", "bare"),
     "mesh plain": ("benchmarks.doors.mesh", "plain"),
     "mesh fastapi": ("benchmarks.doors.mesh", "fastapi"),
     "mesh echo": ("benchmarks.doors.mesh", "echo"),
@@ -58,6 +60,11 @@ class CpuSets:
         """Give the server the first CPU and the generator the second, if there are two."""
         ordered = sorted(available)
         return cls(frozenset(ordered[:1]), frozenset(ordered[1:2] or ordered[:1]))
+
+    @classmethod
+    def shared(cls, available: Sequence[int]) -> CpuSets:
+        """Let everybody run everywhere, as on a machine where nothing is pinned."""
+        return cls(frozenset(available), frozenset(available))
 
     @property
     def separate(self) -> bool:

@@ -43,6 +43,7 @@ class Settings:
         pairs: Pairs of each workload.
         duration: Length of each run.
         workloads: What to run.
+        is_pinned: Whether servers and generator have a CPU of their own each.
         output: Folder of ``bench.json`` and ``bench.png``.
     """
 
@@ -50,13 +51,20 @@ class Settings:
     pairs: int
     duration: Duration
     workloads: tuple[Workload, ...]
+    is_pinned: bool
     output: Path
+
+    @property
+    def results(self) -> Path:
+        """The file of the results, with its chart beside it."""
+        return self.output / ("bench.json" if self.is_pinned else "unpinned.json")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print, write the results, and return the exit code."""
     settings = _settings(arguments)
-    cpus = CpuSets.of(sorted(os.sched_getaffinity(0)))
+    available = sorted(os.sched_getaffinity(0))
+    cpus = CpuSets.of(available) if settings.is_pinned else CpuSets.shared(available)
     console = Console(width=None if sys.stdout.isatty() else 130)
     begun = stamp()
     with affinity(cpus.generator):
@@ -65,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         ]
     _write(settings, comparisons, begun, cpus)
     _print(settings, comparisons, cpus, console)
-    console.print(f"results: {settings.output / 'bench.json'}, {settings.output / 'bench.png'}")
+    console.print(f"results: {settings.results}, {settings.results.with_suffix('.png')}")
     wrong = any(run.errors for each in comparisons for run in _runs(each.pairs))
     return 1 if wrong else 0
 
@@ -82,6 +90,9 @@ def _settings(arguments: Sequence[str] | None) -> Settings:
         "--direct", action="store_const", const="pyserve.aio", dest="ours",
         help="a bare pyserve.aio server, without ingress",
     )  # fmt: skip
+    parser.add_argument(
+        "--unpinned", action="store_true", help="let all run on every CPU; writes unpinned.json"
+    )
     parser.add_argument("--output", type=Path, default=ROOT / "benchmarks" / "results")
     options = parser.parse_args(arguments)
     if options.pairs < 1 or options.seconds <= 0 or options.warmup < 0:
@@ -91,6 +102,7 @@ def _settings(arguments: Sequence[str] | None) -> Settings:
         pairs=options.pairs,
         duration=Duration(options.seconds, options.warmup),
         workloads=tuple(each for each in WORKLOADS if each.name in (options.only or names)),
+        is_pinned=not options.unpinned,
         output=options.output,
     )
 
@@ -140,8 +152,9 @@ def _write(
         "workloads": [each.as_json(separate_cpus=cpus.separate) for each in comparisons],
     }
     text = json.dumps(document, indent=1) + "\n"
-    (settings.output / "bench.json").write_text(text, encoding="utf-8")
-    chart.draw(comparisons, settings.output / "bench.png", ours=settings.ours, baseline=BASELINE)
+    settings.results.write_text(text, encoding="utf-8")
+    image = settings.results.with_suffix(".png")
+    chart.draw(comparisons, image, ours=settings.ours, baseline=BASELINE)
 
 
 def _print(

@@ -1,4 +1,4 @@
-"""``make bench-doors``: HTTP beside uvicorn + FastAPI, and TLS beside none, in pairs.
+"""``make bench-doors``: HTTP beside uvicorn + FastAPI and granian, TLS beside none, in pairs.
 
 Exit code: 0 when every answer was right, whatever the figures; 1 when one was wrong.
 """
@@ -25,6 +25,10 @@ _RESULTS = ROOT / "benchmarks" / "results" / "doors.json"
 _JSON_LOAD = (
     *("--protocol", "http1", "--path", PATH, "--body", REQUEST, "--expect-body", ANSWER),
     *("--in-flight", "16", "--connections", "16"),
+)
+_BYTES_LOAD = (
+    *("--protocol", "http1", "--path", "/", "--payload-bytes", str(1024 * 1024), "--expect-echo"),
+    *("--in-flight", "4", "--connections", "4"),
 )
 _UNARY = next(each for each in WORKLOADS if each.name == "unary_64")
 
@@ -64,6 +68,16 @@ MATCHES = (
         ),
     ),
     Match(
+        "mesh bare",
+        "granian",
+        Workload(
+            "bytes",
+            "1 MiB each way, bare ASGI",
+            _BYTES_LOAD,
+            Target("mb_per_s", 1.0, at_least=True, text="MB/s >= 1x"),
+        ),
+    ),
+    Match(
         "mesh echo tls",
         "mesh echo",
         Workload(
@@ -81,9 +95,11 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=3.0)
     parser.add_argument("--warmup", type=float, default=1.0)
     parser.add_argument("--only", action="append", choices=names)
+    parser.add_argument("--unpinned", action="store_true", help="let all run on every CPU")
     parser.add_argument("--output", type=Path, default=_RESULTS)
     options = parser.parse_args()
-    cpus = CpuSets.of(sorted(os.sched_getaffinity(0)))
+    available = sorted(os.sched_getaffinity(0))
+    cpus = CpuSets.shared(available) if options.unpinned else CpuSets.of(available)
     begun = stamp()
     duration = Duration(options.seconds, options.warmup)
     matches = [each for each in MATCHES if each.workload.name in (options.only or names)]
@@ -120,13 +136,11 @@ def _play(match: Match, pairs: int, duration: Duration, cpus: CpuSets) -> Compar
 
 
 def _print(match: Match, comparison: Comparison, *, separate_cpus: bool) -> None:
-    ratio = comparison.target_ratio
+    ratio, metric = comparison.target_ratio, match.workload.target.metric
     verdict = "met" if comparison.target_is_met else "NOT met"
-    ours, theirs = (
-        side["cpu_us_per_request"].median for side in (comparison.ours, comparison.baseline)
-    )
+    ours, theirs = (side[metric].median for side in (comparison.ours, comparison.baseline))
     print(
-        f"{match.workload.title}: {ours:.1f} us of CPU against {theirs:.1f} ({match.baseline}), "
+        f"{match.workload.title}: {metric} {ours:.1f} against {theirs:.1f} ({match.baseline}), "
         f"ratio {ratio.median:.3f} ({ratio.least:.3f} to {ratio.most:.3f}); "
         f"{match.workload.target.text}: {verdict}"
     )

@@ -1,10 +1,14 @@
-"""The same endpoint three times: plain Python, FastAPI in the mesh, FastAPI under uvicorn."""
+"""The same endpoint three times: plain Python, FastAPI in the mesh, FastAPI under uvicorn.
+
+Beside them an application of bare ASGI that answers with the body it was sent.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
 from fastapi import FastAPI
+from starlette.types import Receive, Scope, Send
 
 import pyserve
 
@@ -36,6 +40,23 @@ def make_fastapi() -> FastAPI:
 fastapi_app = make_fastapi()
 
 
+async def echo_body(scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer with the body of the request; bare ASGI."""
+    if scope["type"] != "http":
+        raise RuntimeError(f"a scope of the type {scope['type']!r}; this application takes HTTP")
+    parts, is_whole = [], False
+    while not is_whole:
+        event = await receive()
+        if event["type"] == "http.disconnect":
+            return
+        parts.append(event.get("body", b""))
+        is_whole = not event.get("more_body", False)
+    body = b"".join(parts)
+    headers = [(b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
 @pyserve.deployment
 class Plain:
     """Takes and returns JSON, without a framework."""
@@ -50,5 +71,6 @@ class Framed:
     """The FastAPI application in a replica."""
 
 
+bare_app = pyserve.deployment(pyserve.ingress(echo_body)()).bind()  # type: ignore[attr-defined]
 plain_app = Plain.bind()  # type: ignore[attr-defined]
 framed_app = Framed.bind()  # type: ignore[attr-defined]

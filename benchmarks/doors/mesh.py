@@ -17,6 +17,7 @@ from services.echo.service import app as echo_app
 _APPLICATIONS = {
     "plain": applications.plain_app,
     "fastapi": applications.framed_app,
+    "bare": applications.bare_app,
     "echo": echo_app,
 }
 

@@ -20,6 +20,7 @@ def test_server_and_generator_get_cpus_of_their_own_where_there_are_two():
     assert CpuSets(frozenset({2}), frozenset({5})) == CpuSets.of([5, 2, 7])
     assert CpuSets.of([5, 2]).separate
     assert not CpuSets.of([3]).separate
+    assert not CpuSets.shared([5, 2]).separate
 
 
 def test_a_processor_is_named_or_described():

@@ -31,8 +31,8 @@ pub struct Options {
     /// TLS: the PEM file with the root of the server's certificate, which must name its host
     #[arg(long)]
     pub tls_ca: Option<PathBuf>,
-    /// HTTP/1.1: the body of each POST; without one the calls are GETs
-    #[arg(long)]
+    /// HTTP/1.1: the body of each POST; without one, or a message, the calls are GETs
+    #[arg(long, conflicts_with_all = ["payload_bytes", "request_hex"])]
     pub body: Option<String>,
     /// HTTP/1.1: every answer has status 200 and this body
     #[arg(long)]
@@ -70,7 +70,7 @@ pub struct Options {
     /// Deadline of each call (grpc-timeout), in seconds; none by default
     #[arg(long)]
     pub timeout_s: Option<f64>,
-    /// Request message: this many bytes in protobuf field 1
+    /// Request message: this many bytes in protobuf field 1; over HTTP/1.1 the body of each POST
     #[arg(long, default_value_t = 0, conflicts_with = "request_hex")]
     pub payload_bytes: usize,
     /// Request message, in hexadecimal
@@ -86,7 +86,7 @@ pub struct Options {
     #[arg(long)]
     pub expect_bytes: Option<usize>,
     /// Every message of an answer equals the request message, byte for byte
-    #[arg(long, conflicts_with = "expect_bytes")]
+    #[arg(long, conflicts_with_all = ["expect_bytes", "expect_body"])]
     pub expect_echo: bool,
     /// Metadata of each call, as key:value; may be given several times
     #[arg(long = "header")]
@@ -257,10 +257,12 @@ impl Options {
             Kind::ServerStreaming => None,
         };
         let text = |text: &Option<String>| text.clone().map(Bytes::from);
+        let body = text(&self.body).or_else(|| Some(message.clone()).filter(|it| !it.is_empty()));
+        let echoed = body.clone().filter(|_| self.expect_echo);
         Ok(CallPlan {
             protocol: self.protocol,
-            body: text(&self.body),
-            expected_body: text(&self.expect_body),
+            body,
+            expected_body: text(&self.expect_body).or(echoed),
             kind: self.kind,
             uri,
             headers: self.headers()?,

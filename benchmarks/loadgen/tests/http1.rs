@@ -61,10 +61,12 @@ fn posts_and_gets_are_answered_over_kept_connections() {
     let kept = ["--in-flight", "4", "--connections", "4"];
     assert!(report("/x?y=1", &[&echo[..], &kept[..]].concat()).all_right());
     assert!(report("/x", &["--expect-body", "none"]).all_right());
+    assert!(report("/x", &["--payload-bytes", "100000", "--expect-echo"]).all_right());
 }
 
 #[test]
 fn wrong_answers_are_counted() {
     assert!(!report("/bad", &["--body", "1"]).all_right());
     assert!(!report("/x", &["--body", "1", "--expect-body", "2"]).all_right());
+    assert!(!report("/x", &["--payload-bytes", "2", "--expect-body", "2"]).all_right());
 }
