@@ -1,5 +1,5 @@
-//! One call from its offer to its end: waits for a replica, sends, and goes elsewhere while the
-//! call has not started anywhere.
+//! One call from its offer to its end: waits for a replica, sends, and goes elsewhere while the call
+//! has not started anywhere, or may be repeated.
 
 mod attempt;
 pub(crate) mod collect;

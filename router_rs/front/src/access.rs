@@ -37,12 +37,12 @@ pub struct Access {
     unauthenticated: AtomicU64,
     denied: AtomicU64,
     unrecorded: AtomicU64,
-    refusals: Mutex<VecDeque<Refused>>,
+    refusals: Mutex<VecDeque<RefusedRequest>>,
 }
 
 /// One request that was not let in. It never holds the token.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refused {
+pub struct RefusedRequest {
     pub code: Code,
     /// Cut off after 256 bytes.
     pub path: String,
@@ -60,21 +60,21 @@ pub(super) struct Asker<'a>(Option<Known<'a>>);
 struct Known<'a> {
     access: &'a Access,
     policy: Guard<Arc<AccessPolicy>>,
-    caller: &'a Caller,
+    caller: &'a ClientIdentity,
     token_hash: Option<TokenHash>,
     had_token: bool,
 }
 
 /// Who is at the other end of a connection, as far as its certificate tells.
 #[derive(Clone, Debug)]
-pub(super) struct Caller {
+pub(super) struct ClientIdentity {
     peer: Peer,
     names: Vec<String>,
 }
 
-// === impl Caller ===
+// === impl ClientIdentity ===
 
-impl Caller {
+impl ClientIdentity {
     pub(super) fn of(stream: &Stream, peer: Peer) -> Self {
         let chain = stream.peer_certificates();
         let names = chain.and_then(|chain| chain.first().map(names_of)).unwrap_or_default();
@@ -95,7 +95,7 @@ impl Access {
     }
 
     /// Takes the refusals since the last time, oldest first.
-    pub fn take_refusals(&self) -> Vec<Refused> {
+    pub fn take_refusals(&self) -> Vec<RefusedRequest> {
         std::mem::take(&mut *self.refusals.lock()).into()
     }
 
@@ -110,7 +110,7 @@ impl Access {
         ]
     }
 
-    fn record(&self, refused: Refused) {
+    fn record(&self, refused: RefusedRequest) {
         let mut refusals = self.refusals.lock();
         if refusals.len() < REFUSALS_KEPT_MAX {
             refusals.push_back(refused);
@@ -125,7 +125,11 @@ impl Access {
 
 impl<'a> Asker<'a> {
     /// Whoever has sent these headers.
-    pub(super) fn new(access: Option<&'a Access>, caller: &'a Caller, headers: &HeaderMap) -> Self {
+    pub(super) fn new(
+        access: Option<&'a Access>,
+        caller: &'a ClientIdentity,
+        headers: &HeaderMap,
+    ) -> Self {
         Self(access.map(|access| {
             let policy = access.policy.load();
             let token = bearer_token(headers);
@@ -191,7 +195,7 @@ impl Known<'_> {
             _ => &access.denied,
         };
         counter.fetch_add(1, Ordering::Relaxed);
-        access.record(Refused {
+        access.record(RefusedRequest {
             code,
             path: cut(path),
             peer: self.caller.peer.uri(),
@@ -242,8 +246,8 @@ mod tests {
         Access::new(AccessPolicy::new(vec![rule], false).expect("usable rules"))
     }
 
-    fn caller() -> Caller {
-        Caller { peer: Peer::Unix, names: Vec::new() }
+    fn caller() -> ClientIdentity {
+        ClientIdentity { peer: Peer::Unix, names: Vec::new() }
     }
 
     /// Asks for a call with these `authorization` headers.

@@ -147,7 +147,7 @@ fn admit_call(
     let received = Instant::now();
     let deadline = read_grpc_head(&parts.headers, received)?;
     let GrpcRoute { upstream, mirror, share } =
-        connection.directory.grpc(parts.uri.path(), &parts.headers, &|path| asker.may(path))?;
+        connection.lookup.grpc(parts.uri.path(), &parts.headers, &|path| asker.may(path))?;
     let timeout = match deadline {
         Some(_) => upstream.request_timeout(),
         None => upstream.request_timeout().or(connection.front.request_timeout()),
@@ -209,7 +209,7 @@ pub(super) fn admit_plain<T: Transport + 'static>(
     let path = parts.uri.path();
     let opened = match kind {
         Kind::Plain if !path.starts_with(builtin::PREFIX) => {
-            connection.directory.open(&parts, &connection.front.transcoding, &sees)
+            connection.lookup.open(&parts, &connection.front.transcoding, &sees)
         }
         _ if sees(path) => Opened::NotOurs(None),
         _ => Opened::Refused(path.into()),
@@ -326,7 +326,7 @@ fn answer_builtin<T: Transport>(
     client: PlainEnd<T>,
 ) {
     let is_healthy = connection.front.is_healthy() && !connection.is_draining.get();
-    match builtin::answer(&parts.method, parts.uri.path(), &connection.directory, is_healthy) {
+    match builtin::answer(&parts.method, parts.uri.path(), &connection.lookup, is_healthy) {
         Ok(response) => answer_with(connection, client, response),
         Err(failure) => answer_here(connection, client, &failure),
     }
@@ -358,7 +358,7 @@ fn prepare<T: Transport>(
     }
     check_length(connection, &parts.headers)?;
     let sees = |path: &str| asker.may(path);
-    let route = connection.directory.http(parts.uri.path(), &parts.headers, &sees)?;
+    let route = connection.lookup.http(parts.uri.path(), &parts.headers, &sees)?;
     let client_timeout = client_timeout(&parts.headers)?;
     let timeout = match client_timeout {
         ClientTimeout::After(timeout) => Some(timeout),
@@ -410,7 +410,7 @@ fn check_length(connection: &ConnectionState, headers: &HeaderMap) -> Result<(),
     let Some(limit) = connection.front.limits().body_bytes_max else { return Ok(()) };
     if content_length(headers).is_some_and(|length| length > limit) {
         connection.front.counters.body_bytes_exceeded.count();
-        return Err(body_too_large(limit, &connection.directory));
+        return Err(body_too_large(limit, &connection.lookup));
     }
     Ok(())
 }

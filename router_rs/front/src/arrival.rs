@@ -14,7 +14,8 @@ use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-use crate::access::Caller;
+use crate::access::ClientIdentity;
+use crate::client_stream::{ClientStream, Gauge};
 use crate::connection::{ConnectionState, Guest, Met};
 use crate::counters::ConnectionCount;
 use crate::guard::offenders::WAIT;
@@ -22,7 +23,6 @@ use crate::guard::strangers::Visit;
 use crate::guard::turnstile::{self, pass};
 use crate::heads::proxy_header;
 use crate::rest::{Rest, Room, Speech};
-use crate::wire::{Gauge, Wire};
 use crate::{Front, handshake, http1, http2};
 
 /// Every HTTP/2 client begins with it (RFC 9113, 3.4).
@@ -52,9 +52,9 @@ pub enum Greeting {
 
 /// A connection whose peer has begun to speak.
 struct Greeted {
-    wire: Wire,
+    stream: ClientStream,
     greeting: Greeting,
-    caller: Caller,
+    caller: ClientIdentity,
     client: Remote,
 }
 
@@ -62,7 +62,7 @@ struct Greeted {
 #[derive(Debug)]
 pub struct Opened {
     pub state: Rc<ConnectionState>,
-    pub wire: Wire,
+    pub stream: ClientStream,
     pub greeting: Greeting,
     pub client: Remote,
 }
@@ -70,11 +70,11 @@ pub struct Opened {
 /// Serves a fresh connection until it ends.
 pub(crate) async fn serve(front: Arc<Front>, arrival: Arrival, mut phase: watch::Receiver<Phase>) {
     let Some(opened) = open(front, arrival, &mut phase).await else { return };
-    let Opened { state, wire, greeting, .. } = opened;
+    let Opened { state, stream, greeting, .. } = opened;
     // In boxes of their own: there may be many connections that have not come so far.
     match greeting {
-        Greeting::Http1 => Box::pin(http1::serve(state, wire, phase)).await,
-        Greeting::Http2 => Box::pin(http2::serve(state, wire, phase)).await,
+        Greeting::Http1 => Box::pin(http1::serve(state, stream, phase)).await,
+        Greeting::Http2 => Box::pin(http2::serve(state, stream, phase)).await,
     }
     on_buffers_freed();
 }
@@ -95,9 +95,9 @@ pub async fn open(
     };
     // Whatever goes wrong before the first request, there is nobody to tell it to.
     let (met, greeted) = met?;
-    let Greeted { wire, greeting, caller, client } = greeted;
+    let Greeted { stream, greeting, caller, client } = greeted;
     let state = Rc::new(ConnectionState::new(front, room, met, caller, &client));
-    Some(Opened { state, wire, greeting, client })
+    Some(Opened { state, stream, greeting, client })
 }
 
 /// Learns who comes, and hears the client when others of its address have had their turn.
@@ -173,15 +173,15 @@ async fn greet(
         }
     };
     let peer = Peer::Tcp(peer);
-    let caller = Caller::of(&stream, peer.clone());
+    let caller = ClientIdentity::of(&stream, peer.clone());
     let client = Remote::of(peer, &stream);
     let (greeting, first) = match stream.negotiated() {
         Some(ALPN_HTTP2) => (Greeting::Http2, Bytes::new()),
         _ => front.in_time(sniff(&mut stream)).await?,
     };
     pass(turnstile::GREETING).await;
-    let wire = Wire::new(stream, first, gauge, count, greeting == Greeting::Http2);
-    Some(Greeted { wire, greeting, caller, client })
+    let stream = ClientStream::new(stream, first, gauge, count, greeting == Greeting::Http2);
+    Some(Greeted { stream, greeting, caller, client })
 }
 
 /// Reads until it is clear who speaks, and no further; `None` when the peer says nothing.

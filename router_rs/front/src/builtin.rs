@@ -5,7 +5,7 @@ use http::header::{ALLOW, CONTENT_LENGTH, CONTENT_TYPE};
 use http::{HeaderValue, Method, Response, StatusCode};
 use router_protocol::grpc::HttpFailure;
 
-use crate::upstream::{Directory, NOTHING_YET};
+use crate::upstream::{NOTHING_YET, RouteLookup};
 
 /// Paths below it never reach an application.
 pub(super) const PREFIX: &str = "/-/";
@@ -23,20 +23,20 @@ const ROUTES: &str = "/-/routes";
 pub(super) fn answer(
     method: &Method,
     path: &str,
-    directory: &Directory,
+    lookup: &RouteLookup,
     is_healthy: bool,
 ) -> Result<Response<Bytes>, HttpFailure> {
     let (content_type, body) = match path {
         HEALTH if !is_healthy => {
-            let text = format!("{} is shutting down", directory.owner());
+            let text = format!("{} is shutting down", lookup.owner());
             return Err(HttpFailure::new(StatusCode::SERVICE_UNAVAILABLE, text));
         }
         // As Ray Serve's: balancers send nothing where everything would be 404.
-        HEALTH if !directory.is_populated() => {
+        HEALTH if !lookup.is_populated() => {
             return Err(HttpFailure::new(StatusCode::SERVICE_UNAVAILABLE, NOTHING_YET));
         }
         HEALTH => ("text/plain; charset=utf-8", Bytes::from_static(b"success")),
-        ROUTES => ("application/json", directory.routes_json().into()),
+        ROUTES => ("application/json", lookup.routes_json().into()),
         _ => {
             let text = format!("{path} is nothing, below {PREFIX} are healthz and routes");
             return Err(HttpFailure::new(StatusCode::NOT_FOUND, text));
@@ -62,7 +62,7 @@ mod tests {
 
     #[test]
     fn health_is_503_for_balancers_when_no_more_is_wanted() {
-        let directory = Directory::Table(TableReader::new(RoutingTable::new(TableConfig {
+        let lookup = RouteLookup::Table(TableReader::new(RoutingTable::new(TableConfig {
             node: String::new(),
             zone: String::new(),
             token: Vec::new(),
@@ -70,15 +70,15 @@ mod tests {
             tls: None,
             limits: ReplicaLimits::default(),
         })));
-        let refused = answer(&Method::GET, HEALTH, &directory, false).unwrap_err();
+        let refused = answer(&Method::GET, HEALTH, &lookup, false).unwrap_err();
         assert_eq!(StatusCode::SERVICE_UNAVAILABLE, refused.status);
         // Nothing has been deployed.
-        let refused = answer(&Method::GET, HEALTH, &directory, true).unwrap_err();
+        let refused = answer(&Method::GET, HEALTH, &lookup, true).unwrap_err();
         assert_eq!(
             (StatusCode::SERVICE_UNAVAILABLE, NOTHING_YET),
             (refused.status, &*refused.text)
         );
-        let routes = answer(&Method::GET, ROUTES, &directory, false).unwrap();
+        let routes = answer(&Method::GET, ROUTES, &lookup, false).unwrap();
         assert_eq!(b"{}", &routes.body()[..]);
     }
 }

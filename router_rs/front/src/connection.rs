@@ -16,7 +16,8 @@ use slab::Slab;
 use tokio::sync::oneshot;
 
 use crate::Front;
-use crate::access::{Asker, Caller};
+use crate::access::{Asker, ClientIdentity};
+use crate::client_stream::Gauge;
 use crate::guard::frames::IDLE_POINTS;
 use crate::guard::offenders::Offence;
 use crate::guard::strangers::Visit;
@@ -25,8 +26,7 @@ use crate::heads::plain_head::Said;
 use crate::heads::proxies::Proxies;
 use crate::own_call::{CallFuture, OwnCall};
 use crate::rest::{Rest, Room, Speech};
-use crate::upstream::Directory;
-use crate::wire::Gauge;
+use crate::upstream::RouteLookup;
 
 /// What a request earns its connection that was not taken back at once, in the points of its ration:
 /// a client may take back what it has waited for.
@@ -36,9 +36,9 @@ const CALL_POINTS: u64 = 16;
 #[derive(Debug)]
 pub struct ConnectionState {
     pub(super) front: Arc<Front>,
-    pub(super) directory: Directory,
+    pub(super) lookup: RouteLookup,
     guest: Guest,
-    pub(super) caller: Caller,
+    pub(super) caller: ClientIdentity,
     /// Names the connection among those who call.
     pub(super) number: u64,
     pub(super) is_tls: bool,
@@ -111,12 +111,12 @@ impl ConnectionState {
         front: Arc<Front>,
         room: Rc<Room>,
         met: Met,
-        caller: Caller,
+        caller: ClientIdentity,
         client: &Remote,
     ) -> Self {
         let Met { guest, visit, is_suspect, gauge } = met;
         Self {
-            directory: Directory::of(&front.source, client),
+            lookup: RouteLookup::of(&front.source, client),
             room,
             front,
             guest,
@@ -255,7 +255,7 @@ impl StopListener {
 impl Stop for StopListener {
     fn poll_stop(&self, cx: &mut Context<'_>) -> Poll<Status> {
         if self.connection.is_stopped.get() {
-            let text = format!("{} is shutting down", self.connection.directory.owner());
+            let text = format!("{} is shutting down", self.connection.lookup.owner());
             return Poll::Ready(Status::new(Code::Unavailable, text));
         }
         let mut waiting = self.connection.waiting.borrow_mut();

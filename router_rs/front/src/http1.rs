@@ -23,6 +23,7 @@ use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::admit::{admit_plain, answer_here, manner};
+use crate::client_stream::ClientStream;
 use crate::connection::ConnectionState;
 use crate::ends::http1_end::{Answer, Busy, pair};
 use crate::ends::http1_socket::Http1Socket;
@@ -36,18 +37,21 @@ use crate::linger::Linger;
 use crate::own_call::OwnCall;
 use crate::rest::{Rest, Speech};
 use crate::unreadable;
-use crate::wire::Wire;
 
 /// hyper keeps no more than this of what is to be read or written, besides the piece that it has
 /// just taken. Its own bound is six times as much, its least one is 8 KiB.
 const BUFFER_BYTES: usize = 64 * 1024;
 
 /// Serves the connection, and what becomes of it, until it ends.
-pub async fn serve(state: Rc<ConnectionState>, wire: Wire, phase: watch::Receiver<Phase>) {
+pub async fn serve(
+    state: Rc<ConnectionState>,
+    stream: ClientStream,
+    phase: watch::Receiver<Phase>,
+) {
     let (held, mut released) = oneshot::channel();
     state.hold(held);
     let own_call = state.take_calls();
-    Driver::new(Rc::clone(&state), wire, phase.clone(), Rc::clone(&own_call)).await;
+    Driver::new(Rc::clone(&state), stream, phase.clone(), Rc::clone(&own_call)).await;
     own_call.leave();
     drop(own_call);
     // Calls may outlive the connection: WebSockets, and those that do not care for their client.
@@ -90,7 +94,7 @@ struct Door {
 }
 
 impl Service<Request<Incoming>> for Door {
-    type Response = http::Response<crate::ends::http1_end::AnswerBody>;
+    type Response = http::Response<crate::ends::http1_end::Http1Body>;
     type Error = crate::ends::http1_end::Broken;
     type Future = Answer;
 
@@ -136,11 +140,11 @@ struct Driver {
 
 /// Who has the connection.
 enum Speaker {
-    Hyper(Box<UpgradeableConnection<Wire, Door>>),
+    Hyper(Box<UpgradeableConnection<ClientStream, Door>>),
     /// Nobody, until something comes.
-    Resting(Wire, Door),
+    Resting(ClientStream, Door),
     /// We, for the last time: what is left of our answer.
-    Refusing(Wire, Bytes),
+    Refusing(ClientStream, Bytes),
     /// The client alone; nobody listens.
     Lingering(Linger),
     /// It is over.
@@ -150,14 +154,14 @@ enum Speaker {
 impl Driver {
     fn new(
         state: Rc<ConnectionState>,
-        wire: Wire,
+        stream: ClientStream,
         phase: watch::Receiver<Phase>,
         own_call: Rc<OwnCall>,
     ) -> Self {
         let (served, busy) = (Rc::default(), Busy::default());
         let patience = Patience::new(&state, &served, &busy);
         let door = Door { state: Rc::clone(&state), served, busy };
-        let speaker = Speaker::speak(wire, door);
+        let speaker = Speaker::speak(stream, door);
         let rest = state.rest(Speech::Http1);
         let (phases, current) = (Phases::new(phase), Phase::Serving);
         Self { speaker, own_call, state, phases, current, patience, rest }
@@ -201,12 +205,12 @@ impl Driver {
     }
 
     fn poll_speaker(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if let Speaker::Resting(wire, _) = &mut self.speaker {
-            if !ready!(wire.poll_begun(cx)) {
+        if let Speaker::Resting(stream, _) = &mut self.speaker {
+            if !ready!(stream.poll_begun(cx)) {
                 return Poll::Ready(());
             }
             self.speaker = match std::mem::replace(&mut self.speaker, Speaker::Nobody) {
-                Speaker::Resting(wire, door) => Speaker::speak(wire, door),
+                Speaker::Resting(stream, door) => Speaker::speak(stream, door),
                 other => other,
             };
         }
@@ -216,8 +220,8 @@ impl Driver {
                 Err(error) => self.on_error(&error),
             }
         }
-        if let Speaker::Refusing(wire, answer) = &mut self.speaker {
-            ready!(poll_last_words(wire, answer, cx));
+        if let Speaker::Refusing(stream, answer) = &mut self.speaker {
+            ready!(poll_last_words(stream, answer, cx));
             self.linger();
         }
         match &mut self.speaker {
@@ -228,13 +232,13 @@ impl Driver {
 
     /// All is said; the client may not know yet.
     fn linger(&mut self) {
-        let wire = match std::mem::replace(&mut self.speaker, Speaker::Nobody) {
+        let stream = match std::mem::replace(&mut self.speaker, Speaker::Nobody) {
             Speaker::Hyper(connection) => connection.into_parts().map(|parts| parts.io),
-            Speaker::Refusing(wire, _) => Some(wire),
+            Speaker::Refusing(stream, _) => Some(stream),
             _ => None,
         };
-        if let Some(wire) = wire {
-            self.speaker = Speaker::Lingering(Linger::new(wire));
+        if let Some(stream) = stream {
+            self.speaker = Speaker::Lingering(Linger::new(stream));
         }
     }
 
@@ -250,10 +254,10 @@ impl Driver {
         else {
             return;
         };
-        let Some(mut wire) = connection.into_parts().map(|parts| parts.io) else { return };
-        if let Some(unread) = wire.take_unread() {
+        let Some(mut stream) = connection.into_parts().map(|parts| parts.io) else { return };
+        if let Some(unread) = stream.take_unread() {
             let answer = unreadable::answer(unread, error, &self.state);
-            self.speaker = Speaker::Refusing(wire, answer);
+            self.speaker = Speaker::Refusing(stream, answer);
         }
     }
 
@@ -287,21 +291,25 @@ impl Driver {
 }
 
 /// Ready when the client has got all of it, or is gone.
-fn poll_last_words(wire: &mut Wire, answer: &mut Bytes, cx: &mut Context<'_>) -> Poll<()> {
+fn poll_last_words(
+    stream: &mut ClientStream,
+    answer: &mut Bytes,
+    cx: &mut Context<'_>,
+) -> Poll<()> {
     while answer.has_remaining() {
-        match ready!(AsyncWrite::poll_write(Pin::new(wire), cx, answer)) {
+        match ready!(AsyncWrite::poll_write(Pin::new(stream), cx, answer)) {
             Ok(length) if length > 0 => answer.advance(length),
             _ => return Poll::Ready(()),
         }
     }
     // An error means that the client is gone: there is nobody to tell.
-    AsyncWrite::poll_shutdown(Pin::new(wire), cx).map(drop)
+    AsyncWrite::poll_shutdown(Pin::new(stream), cx).map(drop)
 }
 
 impl Speaker {
-    fn speak(wire: Wire, door: Door) -> Self {
+    fn speak(stream: ClientStream, door: Door) -> Self {
         let builder = settings(door.state.front.limits());
-        Self::Hyper(Box::new(builder.serve_connection(wire, door).with_upgrades()))
+        Self::Hyper(Box::new(builder.serve_connection(stream, door).with_upgrades()))
     }
 }
 

@@ -15,10 +15,10 @@ use tokio::sync::watch;
 use tokio::time::{Instant, Sleep, sleep, timeout};
 
 use crate::admit::admit_http2;
+use crate::client_stream::ClientStream;
 use crate::connection::ConnectionState;
 use crate::guard::offenders::Offence;
 use crate::rest::{Rest, is_over};
-use crate::wire::Wire;
 
 /// What h2 may charge for the small DATA frames that wait to be read: about 256 bytes each, so
 /// this is 128 K frames. A flood of one-byte frames ends the connection there.
@@ -39,9 +39,13 @@ const SUSPECT_ERRORS_MAX: usize = 256;
 const IDLE_LOOKS: u32 = 4;
 
 /// Serves the connection until it ends.
-pub(super) async fn serve(state: Rc<ConnectionState>, wire: Wire, phase: watch::Receiver<Phase>) {
+pub(super) async fn serve(
+    state: Rc<ConnectionState>,
+    stream: ClientStream,
+    phase: watch::Receiver<Phase>,
+) {
     let limits = state.front.limits();
-    let greeting = timeout(limits.header_timeout, settings(&state).handshake(wire));
+    let greeting = timeout(limits.header_timeout, settings(&state).handshake(stream));
     // Whatever goes wrong before the first request, there is nobody to tell it to.
     let Some(Ok(Ok(connection))) = state.rest_http2().during(|| 0, greeting).await else { return };
     Driver::new(connection, state, phase).await;
@@ -101,7 +105,7 @@ fn offence(error: &h2::Error) -> Option<Offence> {
 
 /// Polls the connection, the front's phase and the time of idleness.
 struct Driver {
-    connection: Connection<Wire, Bytes>,
+    connection: Connection<ClientStream, Bytes>,
     state: Rc<ConnectionState>,
     phases: Phases,
     current: Phase,
@@ -123,7 +127,7 @@ struct Idle {
 
 impl Driver {
     fn new(
-        connection: Connection<Wire, Bytes>,
+        connection: Connection<ClientStream, Bytes>,
         state: Rc<ConnectionState>,
         phase: watch::Receiver<Phase>,
     ) -> Self {

@@ -1,8 +1,9 @@
 //! The door for clients: one listener's connections, whatever they speak.
 //!
 //! A connection's first bytes (or ALPN) tell HTTP/2 from HTTP/1.1. Each request becomes a call of
-//! the exchange, or is answered on the spot. What a front never does: decode a message, or decide
-//! which replica gets a call. What is behind it, a routing table or one server, is its [`Source`].
+//! the exchange, or is answered on the spot. What a front never does: decide which replica gets a call,
+//! or decode a message, but for clients that speak another protocol than gRPC. What is behind it, a
+//! routing table or one server, is its [`Source`].
 
 #![forbid(unsafe_code)]
 
@@ -11,6 +12,7 @@ mod admit;
 mod arrival;
 mod builtin;
 mod call;
+mod client_stream;
 mod connection;
 mod counters;
 mod doors;
@@ -32,7 +34,6 @@ mod rest;
 mod shadow;
 mod unreadable;
 mod upstream;
-mod wire;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -42,7 +43,7 @@ use http::HeaderValue;
 use parking_lot::Mutex;
 use tokio::time::timeout;
 
-pub use access::{Access, Refused, hash};
+pub use access::{Access, RefusedRequest, hash};
 pub use admit::admit_other_http2;
 pub use arrival::{Arrival, Greeting, Opened, open};
 pub use connection::ConnectionState;

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use crate::wire::Wire;
+use crate::client_stream::ClientStream;
 
 /// How long a client may send what nobody wants, and how long it may send nothing. It has our answer
 /// and our end of the stream by then. Arbitrary; half a minute is nginx's `lingering_time`.
@@ -18,21 +18,21 @@ const SILENCE_MAX: Duration = Duration::from_secs(2);
 
 /// A connection to which all has been written.
 pub(super) struct Linger {
-    wire: Wire,
+    stream: ClientStream,
     until: Instant,
     silence: Pin<Box<Sleep>>,
 }
 
 impl Linger {
-    pub(super) fn new(wire: Wire) -> Self {
+    pub(super) fn new(stream: ClientStream) -> Self {
         let now = Instant::now();
         let silence = Box::pin(sleep_until(now + SILENCE_MAX));
-        Self { wire, until: now + SENDING_MAX, silence }
+        Self { stream, until: now + SENDING_MAX, silence }
     }
 
     /// Ready when the client has ended its side, or has had its time.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        while let Poll::Ready(read) = self.wire.poll_discard(cx) {
+        while let Poll::Ready(read) = self.stream.poll_discard(cx) {
             if !matches!(read, Ok(1..)) {
                 return Poll::Ready(());
             }

@@ -22,7 +22,7 @@ pub(super) fn answer(unread: Unread, error: &hyper::Error, connection: &Connecti
     let text = match unread.status {
         StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE => {
             let limit = connection.front.limits().header_bytes_max;
-            let variable = connection.directory.variable("MAX_HEADER_BYTES");
+            let variable = connection.lookup.variable("MAX_HEADER_BYTES");
             format!(
                 "the request's head is larger than {limit} bytes{variable}, or has more than \
                  {FIELDS_MAX} fields"

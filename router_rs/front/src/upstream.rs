@@ -51,7 +51,7 @@ pub(super) struct ServerWay {
 
 /// One connection's way to look things up.
 #[derive(Debug)]
-pub(super) enum Directory {
+pub(super) enum RouteLookup {
     Table(TableReader),
     Server(Arc<ServerWay>),
 }
@@ -84,9 +84,9 @@ pub(super) struct HttpRoute {
     pub prefix: String,
 }
 
-// === impl Directory ===
+// === impl RouteLookup ===
 
-impl Directory {
+impl RouteLookup {
     /// Who looks things up here, for sentences.
     pub(super) fn owner(&self) -> &'static str {
         match self {

@@ -2,7 +2,8 @@
 //!
 //! With the crates below it, whose names it passes on, it moves bytes and waits. It decides nothing
 //! about replicas (that is `router_core`) and knows no Python (that is `router_py`). Every future here
-//! runs on one I/O thread's `LocalRuntime`, so state of a connection or a call needs no lock.
+//! runs on one I/O thread's `LocalRuntime`, so the state of a connection needs no lock, and that of a
+//! call only where Python's thread looks at it too: in its `link`.
 
 #![forbid(unsafe_code)]
 

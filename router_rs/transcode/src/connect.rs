@@ -29,7 +29,8 @@ use super::query;
 use super::status::ErrorForm;
 use super::stream::{CONNECT_ENCODING, JsonStreamRequest, ProtoStreamRequest, StreamAnswer};
 use super::unary::{
-    AnswerBody, AnswerForm, AsProto, Convert, ReadyRequest, SizedRequest, UnaryAnswer, WholeRequest,
+    AnswerEncoding, AnswerForm, AsProto, Convert, ReadyRequest, SizedRequest, UnaryAnswer,
+    WholeRequest,
 };
 use super::work::LONG_BYTES;
 
@@ -145,8 +146,8 @@ fn unary_answer(
     limits: &Limits,
 ) -> Box<dyn AnswerCoder> {
     let body = match method {
-        Some(method) if is_json => AnswerBody::Json(method.output.clone()),
-        _ => AnswerBody::Proto,
+        Some(method) if is_json => AnswerEncoding::Json(method.output.clone()),
+        _ => AnswerEncoding::Proto,
     };
     let form = AnswerForm {
         body: Arc::new(body),

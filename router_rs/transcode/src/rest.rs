@@ -27,7 +27,7 @@ use super::opened::{Opened, Transcoding, error_answer, wrong_content_type, wrong
 use super::query;
 use super::status::ErrorForm;
 use super::unary::{
-    AnswerBody, AnswerForm, Convert, JSON, ReadyRequest, UnaryAnswer, WholeRequest,
+    AnswerEncoding, AnswerForm, Convert, JSON, ReadyRequest, UnaryAnswer, WholeRequest,
 };
 
 const PROTO: HeaderValue = HeaderValue::from_static("application/grpc+proto");
@@ -95,8 +95,8 @@ fn answer(parts: &request::Parts, route: &Route, limits: &Limits) -> Box<dyn Ans
     let json = method.output.clone();
     let form = AnswerForm {
         body: Arc::new(match &route.response_body {
-            None => AnswerBody::Json(json),
-            Some(name) => AnswerBody::Field(json, name.clone()),
+            None => AnswerEncoding::Json(json),
+            Some(name) => AnswerEncoding::Field(json, name.clone()),
         }),
         errors: ErrorForm::Google,
         pool: Some(method.pool()),

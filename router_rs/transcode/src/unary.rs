@@ -192,7 +192,7 @@ impl RequestCoder for ReadyRequest {
 
 /// What the body of an answer is made of.
 #[derive(Debug)]
-pub(super) enum AnswerBody {
+pub(super) enum AnswerEncoding {
     Proto,
     Json(JsonType),
     /// One field of the message, by its name in JSON.
@@ -202,7 +202,7 @@ pub(super) enum AnswerBody {
 /// How answers of one call are written.
 #[derive(Debug)]
 pub(super) struct AnswerForm {
-    pub body: Arc<AnswerBody>,
+    pub body: Arc<AnswerEncoding>,
     pub errors: ErrorForm,
     /// For details of errors.
     pub pool: Option<DescriptorPool>,
@@ -212,8 +212,8 @@ pub(super) struct AnswerForm {
 impl AnswerForm {
     pub(super) fn content_type(&self) -> HeaderValue {
         HeaderValue::from_static(match *self.body {
-            AnswerBody::Proto => "application/proto",
-            AnswerBody::Json(_) | AnswerBody::Field(..) => JSON,
+            AnswerEncoding::Proto => "application/proto",
+            AnswerEncoding::Json(_) | AnswerEncoding::Field(..) => JSON,
         })
     }
 
@@ -222,13 +222,13 @@ impl AnswerForm {
     }
 }
 
-impl AnswerBody {
+impl AnswerEncoding {
     /// The body of an answer whose message this is.
     pub(super) fn write(&self, message: Bytes) -> Result<Bytes, Status> {
         match self {
-            AnswerBody::Proto => Ok(message),
-            AnswerBody::Json(json) => json.write(&message).map(Bytes::from),
-            AnswerBody::Field(json, name) => json.write_field(&message, name).map(Bytes::from),
+            AnswerEncoding::Proto => Ok(message),
+            AnswerEncoding::Json(json) => json.write(&message).map(Bytes::from),
+            AnswerEncoding::Field(json, name) => json.write_field(&message, name).map(Bytes::from),
         }
     }
 }

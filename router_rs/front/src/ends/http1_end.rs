@@ -83,7 +83,7 @@ pub(crate) struct Answer {
 
 /// hyper's half, from the head on.
 #[derive(Debug)]
-pub(crate) struct AnswerBody {
+pub(crate) struct Http1Body {
     slot: Slot,
     /// The head says how long it is.
     has_length: bool,
@@ -303,7 +303,7 @@ impl Drop for Http1End {
 // === hyper's half ===
 
 impl Future for Answer {
-    type Output = Result<Response<AnswerBody>, Broken>;
+    type Output = Result<Response<Http1Body>, Broken>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.get_mut();
@@ -320,7 +320,7 @@ impl Future for Answer {
         let has_length = head.headers.contains_key(CONTENT_LENGTH);
         let slot = this.slot.take().expect("invariant: it was there a moment ago");
         let busy = Rc::clone(&this.busy);
-        let body = AnswerBody { slot, has_length, is_flushed: false, _busy: busy };
+        let body = Http1Body { slot, has_length, is_flushed: false, _busy: busy };
         Poll::Ready(Ok(Response::from_parts(head, body)))
     }
 }
@@ -333,7 +333,7 @@ impl Drop for Answer {
     }
 }
 
-impl Body for AnswerBody {
+impl Body for Http1Body {
     type Data = Bytes;
     type Error = Broken;
 
@@ -383,7 +383,7 @@ impl Body for AnswerBody {
     }
 }
 
-impl Drop for AnswerBody {
+impl Drop for Http1Body {
     fn drop(&mut self) {
         leave(&self.slot);
     }

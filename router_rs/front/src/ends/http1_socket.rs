@@ -15,11 +15,11 @@ use router_call::{Caller, Gone, Piece};
 use router_io::Alarm;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use crate::client_stream::{ClientStream, Gauge};
 use crate::connection::ConnectionState;
 use crate::ends::http1_end::Http1End;
 use crate::ends::plain::Transport;
 use crate::heads::websocket::switch;
-use crate::wire::{Gauge, Wire};
 
 /// Frames are joined to pieces of up to this size, as far as they have come.
 const PIECE_BYTES_MAX: usize = 16 * 1024;
@@ -51,7 +51,7 @@ enum Phase {
     Switching(OnUpgrade),
     /// `first` was read by hyper.
     Open {
-        wire: Box<Wire>,
+        stream: Box<ClientStream>,
         first: Bytes,
     },
     Broken,
@@ -81,18 +81,21 @@ impl Http1Socket {
     }
 
     /// The connection, when hyper has let go of it. `Pending` before the acceptance, too.
-    fn poll_open(&mut self, cx: &mut Context<'_>) -> Poll<Result<(&mut Wire, &mut Bytes), Gone>> {
+    fn poll_open(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(&mut ClientStream, &mut Bytes), Gone>> {
         if let Phase::Switching(upgrade) = &mut self.phase {
             self.phase = match ready!(Pin::new(upgrade).poll(cx)) {
-                Ok(upgraded) => match upgraded.downcast::<Wire>() {
-                    Ok(parts) => Phase::Open { wire: Box::new(parts.io), first: parts.read_buf },
+                Ok(upgraded) => match upgraded.downcast::<ClientStream>() {
+                    Ok(parts) => Phase::Open { stream: Box::new(parts.io), first: parts.read_buf },
                     Err(_) => Phase::Broken,
                 },
                 Err(_) => Phase::Broken,
             };
         }
         match &mut self.phase {
-            Phase::Open { wire, first } => Poll::Ready(Ok((wire, first))),
+            Phase::Open { stream, first } => Poll::Ready(Ok((stream, first))),
             Phase::Broken => Poll::Ready(Err(Gone)),
             Phase::Http(_) | Phase::Switching(_) => Poll::Pending,
         }
@@ -102,14 +105,14 @@ impl Http1Socket {
     fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Gone>> {
         while !self.unsent.is_empty() {
             let unsent = self.unsent.clone();
-            let (wire, _) = ready!(self.poll_open(cx))?;
-            match ready!(AsyncWrite::poll_write(Pin::new(wire), cx, &unsent)) {
+            let (stream, _) = ready!(self.poll_open(cx))?;
+            match ready!(AsyncWrite::poll_write(Pin::new(stream), cx, &unsent)) {
                 Ok(written) if written > 0 => self.unsent.advance(written),
                 Ok(_) | Err(_) => return Poll::Ready(Err(Gone)),
             }
         }
-        if let Phase::Open { wire, .. } = &mut self.phase {
-            let flushed = ready!(AsyncWrite::poll_flush(Pin::new(&mut **wire), cx));
+        if let Phase::Open { stream, .. } = &mut self.phase {
+            let flushed = ready!(AsyncWrite::poll_flush(Pin::new(&mut **stream), cx));
             return Poll::Ready(flushed.map_err(|_| Gone));
         }
         Poll::Ready(Ok(()))
@@ -132,7 +135,7 @@ impl Http1Socket {
     /// What the client has sent; empty at its end.
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<(Bytes, bool)>> {
         self.gauge.begin_turn();
-        let Ok((wire, first)) = ready!(self.poll_open(cx)) else {
+        let Ok((stream, first)) = ready!(self.poll_open(cx)) else {
             return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
         };
         if !first.is_empty() {
@@ -140,7 +143,7 @@ impl Http1Socket {
         }
         let mut storage = [0; PIECE_BYTES_MAX];
         let mut buffer = ReadBuf::new(&mut storage);
-        ready!(AsyncRead::poll_read(Pin::new(wire), cx, &mut buffer))?;
+        ready!(AsyncRead::poll_read(Pin::new(stream), cx, &mut buffer))?;
         let bytes = BytesMut::from(buffer.filled()).freeze();
         let is_last = bytes.is_empty();
         Poll::Ready(Ok((bytes, is_last)))
@@ -179,8 +182,8 @@ impl Transport for Http1Socket {
             return Poll::Ready(());
         }
         if !self.is_shut {
-            let Ok((wire, _)) = ready!(self.poll_open(cx)) else { return Poll::Ready(()) };
-            let shut = ready!(AsyncWrite::poll_shutdown(Pin::new(wire), cx));
+            let Ok((stream, _)) = ready!(self.poll_open(cx)) else { return Poll::Ready(()) };
+            let shut = ready!(AsyncWrite::poll_shutdown(Pin::new(stream), cx));
             self.is_shut = true;
             if shut.is_err() {
                 return Poll::Ready(());

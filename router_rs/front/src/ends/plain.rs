@@ -17,7 +17,7 @@ use crate::guard::socket_frames::{RESTART, SocketFrames, TOO_MANY_SMALL_FRAMES};
 use crate::guard::socket_ration::{SocketRation, TooMuch};
 use crate::guard::stall::Stall;
 use crate::heads::websocket;
-use crate::upstream::Directory;
+use crate::upstream::RouteLookup;
 
 /// What carries a plain HTTP request and its answer: an end that can be broken off.
 pub(crate) trait Transport: Caller {
@@ -230,7 +230,7 @@ impl<T: Transport> PlainEnd<T> {
         match self.connection.front.limits().body_bytes_max {
             Some(limit) if self.received_bytes > limit && self.manner.kind == Kind::Plain => {
                 self.connection.front.counters.body_bytes_exceeded.count();
-                let failure = body_too_large(limit, &self.connection.directory);
+                let failure = body_too_large(limit, &self.connection.lookup);
                 Err(self.refuse(&failure))
             }
             _ => Ok(()),
@@ -269,8 +269,8 @@ impl<T: Transport> PlainEnd<T> {
 }
 
 /// 413 for a body that is longer than `limit` bytes.
-pub(crate) fn body_too_large(limit: u64, directory: &Directory) -> HttpFailure {
-    let variable = directory.variable("MAX_BODY_BYTES");
+pub(crate) fn body_too_large(limit: u64, lookup: &RouteLookup) -> HttpFailure {
+    let variable = lookup.variable("MAX_BODY_BYTES");
     HttpFailure::new(
         StatusCode::PAYLOAD_TOO_LARGE,
         format!("the request's body is larger than {limit} bytes{variable}"),

@@ -21,7 +21,9 @@ use tokio::sync::watch;
 use crate::{Front, FrontConfig, Source};
 use listener::Acceptor;
 
-pub use crate::{Access, FrontLimits as IngressLimits, Network, NoNetwork, Proxies, Refused};
+pub use crate::{
+    Access, FrontLimits as IngressLimits, Network, NoNetwork, Proxies, RefusedRequest,
+};
 
 /// Where an ingress listens and with how many threads.
 #[derive(Clone, Debug)]

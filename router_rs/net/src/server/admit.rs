@@ -30,7 +30,7 @@ use super::outlet::{HttpRequest, Outlet, accepted_encoding};
 use super::refusal::{refuse, refuse_http};
 use super::request_body::Incoming;
 use super::sink::Respond;
-use super::state::Refused;
+use super::state::NotAdmitted;
 
 /// Admits a gRPC call.
 pub(super) fn admit_call(
@@ -135,7 +135,11 @@ impl Body {
     }
 }
 
-fn enter(connection: &ConnectionState, weight: u32, head: &request::Parts) -> Result<(), Refused> {
+fn enter(
+    connection: &ConnectionState,
+    weight: u32,
+    head: &request::Parts,
+) -> Result<(), NotAdmitted> {
     let may_bypass = || connection.info.is_trusted() && head.headers.contains_key(names::BYPASS);
     // Most calls come without, and a name that a stranger gives counts for nothing.
     let asker = head.headers.get(names::ASKER).filter(|_| connection.info.is_trusted());
@@ -199,13 +203,13 @@ fn read_deadline(headers: &HeaderMap) -> Result<Option<Instant>, Status> {
 
 /// Answers a call that the gate does not let in. A router learns that it may go elsewhere by a
 /// mark of the mesh, another client of an ended server by `REFUSED_STREAM`.
-fn keep_out(respond: Respond, refused: Refused, is_trusted: bool) {
+fn keep_out(respond: Respond, refused: NotAdmitted, is_trusted: bool) {
     let (status, load) = match refused {
-        Refused::Full { status, load } => (status, Some(load)),
-        Refused::Shut if is_trusted => {
+        NotAdmitted::Full { status, load } => (status, Some(load)),
+        NotAdmitted::Shut if is_trusted => {
             (Status::new(Code::ResourceExhausted, "the replica has ended"), None)
         }
-        Refused::Shut => return respond.send_reset(h2::Reason::REFUSED_STREAM),
+        NotAdmitted::Shut => return respond.send_reset(h2::Reason::REFUSED_STREAM),
     };
     let mut extra = HeaderMap::new();
     if is_trusted {

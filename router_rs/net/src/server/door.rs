@@ -122,16 +122,16 @@ pub(super) async fn serve(
     };
     let arrival = Arrival { stream, peer, tls, count };
     let Some(opened) = open(front, arrival, &mut host.phase).await else { return };
-    let Opened { state, wire, greeting, client } = opened;
+    let Opened { state, stream, greeting, client } = opened;
     // In boxes of their own: there may be many connections that have not come so far.
     match greeting {
-        Greeting::Http1 if has_doors => Box::pin(serve_http1(state, wire, host.phase)).await,
+        Greeting::Http1 if has_doors => Box::pin(serve_http1(state, stream, host.phase)).await,
         // There is no answer that a client of gRPC would understand.
         Greeting::Http1 => {}
         Greeting::Http2 => {
             drop(counted); // by the server from here on
             let guest = Some(Guest { front: state, has_doors });
-            Box::pin(connection::serve(host, wire, ConnectionInfo::new(client), guest)).await;
+            Box::pin(connection::serve(host, stream, ConnectionInfo::new(client), guest)).await;
         }
     }
     on_buffers_freed();

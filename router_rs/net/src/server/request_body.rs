@@ -8,7 +8,7 @@ use router_dispatch::gather;
 use router_protocol::grpc::Message;
 use router_protocol::mesh::messages::ByteSource;
 
-use super::sink::Gone;
+use super::sink::ClientGone;
 use super::wire_call::WireRequestBody;
 
 /// One step of reading.
@@ -53,15 +53,15 @@ impl Incoming {
 }
 
 impl gather::Source for Incoming {
-    type Error = Gone;
+    type Error = ClientGone;
 
-    fn poll_data(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, Gone>>> {
+    fn poll_data(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, ClientGone>>> {
         match self {
             Incoming::Http2(stream) => {
-                stream.poll_data(context).map(|data| data.map(|data| data.map_err(|_| Gone)))
+                stream.poll_data(context).map(|data| data.map(|data| data.map_err(|_| ClientGone)))
             }
             Incoming::Wire(body) => {
-                body.poll_data(context).map(|data| data.map(|data| data.map_err(|_| Gone)))
+                body.poll_data(context).map(|data| data.map(|data| data.map_err(|_| ClientGone)))
             }
         }
     }

@@ -26,7 +26,7 @@ pub(super) enum Sink {
 
 /// The client takes no more.
 #[derive(Debug)]
-pub(super) struct Gone;
+pub(super) struct ClientGone;
 
 impl From<SendResponse<Framed>> for Respond {
     fn from(respond: SendResponse<Framed>) -> Self {
@@ -114,9 +114,9 @@ impl Sink {
 
     /// # Errors
     /// The client takes no more.
-    pub(super) fn send_data(&mut self, data: Framed) -> Result<(), Gone> {
+    pub(super) fn send_data(&mut self, data: Framed) -> Result<(), ClientGone> {
         match self {
-            Sink::Http2(stream) => stream.send_data(data, false).map_err(|_| Gone),
+            Sink::Http2(stream) => stream.send_data(data, false).map_err(|_| ClientGone),
             Sink::Wire(reply) => {
                 reply.send_data(data.into_pieces());
                 Ok(())

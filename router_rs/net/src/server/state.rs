@@ -173,7 +173,7 @@ impl Granted {
 }
 
 /// Why a call does not get in.
-pub(super) enum Refused {
+pub(super) enum NotAdmitted {
     /// The limit is reached.
     Full { status: Status, load: HeaderValue },
     /// The server has ended; the call came while the client was being told.
@@ -209,10 +209,10 @@ impl ServerState {
         weight: u32,
         asker: Option<AskerId>,
         may_bypass: impl FnOnce() -> bool,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), NotAdmitted> {
         let mut entrance = self.entrance.lock();
         if entrance.is_shut {
-            return Err(Refused::Shut);
+            return Err(NotAdmitted::Shut);
         }
         let entered = match asker {
             None => entrance.gate.try_enter(weight),
@@ -234,7 +234,7 @@ impl ServerState {
                     "{} calls are in flight and the limit is {}",
                     full.in_flight, full.limit
                 );
-                Err(Refused::Full {
+                Err(NotAdmitted::Full {
                     status: Status::new(Code::ResourceExhausted, text),
                     load: trailer(&entrance.gate.load()),
                 })

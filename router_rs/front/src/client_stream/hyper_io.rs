@@ -9,9 +9,9 @@ use bytes::Bytes;
 use hyper::rt::{Read, ReadBufCursor, Write};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::{REFUSED, SCRATCH, SCRATCH_BYTES, Wire};
+use super::{ClientStream, REFUSED, SCRATCH, SCRATCH_BYTES};
 
-impl Read for Wire {
+impl Read for ClientStream {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -39,7 +39,7 @@ impl Read for Wire {
     }
 }
 
-impl Write for Wire {
+impl Write for ClientStream {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,

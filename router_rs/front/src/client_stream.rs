@@ -164,7 +164,7 @@ impl Gauge {
 
 /// See the module's documentation.
 #[derive(Debug)]
-pub struct Wire {
+pub struct ClientStream {
     stream: Stream,
     /// Read before the stream got here.
     first: Bytes,
@@ -235,7 +235,7 @@ impl Flood {
     }
 }
 
-impl Wire {
+impl ClientStream {
     /// `is_http2`: what comes are its preface and frames.
     pub(super) fn new(
         stream: Stream,
@@ -367,7 +367,7 @@ impl Wire {
     }
 }
 
-impl AsyncRead for Wire {
+impl AsyncRead for ClientStream {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -404,7 +404,7 @@ impl AsyncRead for Wire {
     }
 }
 
-impl AsyncWrite for Wire {
+impl AsyncWrite for ClientStream {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
