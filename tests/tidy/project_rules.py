@@ -23,10 +23,15 @@ _FORBIDDEN_EDGES = {
     "router_rs/protocol/Cargo.toml": (
         *_crates(*set(_ALL) - {"core"}), "tokio", "hyper", "pyo3", "socket2", "rustls", "libc",
     ),
+    "router_rs/call/Cargo.toml": (*_crates(*set(_ALL) - {"protocol"}), "tokio", "hyper", "h2"),
+    "router_rs/wire/Cargo.toml": (
+        *_crates(*set(_ALL) - {"protocol"}), "tokio", "hyper", "h2", "socket2", "rustls", "libc",
+    ),
     "router_rs/io/Cargo.toml": (*_crates(*set(_ALL) - {"core"}), "hyper", "h2", "http", "pyo3"),
     "router_rs/transcode/Cargo.toml": (
         *_crates("upstream", "py"), "hyper", "h2", "pyo3", "socket2", "rustls",
     ),
+    "router_rs/upstream/Cargo.toml": (*_crates("core", "call", "transcode"), "hyper"),
     "router_rs/dispatch/Cargo.toml": (*_crates("py"), "hyper", "pyo3", "socket2", "rustls"),
     "benchmarks/loadgen/Cargo.toml": (*_crates(*_ALL), "pyo3"),
     "benchmarks/meshload/Cargo.toml": (*_crates(*_ALL), "pyo3"),
