@@ -44,7 +44,7 @@ class Settings:
         duration: Length of each run.
         workloads: What to run.
         is_pinned: Whether servers and generator have a CPU of their own each.
-        output: Folder of ``bench.json`` and ``bench.png``.
+        output: Folder of the results.
     """
 
     ours: str
@@ -56,7 +56,7 @@ class Settings:
 
     @property
     def results(self) -> Path:
-        """The file of the results, with its chart beside it."""
+        """The file of the results; ``bench.json`` has its chart beside it."""
         return self.output / ("bench.json" if self.is_pinned else "unpinned.json")
 
 
@@ -73,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         ]
     _write(settings, comparisons, begun, cpus)
     _print(settings, comparisons, cpus, console)
-    console.print(f"results: {settings.results}, {settings.results.with_suffix('.png')}")
+    console.print(f"results: {settings.results}")
     wrong = any(run.errors for each in comparisons for run in _runs(each.pairs))
     return 1 if wrong else 0
 
@@ -153,8 +153,9 @@ def _write(
     }
     text = json.dumps(document, indent=1) + "\n"
     settings.results.write_text(text, encoding="utf-8")
-    image = settings.results.with_suffix(".png")
-    chart.draw(comparisons, image, ours=settings.ours, baseline=BASELINE)
+    if settings.is_pinned:
+        image = settings.results.with_suffix(".png")
+        chart.draw(comparisons, image, ours=settings.ours, baseline=BASELINE)
 
 
 def _print(

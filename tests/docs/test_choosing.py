@@ -20,6 +20,8 @@ RATIOS = {
     "unary gRPC, 100 bytes, 64 in flight": ("unary_64", "cpu_us_per_request"),
     "streams of 100 messages": ("stream_100", "messages_per_cpu_s"),
     "unary gRPC, one in flight": ("unary_1", "p50_ms", "rss_mib"),
+    "1 MiB each way, unary gRPC": ("echo_1mib", "mb_per_s", "rss_mib"),
+    "1 MiB each way over HTTP, bare ASGI": ("bytes", "mb_per_s", "rss_mib"),
     "JSON over HTTP, plain Python": ("json", "requests_per_s", "rss_mib"),
     "JSON over HTTP, FastAPI in a replica": ("fastapi", "requests_per_s", "rss_mib"),
 }
