@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import os
 import statistics
 import subprocess
 import sys
@@ -283,7 +282,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.serve is not None:
         uvloop.run(serve(options.serve))
         return 0
-    cpus = CpuSets.of(sorted(os.sched_getaffinity(0)))
+    cpus = CpuSets.here()
     console = Console(width=None if sys.stdout.isatty() else 120)
     begun = stamp()
     sizes = [size for size in SIZES if size <= options.largest]

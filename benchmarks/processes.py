@@ -62,6 +62,12 @@ class CpuSets:
         return cls(frozenset(ordered[:1]), frozenset(ordered[1:2] or ordered[:1]))
 
     @classmethod
+    def here(cls, *, is_pinned: bool = True) -> CpuSets:
+        """Share out the CPUs that this process may use; unpinned: everybody gets all of them."""
+        available = sorted(os.sched_getaffinity(0))
+        return cls.of(available) if is_pinned else cls.shared(available)
+
+    @classmethod
     def shared(cls, available: Sequence[int]) -> CpuSets:
         """Let everybody run everywhere, as on a machine where nothing is pinned."""
         return cls(frozenset(available), frozenset(available))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -63,8 +62,7 @@ class Settings:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print, write the results, and return the exit code."""
     settings = _settings(arguments)
-    available = sorted(os.sched_getaffinity(0))
-    cpus = CpuSets.of(available) if settings.is_pinned else CpuSets.shared(available)
+    cpus = CpuSets.here(is_pinned=settings.is_pinned)
     console = Console(width=None if sys.stdout.isatty() else 130)
     begun = stamp()
     with affinity(cpus.generator):

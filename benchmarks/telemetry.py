@@ -21,7 +21,6 @@ from __future__ import annotations
 import argparse
 import http.client
 import json
-import os
 import random
 import statistics
 import sys
@@ -170,7 +169,7 @@ def _measure(
     before: Path | None, rounds: int, turns: int, duration: Duration
 ) -> tuple[list[_Round], dict[str, int]]:
     """Run all rounds; also say how many spans and events there were."""
-    cpus = CpuSets.of(sorted(os.sched_getaffinity(0)))
+    cpus = CpuSets.here()
     found: list[_Round] = []
     events = 0
     with affinity(cpus.generator), _sink() as (sink, endpoint):

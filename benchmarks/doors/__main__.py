@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -98,8 +97,7 @@ def main() -> int:
     parser.add_argument("--unpinned", action="store_true", help="let all run on every CPU")
     parser.add_argument("--output", type=Path, default=_RESULTS)
     options = parser.parse_args()
-    available = sorted(os.sched_getaffinity(0))
-    cpus = CpuSets.shared(available) if options.unpinned else CpuSets.of(available)
+    cpus = CpuSets.here(is_pinned=not options.unpinned)
     begun = stamp()
     duration = Duration(options.seconds, options.warmup)
     matches = [each for each in MATCHES if each.workload.name in (options.only or names)]

@@ -12,6 +12,7 @@ import sys
 import time
 from pathlib import Path
 
+from benchmarks.first_hour.trial import free_port
 from benchmarks.machine import ROOT
 
 _START_TIMEOUT_S = 30.0
@@ -20,7 +21,7 @@ _STOP_TIMEOUT_S = 10.0
 
 def main() -> None:
     """Run granian as its users do, by its command."""
-    port = _free_port()
+    port = free_port()  # granian takes no port of the system's choice.
     program = Path(sys.executable).with_name("granian")
     command = [
         *(str(program), "benchmarks.doors.applications:echo_body"),
@@ -35,12 +36,6 @@ def main() -> None:
         finally:
             granian.terminate()
             granian.wait(_STOP_TIMEOUT_S)
-
-
-def _free_port() -> int:
-    # granian takes no port of the system's choice.
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
 
 
 def _wait_until_it_listens(port: int, granian: subprocess.Popen[bytes]) -> None:

@@ -162,7 +162,7 @@ def main() -> int:
     parser.add_argument("--output", type=Path, default=_RESULTS)
     options = parser.parse_args()
     switches = options.switch or list(_SWITCHES)
-    cpus = CpuSets.of(sorted(os.sched_getaffinity(0)))
+    cpus = CpuSets.here()
     runs: dict[str, list[dict[str, float]]] = {OURS: [], THEIRS: []}
     with (
         tempfile.TemporaryDirectory(prefix="pyserve-bench-") as home,
