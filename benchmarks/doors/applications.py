@@ -71,6 +71,6 @@ class Framed:
     """The FastAPI application in a replica."""
 
 
-bare_app = pyserve.deployment(pyserve.ingress(echo_body)()).bind()  # type: ignore[attr-defined]
+bare_app = pyserve.deployment(pyserve.ingress(echo_body)()).bind()
 plain_app = Plain.bind()  # type: ignore[attr-defined]
 framed_app = Framed.bind()  # type: ignore[attr-defined]
