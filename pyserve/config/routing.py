@@ -26,8 +26,8 @@ from pyserve.config.validation import (
 )
 from pyserve.errors import OptionError
 
-# docs/decisions/0019 says why.
-DEFAULT_POLICY = "predicted"
+# Never worse than the simplest rule: docs/concepts/routing.md says why.
+DEFAULT_POLICY = "least"
 POLICIES = ("p2c", "least", "predicted", "round_robin", "consistent_hash")
 # The mean plus a quarter: measured with caches (docs/concepts/routing.md).
 DEFAULT_LOAD_BOUND = 1.25

@@ -31,7 +31,7 @@ def said(monkeypatch: pytest.MonkeyPatch):
 def test_what_a_deployment_leaves_out_is_the_processes_default(said):
     found = said(RequestRouterConfig())
 
-    assert ("predicted", False, True, 0.025, 2.0, 4, 5) == tuple(
+    assert ("least", False, True, 0.025, 2.0, 4, 5) == tuple(
         found[name]
         for name in (
             "policy",
