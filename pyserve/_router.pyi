@@ -584,7 +584,7 @@ class RouterSettings:
     def __new__(
         cls,
         *,
-        policy: str = "predicted",
+        policy: str = "late_binding",
         prefer_node: bool = False,
         prefer_zone: bool = False,
         initial_backoff_s: float = 0.025,

@@ -26,9 +26,9 @@ from pyserve.config.validation import (
 )
 from pyserve.errors import OptionError
 
-# Never worse than the simplest rule: docs/concepts/routing.md says why.
-DEFAULT_POLICY = "least"
-POLICIES = ("p2c", "least", "predicted", "round_robin", "consistent_hash")
+# docs/concepts/routing.md says why.
+DEFAULT_POLICY = "late_binding"
+POLICIES = ("late_binding", "least", "p2c", "predicted", "round_robin", "consistent_hash")
 # The mean plus a quarter: measured with caches (docs/concepts/routing.md).
 DEFAULT_LOAD_BOUND = 1.25
 # From near to far. The last one is always there and need not be written.

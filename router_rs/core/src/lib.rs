@@ -11,6 +11,7 @@
 //! | `router::affinity` | which replicas come first for a call that names a model |
 //! | `ejection` | which replicas are left out because they fail, and how they come back |
 //! | `policy` | which of the replicas with room gets the call |
+//! | `exclusive` | whether replicas work on one call at a time, so that calls are bound late |
 //! | `learnt` | how long a replica is expected to take |
 //! | `queue` | who of the parked calls is next, and who is late |
 //! | `backoff` | how long a replica that refused is left alone |
@@ -28,6 +29,7 @@ mod batch;
 mod callers;
 mod demand;
 mod ejection;
+mod exclusive;
 mod gate;
 mod heap;
 mod histogram;
@@ -53,14 +55,15 @@ pub use gate::{Admission, AskerId, Full, Gate, LEASE_TIME, Lease};
 pub use histogram::Histogram;
 pub use membership::{ReplicaId, ReplicaSpec, Tier};
 pub use policy::{
-    Candidate, Candidates, ConsistentHash, Least, P2c, Policy, PolicyKind, Predicted, RoundRobin,
+    Candidate, Candidates, ConsistentHash, LateBinding, Least, P2c, Policy, PolicyKind, Predicted,
+    RoundRobin,
 };
 pub use replica::Load;
 pub use rng::SplitMix64;
 pub use router::{
-    ASKED_MAX, Assignment, Decision, Explanation, Fate, Locality, Measures, Offer, Out, Outcome,
-    Refusal, Release, ReleaseCause, ReplicaMeasures, ReplicaStats, ReplicaView, RetryConfig,
-    Router, RouterConfig, RouterStats, Ticket, Told, WaiterId,
+    ASKED_MAX, Ask, Assignment, Decision, Explanation, Fate, Locality, Measures, Offer, Out,
+    Outcome, Refusal, Release, ReleaseCause, ReplicaMeasures, ReplicaStats, ReplicaView,
+    RetryConfig, Router, RouterConfig, RouterStats, Ticket, Told, WaiterId,
 };
 pub use slowest::Slowest;
 pub use time::Nanos;

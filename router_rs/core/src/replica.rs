@@ -28,6 +28,9 @@ pub struct Load {
     pub limit: u32,
     /// How long the call that brings this was past the gate; `None`: none brought it.
     pub processing: Option<Nanos>,
+    /// How long the replica worked on that call and could work on no other meanwhile, as an event
+    /// loop that the call held from its start to its end; `None`: it could, or does not say.
+    pub alone: Option<Nanos>,
     /// What its batcher does, if it has one.
     pub batch: Option<BatchLoad>,
 }
@@ -48,7 +51,7 @@ pub(crate) struct Replica {
     /// were pinned to the replica.
     pub(crate) in_flight: u32,
     pub(crate) capacity: u32,
-    /// Gets no new call beyond this while others wait for nothing, lasting calls not counted.
+    /// Gets no new call beyond this, lasting calls not counted: it would only wait there.
     pub(crate) held: u32,
     /// Index in the fleet's open list, or [`NOT_OPEN`].
     pub(crate) open_position: u32,
@@ -58,6 +61,10 @@ pub(crate) struct Replica {
     /// Calls of other routers there, and when it told of them.
     pub(crate) others: (u32, Nanos),
     pub(crate) pace: Pace,
+    /// Since when it has had calls and answered none; of no meaning while it has none.
+    pub(crate) quiet_since: Nanos,
+    /// By its last word it could work on another call beside those that it had.
+    pub(crate) may_overlap: bool,
     /// If it takes its calls in steps.
     pub(crate) batch: Option<BatchView>,
     pub(crate) demand: Demand,
@@ -87,6 +94,8 @@ impl Replica {
             reported: None,
             held: u32::MAX,
             pace: Pace::default(),
+            quiet_since: Nanos::ZERO,
+            may_overlap: false,
             demand: Demand::default(),
             batch: None,
             others: (0, Nanos::ZERO),

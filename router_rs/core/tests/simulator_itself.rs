@@ -105,7 +105,7 @@ fn add(executor: &mut Executor, call: u32, at_ms: u64) {
 
 fn job(call: u32, at_ms: u64, key: Option<u32>) -> Job {
     let (entered_at, work) = (Nanos::from_millis(at_ms), Nanos::from_millis(10));
-    Job { call, attempt: 1, entered_at, work, key, is_long: false }
+    Job { call, attempt: 1, entered_at, work, blocking: work, key, is_long: false, alone: None }
 }
 
 // === files ===

@@ -23,7 +23,7 @@ use std::time::Instant;
 use http::HeaderValue;
 use parking_lot::MutexGuard;
 use router_core::{
-    Assignment, Nanos, Outcome, Release, ReplicaId, ReplicaSpec, Router, RouterConfig, Ticket,
+    Ask, Assignment, Nanos, Outcome, Release, ReplicaId, ReplicaSpec, Router, RouterConfig, Ticket,
     WaiterId,
 };
 use router_io::BriefMutex;
@@ -76,7 +76,7 @@ struct Locked {
     /// Until when the ticker sleeps; `None` when there is no ticker.
     ticker: Option<Nanos>,
     /// Where an ask has to stand.
-    wanted_asks: Vec<ReplicaId>,
+    wanted_asks: Vec<Ask>,
 }
 
 #[derive(Debug)]

@@ -29,6 +29,12 @@ impl Doorbell {
         self.is_armed.load(Ordering::Relaxed) && self.is_armed.swap(false, Ordering::AcqRel)
     }
 
+    /// The consumer sleeps, or is about to.
+    pub(crate) fn is_armed(&self) -> bool {
+        fence(Ordering::SeqCst);
+        self.is_armed.load(Ordering::Relaxed)
+    }
+
     /// Before sleeping: whether the consumer may. `false`: something was published meanwhile.
     pub(crate) fn arm(&self, is_empty: impl FnOnce() -> bool) -> bool {
         self.is_armed.store(true, Ordering::Relaxed);

@@ -48,6 +48,7 @@ impl Endpoint {
     }
 
     fn drain<'py>(&self, py: Python<'py>, limit: usize) -> PyResult<Bound<'py, PyList>> {
+        self.ring.begin_turn();
         let mut events = Vec::with_capacity(limit.min(64));
         while events.len() < limit {
             let Some((token, told)) = self.ring.pop() else { break };

@@ -3,6 +3,7 @@
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use crossbeam_queue::SegQueue;
 use parking_lot::Mutex;
@@ -57,6 +58,10 @@ pub(crate) struct Ring {
     has_released: AtomicBool,
     /// The I/O threads that have commands of this turn and were not woken yet.
     unwoken: Mutex<Vec<IoThread>>,
+    turns: Turns,
+    /// Calls that Python has.
+    open_calls: AtomicU64,
+    idle_waits: IdleWaits,
     pub(crate) stats: RingStats,
 }
 
@@ -74,6 +79,9 @@ impl Ring {
             tells_traced: AtomicBool::new(false),
             has_released: AtomicBool::new(false),
             unwoken: Mutex::default(),
+            turns: Turns::new(),
+            open_calls: AtomicU64::new(0),
+            idle_waits: IdleWaits::default(),
             stats: RingStats::default(),
         })
     }
@@ -112,7 +120,42 @@ impl Ring {
         // "Would block" means that nobody rang: as good as an empty read.
         let _ = rustix::io::read(&self.signal.descriptor, &mut count);
         // What was released before this call was dropped at its entry.
-        self.bell.arm(|| !self.has_released.swap(false, Ordering::AcqRel) && self.queue.is_empty())
+        let may_sleep = self
+            .bell
+            .arm(|| !self.has_released.swap(false, Ordering::AcqRel) && self.queue.is_empty());
+        if may_sleep && self.has_open_calls() {
+            self.idle_waits.end();
+        }
+        may_sleep
+    }
+
+    /// The loop takes events: what it runs until it does so again is one turn.
+    pub(crate) fn begin_turn(&self) {
+        self.turns.begin();
+    }
+
+    /// Python gets a call, or has let go of one.
+    pub(crate) fn count_call(&self, is_begin: bool) {
+        if is_begin {
+            self.open_calls.fetch_add(1, Ordering::Relaxed);
+        } else {
+            self.open_calls.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Of a loop that sleeps: its calls await something.
+    fn has_open_calls(&self) -> bool {
+        self.open_calls.load(Ordering::Relaxed) > 0
+    }
+
+    pub(crate) fn turn(&self) -> u64 {
+        self.turns.count.load(Ordering::Relaxed)
+    }
+
+    /// A call that began in turn `began` is over: how long the loop worked on it and on nothing else,
+    /// if it was one turn.
+    pub(crate) fn worked_alone(&self, began: u64) -> Option<Duration> {
+        (self.turn() == began).then(|| self.turns.worked())
     }
 
     /// Queues a command at the call's I/O thread; true when it is the turn's first.
@@ -170,6 +213,59 @@ impl Ring {
     }
 }
 
+/// Which turn of the loop it is, and since when the loop could have begun with the next call.
+#[derive(Debug)]
+struct Turns {
+    count: AtomicU64,
+    free_since: Mutex<Instant>,
+}
+
+impl Turns {
+    fn new() -> Self {
+        Self { count: AtomicU64::new(0), free_since: Mutex::new(Instant::now()) }
+    }
+
+    fn begin(&self) {
+        self.count.fetch_add(1, Ordering::Relaxed);
+        *self.free_since.lock() = Instant::now();
+    }
+
+    fn worked(&self) -> Duration {
+        let now = Instant::now();
+        now.saturating_duration_since(std::mem::replace(&mut self.free_since.lock(), now))
+    }
+}
+
+/// Who waits for the loop to sleep, see `CallSink::when_idle`: each server once.
+#[derive(Default)]
+struct IdleWaits {
+    /// The way of nearly all turns: one load.
+    has_any: AtomicBool,
+    waits: Mutex<Vec<Box<dyn FnOnce() + Send>>>,
+}
+
+impl std::fmt::Debug for IdleWaits {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("IdleWaits").field("has_any", &self.has_any).finish_non_exhaustive()
+    }
+}
+
+impl IdleWaits {
+    fn add(&self, then: Box<dyn FnOnce() + Send>) {
+        self.waits.lock().push(then);
+        self.has_any.store(true, Ordering::SeqCst);
+    }
+
+    fn end(&self) {
+        if self.has_any.load(Ordering::SeqCst) && self.has_any.swap(false, Ordering::SeqCst) {
+            let waits = std::mem::take(&mut *self.waits.lock());
+            for then in waits {
+                then();
+            }
+        }
+    }
+}
+
 impl EventSink for Ring {
     fn push(&self, token: u64, event: Event) {
         self.tell(token, Told::Event(event));
@@ -179,5 +275,12 @@ impl EventSink for Ring {
 impl CallSink for Ring {
     fn begin(&self, exchange: Arc<Exchange>, message: Option<Message>) {
         self.tell(exchange.link().token, Told::Call { exchange, message });
+    }
+
+    fn when_idle(&self, then: Box<dyn FnOnce() + Send>) {
+        self.idle_waits.add(then);
+        if self.bell.is_armed() && self.has_open_calls() {
+            self.idle_waits.end();
+        }
     }
 }

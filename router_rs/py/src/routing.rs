@@ -22,7 +22,7 @@ pub(crate) struct RouterSettings {
 impl RouterSettings {
     #[new]
     #[pyo3(signature = (
-        *, policy = "predicted", prefer_node = false, prefer_zone = false, initial_backoff_s = 0.025,
+        *, policy = "late_binding", prefer_node = false, prefer_zone = false, initial_backoff_s = 0.025,
         backoff_multiplier = 2.0, max_backoff_s = 0.5, slow_start_s = 0.0, retry_attempts_max = 1,
         retry_budget_percent = 20, hedging = false, ejection_fall = 5, ejection_rise = 2,
         ejection_interval_s = 5.0, retry_codes = None, load_bound = 1.25,
@@ -85,6 +85,7 @@ fn policy_kind(name: &str) -> PyResult<PolicyKind> {
         "least" => PolicyKind::Least,
         "round_robin" => PolicyKind::RoundRobin,
         "consistent_hash" => PolicyKind::ConsistentHash,
+        "late_binding" => PolicyKind::LateBinding,
         "predicted" => PolicyKind::Predicted,
         other => return Err(PyValueError::new_err(format!("there is no policy {other:?}"))),
     })

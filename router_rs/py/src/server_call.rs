@@ -1,6 +1,7 @@
 //! `ServerCall`: a call of the native server as Python sees it.
 
 use std::borrow::Cow;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
@@ -22,13 +23,19 @@ use crate::served_spans::{CallSpan, ServedSpans};
 pub(crate) struct ServerCall {
     exchange: Arc<Exchange>,
     ring: Arc<Ring>,
+    /// The loop's turn in which it came.
+    turn: u64,
+    /// Python has answered it, or let go of it.
+    is_over: AtomicBool,
     /// Of a sampled call, from its begin.
     span: OnceLock<Arc<CallSpan>>,
 }
 
 impl ServerCall {
     pub(crate) fn new(exchange: Arc<Exchange>, ring: Arc<Ring>) -> Self {
-        Self { exchange, ring, span: OnceLock::new() }
+        ring.count_call(true);
+        let (turn, is_over) = (ring.turn(), AtomicBool::new(false));
+        Self { exchange, ring, turn, is_over, span: OnceLock::new() }
     }
 
     fn end_span(&self, py: Python<'_>, code: Code, details: &str) -> PyResult<()> {
@@ -51,12 +58,32 @@ impl ServerCall {
         self.ring.queue(self.exchange.clone(), command)
     }
 
+    /// The answer is about to be whole: says so if the loop did nothing else since the call came.
+    fn note_work(&self) {
+        if let Some(worked) = self.ring.worked_alone(self.turn) {
+            self.exchange.note_alone(worked);
+        }
+        self.note_over();
+    }
+
+    fn note_over(&self) {
+        if !self.is_over.swap(true, Ordering::Relaxed) {
+            self.ring.count_call(false);
+        }
+    }
+
     /// An answer of the wrong kind is a mistake of this package.
     fn check_http(&self) -> PyResult<()> {
         if self.exchange.is_http {
             return Ok(());
         }
         Err(PyRuntimeError::new_err("this is a gRPC call, answer it with reply or finish"))
+    }
+}
+
+impl Drop for ServerCall {
+    fn drop(&mut self) {
+        self.note_over();
     }
 }
 
@@ -180,6 +207,7 @@ impl ServerCall {
         let py = body.py();
         let body = payload::from_python(body, &self.ring)?;
         http::check_length(&self.exchange, status, &headers, body.len())?;
+        self.note_work();
         let must_flush = self.queue(Command::Respond { status, headers, body });
         self.note_http_status(status.as_u16());
         self.end_span(py, Code::Ok, "")?;
@@ -214,6 +242,7 @@ impl ServerCall {
 
     fn reply(&self, message: &Bound<'_, PyAny>) -> PyResult<bool> {
         let payload = payload::from_python(message, &self.ring)?;
+        self.note_work();
         let must_flush = self.queue(Command::Reply(payload));
         self.end_span(message.py(), Code::Ok, "")?;
         Ok(must_flush)
@@ -257,6 +286,7 @@ impl ServerCall {
         let code = Code::from_number(code);
         let said = self.span.get().map(|_| details.clone()).unwrap_or_default();
         let status = Status::new(code, details);
+        self.note_work();
         let must_flush = self.queue(Command::Finish { status, metadata, message });
         self.end_span(trailing_metadata.py(), code, &said)?;
         Ok(must_flush)
@@ -265,6 +295,7 @@ impl ServerCall {
     fn release(&self, py: Python<'_>) -> PyResult<bool> {
         let is_late = self.time_remaining() == Some(0.0);
         let code = if is_late { Code::DeadlineExceeded } else { Code::Cancelled };
+        self.note_over();
         let must_flush = self.queue(Command::Release);
         self.end_span(py, code, "")?;
         Ok(must_flush)

@@ -1,6 +1,6 @@
 //! Which policies there are.
 
-use super::{ConsistentHash, Least, P2c, Policy, Predicted, RoundRobin};
+use super::{ConsistentHash, LateBinding, Least, P2c, Policy, Predicted, RoundRobin};
 
 /// Which policy a router uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,12 +15,21 @@ pub enum PolicyKind {
     ConsistentHash,
     /// The one that is expected to be done first.
     Predicted,
+    /// The one with the fewest calls; calls wait for the first free replica where each works on one
+    /// at a time, see [`LateBinding`].
+    LateBinding,
 }
 
 impl PolicyKind {
     /// Each of them.
-    pub const ALL: [Self; 5] =
-        [Self::P2c, Self::Least, Self::RoundRobin, Self::ConsistentHash, Self::Predicted];
+    pub const ALL: [Self; 6] = [
+        Self::P2c,
+        Self::Least,
+        Self::RoundRobin,
+        Self::ConsistentHash,
+        Self::Predicted,
+        Self::LateBinding,
+    ];
 
     /// `load_bound` is that of [`ConsistentHash::new`].
     pub(crate) fn build(self, load_bound: f64) -> Box<dyn Policy> {
@@ -30,6 +39,7 @@ impl PolicyKind {
             Self::RoundRobin => Box::new(RoundRobin::default()),
             Self::ConsistentHash => Box::new(ConsistentHash::new(load_bound)),
             Self::Predicted => Box::new(Predicted),
+            Self::LateBinding => Box::new(LateBinding),
         }
     }
 }

@@ -6,6 +6,7 @@
 mod consistent_hash;
 mod glance;
 mod kind;
+mod late_binding;
 mod least;
 mod p2c;
 mod predicted;
@@ -16,6 +17,7 @@ pub(crate) mod testing;
 pub use consistent_hash::ConsistentHash;
 pub(crate) use glance::Glance;
 pub use kind::PolicyKind;
+pub use late_binding::LateBinding;
 pub use least::Least;
 pub use p2c::P2c;
 pub use predicted::Predicted;
@@ -46,6 +48,12 @@ pub trait Policy: fmt::Debug + Send {
     /// How it chooses, for people.
     fn rule(&self) -> &'static str {
         "a policy from outside"
+    }
+
+    /// Calls may wait in the router for the first replica that is free, where replicas say that they
+    /// work on one at a time.
+    fn binds_late(&self) -> bool {
+        false
     }
 
     /// Calls may wait in the router although replicas have room, where the router has learnt that

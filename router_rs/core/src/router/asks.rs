@@ -4,6 +4,11 @@
 //! A router's own completions release its parked calls. When others hold the places, it hears
 //! nothing; so while calls are parked it asks the gates that have refused it, and a lease that
 //! comes back sends the call whose turn it is.
+//!
+//! In the same way it hears at once that a replica it holds back could work on another call after
+//! all, as when the calls that came now await something: it asks for a place as soon as the replica
+//! idles beside the calls that it has. (Lu and others, "Join-Idle-Queue", 2011, have idle servers
+//! say so, too.)
 
 use super::{Assignment, Release, ReleaseCause, Router, WaiterId};
 use crate::membership::ReplicaId;
@@ -13,26 +18,49 @@ use crate::time::Nanos;
 /// One ask at up to so many replicas (design decision 7).
 pub const ASKED_MAX: usize = 5;
 
+/// What is asked of a replica: a place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Ask {
+    /// Which one.
+    pub replica: ReplicaId,
+    /// Only once it idles although it has calls.
+    pub when_idle: bool,
+}
+
 impl Router {
     /// Where an ask has to stand now; `wanted` is cleared first. Nowhere while nobody is parked.
     ///
     /// Ask after every change while calls are parked: completions, leases and refusals move it.
-    pub fn wanted_asks(&self, wanted: &mut Vec<ReplicaId>) {
+    pub fn wanted_asks(&self, wanted: &mut Vec<Ask>) {
         wanted.clear();
-        // Without a backoff nobody has refused.
+        // Without a backoff nobody has refused, and a replica that is held back eases at some time.
         if !self.queue.has_ready() || self.fleet.next_reopening().is_none() {
             return;
         }
         let refusing = self.fleet.iter().filter(|(_, replica)| refuses(replica));
-        wanted.extend(refusing.map(|(_, replica)| replica.id));
-        if wanted.len() <= ASKED_MAX {
+        self.add_asks(refusing, false, wanted);
+        if self.fleet.late.is_on {
+            let kept = self.fleet.iter().filter(|(slot, _)| self.fleet.is_kept(*slot));
+            self.add_asks(kept, true, wanted);
+        }
+    }
+
+    /// The same ones as long as they are in question, and others than those of other routers.
+    fn add_asks<'a>(
+        &self,
+        replicas: impl Iterator<Item = (u32, &'a Replica)>,
+        when_idle: bool,
+        wanted: &mut Vec<Ask>,
+    ) {
+        let before = wanted.len();
+        wanted.extend(replicas.map(|(_, replica)| Ask { replica: replica.id, when_idle }));
+        if wanted.len() - before <= ASKED_MAX {
             return;
         }
-        // The same ones as long as they refuse, and others than those of other routers.
         let mixed =
-            |id: &ReplicaId| crate::rng::SplitMix64::new(id.0 ^ self.config.seed).next_u64();
-        wanted.sort_unstable_by_key(mixed);
-        wanted.truncate(ASKED_MAX);
+            |ask: &Ask| crate::rng::SplitMix64::new(ask.replica.0 ^ self.config.seed).next_u64();
+        wanted[before..].sort_unstable_by_key(mixed);
+        wanted.truncate(before + ASKED_MAX);
     }
 
     /// `replica` keeps a place for the next call of this router. Sends the call whose turn it is,
@@ -44,6 +72,9 @@ impl Router {
         released: &mut Vec<Release>,
     ) -> bool {
         self.settle(now, released);
+        if let Some(slot) = self.fleet.member(replica) {
+            self.fleet.on_idle(slot, now);
+        }
         // What has become open meanwhile serves those who came first.
         self.release(ReleaseCause::Time, now, released);
         let slot = self.fleet.member(replica).filter(|slot| self.fleet.may_take(*slot));
@@ -76,7 +107,8 @@ mod tests {
     use crate::replica::Load;
     use crate::router::{Decision, Offer, Outcome, RouterConfig, RouterStats};
 
-    const FULL: Option<Load> = Some(Load { in_flight: 4, limit: 4, processing: None, batch: None });
+    const FULL: Option<Load> =
+        Some(Load { in_flight: 4, limit: 4, processing: None, alone: None, batch: None });
 
     /// A router whose first call was refused by each of `replicas`, and is parked.
     fn refused_by(replicas: u64) -> (Router, WaiterId) {
@@ -99,7 +131,7 @@ mod tests {
     fn wanted(router: &Router) -> Vec<u64> {
         let mut wanted = Vec::new();
         router.wanted_asks(&mut wanted);
-        wanted.into_iter().map(|id| id.0).collect()
+        wanted.into_iter().map(|ask| ask.replica.0).collect()
     }
 
     #[test]

@@ -51,7 +51,7 @@ impl Default for RouterConfig {
             backoff_max: Nanos::from_millis(500),
             model_wait_max: Nanos::from_secs(1),
             promise_max: Nanos::from_secs(10),
-            policy: PolicyKind::Least,
+            policy: PolicyKind::LateBinding,
             load_bound: 1.25,
             locality: Locality::default(),
             slow_start: Nanos::ZERO,

@@ -19,6 +19,7 @@ use crate::rng::SplitMix64;
 use crate::time::Nanos;
 
 use super::Locality;
+use super::late_binding::Late;
 
 /// What a call asks of the replica that is picked for it, beside room.
 #[derive(Clone, Copy, Debug)]
@@ -89,6 +90,7 @@ pub(super) struct Fleet {
     /// Of the policy: calls may wait although a replica has room.
     pub(super) is_patient: bool,
     pub(super) pool: Pool,
+    pub(super) late: Late,
     /// The last pick left replicas with room alone, because waiting is better.
     pub(super) is_holding: bool,
     /// Replicas take their calls in batches, by their own word.
@@ -111,6 +113,7 @@ impl Fleet {
         Self {
             is_patient: policy.is_patient(),
             pool,
+            late: Late::new(policy.binds_late()),
             is_holding: false,
             is_batching: false,
             near_busy: 0.0,
@@ -146,18 +149,30 @@ impl Fleet {
     /// From now on this policy decides.
     pub(super) fn set_policy(&mut self, policy: Box<dyn Policy>, now: Nanos) {
         self.is_patient = policy.is_patient();
+        self.late.is_on = policy.binds_late();
         self.pool.tell_replicas(self.is_patient);
         self.policy = policy;
         self.look_again_at = None;
         // Who is impatient does not keep them.
         self.glances.fill(Glance::NONE);
-        self.hold_back(now);
+        self.keep_again(now);
+    }
+
+    /// What keeps calls from replicas with room is looked at again, for each of them.
+    #[cold]
+    fn keep_again(&mut self, now: Nanos) {
+        if self.late.is_on {
+            self.bind_all(now);
+        } else {
+            self.hold_back(now);
+        }
     }
 
     /// The policy's choice among the replicas with room.
     #[inline]
     pub(super) fn pick(&mut self, query: Query<'_>) -> Option<u32> {
         self.is_holding = false;
+        self.close_behind_long_calls(query.now);
         if query.is_plain() && self.warm_at <= query.now {
             // The way of most calls, kept short.
             let scene = self.scene(query);
@@ -309,6 +324,9 @@ impl Fleet {
     #[inline]
     pub(super) fn take_beyond(&mut self, slot: u32, now: Nanos) {
         let replica = &mut self.replicas[slot as usize];
+        if replica.in_flight == 0 {
+            replica.quiet_since = now;
+        }
         replica.pace.count(&mut self.pool, now);
         replica.pace.on_sent(&self.pool, now);
         replica.demand.count(replica.in_flight, now);
@@ -378,7 +396,7 @@ impl Fleet {
         replica.batch = load.batch.map(|batch| BatchView::report(batch, replica.batch, now));
         if load.batch.is_some() != self.is_batching {
             self.is_batching = load.batch.is_some();
-            self.hold_back(now);
+            self.keep_again(now);
         }
         let replica = &mut self.replicas[slot as usize];
         let others = load.in_flight.saturating_sub(replica.in_flight);
@@ -437,6 +455,7 @@ impl Fleet {
     pub(super) fn reopen(&mut self, now: Nanos) {
         self.let_back(now);
         self.let_last(now);
+        self.ease(now);
         while let Some(slot) = self.backoffs.first_due(now) {
             self.backoffs.remove(slot);
             self.replicas[slot as usize].backoff.on_passed();
@@ -444,11 +463,12 @@ impl Fleet {
         }
     }
 
-    /// When the next backoff or ejection ends, or calls become lasting that keep others out.
+    /// When the next backoff or ejection ends, calls become lasting that keep others out, or a silent
+    /// replica takes one more.
     pub(super) fn next_reopening(&self) -> Option<Nanos> {
         let timers = [self.backoffs.first(), self.returns.first()];
         let times = timers.map(|timer| timer.map(|timer| timer.at));
-        times.into_iter().chain([self.lasting_at]).flatten().min()
+        times.into_iter().chain([self.lasting_at, self.late.eases_at]).flatten().min()
     }
 
     /// The replicas with their slots, by id.

@@ -62,6 +62,9 @@ pub struct Measures {
     pub failed: Histogram,
     /// Waits in the router, before and between attempts.
     pub waits: Histogram,
+    /// For how long replicas worked beside which calls were kept in the router and that could, as it
+    /// turned out, have worked on one of them as well.
+    pub kept_wrongly: Nanos,
     /// By how much calls were answered sooner than predicted when they were sent.
     pub early: Histogram,
     /// By how much they were answered later.
@@ -156,6 +159,10 @@ impl Measures {
         }
     }
 
+    pub(super) fn on_kept_wrongly(&mut self, took: Nanos) {
+        self.kept_wrongly = self.kept_wrongly.saturating_add(took);
+    }
+
     pub(super) fn on_released(&mut self, cause: ReleaseCause, calls: usize) {
         self.releases[cause as usize] += calls as u64;
     }
@@ -169,8 +176,6 @@ impl ReplicaMeasures {
 
 impl Measures {
     pub(super) fn clone_without_replicas(&self) -> Self {
-        let Self { answered, failed, waits, early, late, releases, sent_by_tier, .. } = *self;
-        let replicas = Vec::new();
-        Self { answered, failed, waits, early, late, releases, sent_by_tier, replicas }
+        Self { replicas: Vec::new(), ..*self }
     }
 }

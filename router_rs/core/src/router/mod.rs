@@ -16,6 +16,7 @@ mod explain;
 mod failures;
 mod fleet;
 mod hedging;
+mod late_binding;
 mod latencies;
 mod measures;
 mod measuring;
@@ -28,7 +29,7 @@ mod tests;
 mod types;
 mod waiting;
 
-pub use asks::ASKED_MAX;
+pub use asks::{ASKED_MAX, Ask};
 pub use config::{RetryConfig, RouterConfig};
 pub use explain::{Explanation, Fate, Out, ReplicaView, Told};
 pub use measures::{Measures, ReleaseCause, ReplicaMeasures};
@@ -44,7 +45,7 @@ use latencies::Latencies;
 
 use crate::backoff::BackoffRule;
 use crate::callers::Callers;
-use crate::learnt::Leaving;
+use crate::learnt::{Departure, Leaving};
 use crate::membership::{ReplicaId, ReplicaSpec};
 use crate::policy::Policy;
 use crate::queue::{ParkedQueue, Turn};
@@ -453,6 +454,9 @@ impl Router {
         let took = now.saturating_sub(call.offered_at);
         self.measures.on_attempt(slot, outcome, latency, call.predicted);
         let departure = self.record(slot, outcome, latency, now);
+        if departure == Departure::Answered {
+            self.hear_word(slot, outcome, latency, now);
+        }
         if let Some(model) = wish.model {
             let is_done = matches!(outcome, Outcome::Done { .. });
             let alone_ns = self.fleet.alone_ns();

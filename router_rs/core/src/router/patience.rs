@@ -59,7 +59,7 @@ impl Fleet {
 
     /// How many more calls the replicas could get if none were held back.
     pub(super) fn spare(&self) -> u64 {
-        if !self.is_patient {
+        if !self.is_patient && !self.late.is_on {
             return 0;
         }
         self.iter().map(|(_, replica)| u64::from(replica.spare())).sum()

@@ -3,7 +3,9 @@
 use super::affinity::{Choice, Wish, choose};
 use super::directory::{Directory, Model};
 use super::fleet::{Fleet, Query};
-use super::{Call, Decision, Offer, Refusal, Release, ReleaseCause, Router, State, WaiterId};
+use super::{
+    Call, Decision, Offer, Outcome, Refusal, Release, ReleaseCause, Router, State, WaiterId,
+};
 use crate::queue::{HORIZON, Turn};
 use crate::time::Nanos;
 
@@ -40,6 +42,7 @@ impl Router {
             call.wish.home = self.fleet.home(call.wish.query(&[], &[], now));
         }
         self.fleet.watch_lasting(now);
+        self.fleet.watch_silence(now);
         let has_open = self.fleet.has_open();
         if let Some(model) = faithful_to(&self.fleet, &self.directory, call.wish, now) {
             let until = call.wish.patient_until;
@@ -55,6 +58,18 @@ impl Router {
             }
         }
         Decision::Parked(WaiterId(self.calls.key_at(index)))
+    }
+
+    /// The replica in `slot` has answered a call after `latency`, and says whether it could have worked
+    /// on another one.
+    #[inline]
+    pub(super) fn hear_word(&mut self, slot: u32, outcome: Outcome, latency: Nanos, now: Nanos) {
+        let Outcome::Done { load, .. } = outcome else { return };
+        let took = load.and_then(|load| load.processing).unwrap_or(latency);
+        let was_kept = self.fleet.on_word(slot, took, load.and_then(|load| load.alone), now);
+        if was_kept && self.queue.has_ready() {
+            self.measures.on_kept_wrongly(took);
+        }
     }
 
     /// How long the caller's calls that wait already take: the next one comes after them.
@@ -178,6 +193,9 @@ impl Router {
     pub(super) fn release(&mut self, cause: ReleaseCause, now: Nanos, released: &mut Vec<Release>) {
         let before = released.len();
         self.release_in_turn(now, released);
+        if self.queue.has_ready() {
+            self.fleet.watch_silence(now);
+        }
         self.measures.on_released(cause, released.len() - before);
     }
 

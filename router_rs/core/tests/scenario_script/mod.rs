@@ -433,7 +433,7 @@ fn load_of<'a>(arguments: &[&'a str]) -> Result<(Vec<&'a str>, Option<Load>), St
         if let Some(value) = argument.strip_prefix("load=") {
             let (in_flight, limit) = value.split_once('/').ok_or("expected load=calls/limit")?;
             let (in_flight, limit) = (number(in_flight)? as u32, number(limit)? as u32);
-            load = Some(Load { in_flight, limit, processing: None, batch: None });
+            load = Some(Load { in_flight, limit, processing: None, alone: None, batch: None });
         } else {
             names.push(*argument);
         }

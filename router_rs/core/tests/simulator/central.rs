@@ -34,7 +34,7 @@ impl Central {
             is_pinned: false,
             window: batches.then(|| millis(scenario.batch_window_ms)),
             places_each: match scenario.executes {
-                Executes::Serial => 1,
+                Executes::Serial | Executes::Shared => 1,
                 Executes::Parallel | Executes::Workers => scenario.limit as usize,
                 Executes::Batches => scenario.batch_size_max,
             },

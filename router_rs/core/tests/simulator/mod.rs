@@ -11,6 +11,7 @@
 //! | module | has |
 //! | --- | --- |
 //! | `scenario` | what a file may say |
+//! | `phases` | how the calls of a scenario change |
 //! | `traffic` | the calls that a seed gives |
 //! | `executor` | how a replica spends its time |
 //! | `replica` | a gate, an executor and what the replica says about itself |
@@ -22,12 +23,17 @@
 //! | `field` | rules that others use, as policies of the shipping router |
 //! | `log` | what happened, and its figures |
 //! | `bars` | what must hold, by scenario |
+//! | `family` | workloads, each from a seed |
+//! | `judge` | whether a rule is as good as its rivals in one of them |
 
 mod bars;
 mod central;
 mod executor;
+mod family;
 mod field;
+mod judge;
 mod log;
+mod phases;
 mod replica;
 mod routers;
 mod scenario;
@@ -41,9 +47,15 @@ pub(crate) use bars::{BARS, Bar, Figure, Limit, median};
 #[allow(unused_imports)]
 pub(crate) use executor::{Executor, Job};
 #[allow(unused_imports)]
+pub(crate) use family::workload;
+#[allow(unused_imports)]
 pub(crate) use field::Field;
 #[allow(unused_imports)]
+pub(crate) use judge::{Verdict, judge, minimised};
+#[allow(unused_imports)]
 pub(crate) use log::{End, Log, Record, mean, quantile};
+#[allow(unused_imports)]
+pub(crate) use phases::Phase;
 #[allow(unused_imports)]
 pub(crate) use scenario::{Executes, Scenario, Shape};
 #[allow(unused_imports)]

@@ -14,6 +14,9 @@ pub(crate) struct Replica {
     pub(crate) is_alive: bool,
     /// Answers `RESOURCE_EXHAUSTED` instead of working.
     pub(crate) is_failing: bool,
+    tells: bool,
+    /// Routers that want a place as soon as it idles although it has calls.
+    pub(crate) idle_asks: Vec<AskerId>,
     /// When the world has last promised to come by.
     pub(crate) visit_at: Option<Nanos>,
     report_age: Nanos,
@@ -33,12 +36,20 @@ impl Replica {
             executor: Executor::new(scenario, scenario.speed(index)),
             is_alive: true,
             is_failing: false,
+            tells: scenario.tells,
+            idle_asks: Vec::new(),
             visit_at: None,
             report_age: millis(scenario.report_age_ms),
             past: VecDeque::new(),
             counted_until: Nanos::ZERO,
             call_seconds: 0.0,
         }
+    }
+
+    /// What the answer to a call that was worked on says.
+    pub(crate) fn load_after(&mut self, job: &Job, now: Nanos) -> Load {
+        let alone = job.alone.filter(|_| self.tells);
+        Load { alone, ..self.load(Some(job.entered_at), now) }
     }
 
     /// What the answer to a call that entered at `entered_at` says, before the call leaves.
@@ -60,6 +71,15 @@ impl Replica {
             self.remember(now);
         }
         entered
+    }
+
+    /// Who waits for it to idle asks for a place if it does.
+    pub(crate) fn serve_idle_asks(&mut self) {
+        if self.tells && self.executor.awaits() {
+            for asker in self.idle_asks.drain(..) {
+                self.gate.ask(asker);
+            }
+        }
     }
 
     /// Who gets a place that has become free.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use router_core::{
-    Decision, Load, Locality, Nanos, Offer, Outcome, Policy, PolicyKind, Refusal, Release,
+    Ask, Decision, Load, Locality, Nanos, Offer, Outcome, Policy, PolicyKind, Refusal, Release,
     ReplicaId, ReplicaSpec, RetryConfig, Router, RouterConfig, Ticket, WaiterId,
 };
 
@@ -43,8 +43,8 @@ struct Desk {
     /// Parked calls that take any replica, by arrival.
     patient: BTreeSet<(Nanos, u32)>,
     in_flight: BTreeMap<ReplicaId, u32>,
-    /// Gates with an ask of this router.
-    asked: BTreeSet<ReplicaId>,
+    /// Asks of this router that stand at gates.
+    asked: BTreeSet<Ask>,
     offered: u64,
     completed: u64,
     budget: Budget,
@@ -62,7 +62,7 @@ pub(crate) struct Routers {
     capacity: u32,
     queue_len_max: u32,
     released: Vec<Release>,
-    wanted: Vec<ReplicaId>,
+    wanted: Vec<Ask>,
     pub(crate) in_flight_max: u32,
 }
 
@@ -360,11 +360,12 @@ impl System for Routers {
 
     fn leased(&mut self, router: usize, replica: ReplicaId, now: Nanos, moves: &mut Vec<Move>) {
         let desk = &mut self.desks[router];
-        desk.asked.remove(&replica);
+        desk.asked.retain(|ask| ask.replica != replica);
         let is_used = desk.router.on_lease(replica, now, &mut self.released);
         self.follow(router, now, moves);
         if !is_used {
-            moves.push(Move::Ask { router, replica, is_wanted: false });
+            let ask = Ask { replica, when_idle: false };
+            moves.push(Move::Ask { router, ask, is_wanted: false });
         }
     }
 
@@ -374,10 +375,12 @@ impl System for Routers {
             if desk.asked.is_empty() && self.wanted.is_empty() {
                 continue;
             }
-            let wanted: BTreeSet<ReplicaId> = self.wanted.drain(..).collect();
-            for replica in desk.asked.symmetric_difference(&wanted) {
-                let is_wanted = wanted.contains(replica);
-                moves.push(Move::Ask { router, replica: *replica, is_wanted });
+            let wanted: BTreeSet<Ask> = self.wanted.drain(..).collect();
+            for ask in desk.asked.difference(&wanted) {
+                moves.push(Move::Ask { router, ask: *ask, is_wanted: false });
+            }
+            for ask in wanted.difference(&desk.asked) {
+                moves.push(Move::Ask { router, ask: *ask, is_wanted: true });
             }
             desk.asked = wanted;
         }

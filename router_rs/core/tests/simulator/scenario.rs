@@ -4,17 +4,20 @@
 //! words and lists of numbers in one line; `#` starts a comment. Units are part of the names.
 
 use std::collections::BTreeMap;
-use std::fmt::Display;
+use std::fmt::{self, Display};
 use std::fs;
 use std::path::Path;
 use std::str::FromStr;
 
 use router_core::Nanos;
 
+use super::phases::Phase;
+
 /// How a replica spends its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Executes {
-    /// One call after the other.
+    /// As an event loop: one call after the other holds it. What does not hold it is awaited after
+    /// that, all at once; where no phase says otherwise, all does.
     Serial,
     /// All its calls at once.
     Parallel,
@@ -22,6 +25,8 @@ pub(crate) enum Executes {
     Workers,
     /// In steps of several calls, as `pyserve/batching/batcher.py` with a fixed window.
     Batches,
+    /// All its calls at once, each as much slower as there are others.
+    Shared,
 }
 
 /// The distribution of a call's work.
@@ -30,10 +35,13 @@ pub(crate) enum Shape {
     Lognormal,
     Exponential,
     Constant,
+    /// Pareto's, with an exponent of 1.6 and a bound of a hundred means.
+    Heavy,
 }
 
 /// A world, as a file describes it. Times are in the units of the names; `0` in a time or a count
 /// that can be off means off.
+#[allow(clippy::struct_excessive_bools)] // a file has a switch for each
 #[derive(Clone, Debug)]
 pub(crate) struct Scenario {
     pub(crate) name: String,
@@ -46,6 +54,8 @@ pub(crate) struct Scenario {
     /// `max_ongoing_requests`; 0: none.
     pub(crate) limit: u32,
     pub(crate) executes: Executes,
+    /// Replicas say on which calls they worked alone.
+    pub(crate) tells: bool,
     /// The first replicas are on the routers' node, the next ones in their zone, the rest beyond.
     pub(crate) on_node: usize,
     pub(crate) in_zone: usize,
@@ -82,10 +92,12 @@ pub(crate) struct Scenario {
     /// How many callers leave; they wait for an exponential time with the mean of the work.
     pub(crate) cancelled_percent: f64,
 
-    /// Replica 0 takes this many times as long, from and until.
+    /// The first replicas take this many times as long, from and until.
     pub(crate) slow_factor: f64,
     pub(crate) slow_from_s: f64,
     pub(crate) slow_until_s: f64,
+    /// So many replicas, of the first ones.
+    pub(crate) slow_replicas: usize,
     /// The first so many replicas answer `RESOURCE_EXHAUSTED` after a millisecond, from and until;
     /// without an until for ever.
     pub(crate) failing: usize,
@@ -118,6 +130,10 @@ pub(crate) struct Scenario {
     pub(crate) batch_window_ms: f64,
     pub(crate) step_fixed_ms: f64,
     pub(crate) step_per_call_ms: f64,
+    /// A step takes as long as the longest of its calls, beside that.
+    pub(crate) step_takes_work: bool,
+    /// If there are any, they say what comes instead of `load`, `users` and `work_ms`.
+    pub(crate) phases: Vec<Phase>,
 }
 
 impl Default for Scenario {
@@ -130,6 +146,7 @@ impl Default for Scenario {
             speeds: vec![1.0],
             limit: 4,
             executes: Executes::Serial,
+            tells: true,
             on_node: 0,
             in_zone: 0,
             prefer_near: false,
@@ -155,6 +172,7 @@ impl Default for Scenario {
             slow_factor: 1.0,
             slow_from_s: 0.0,
             slow_until_s: 0.0,
+            slow_replicas: 1,
             failing: 0,
             fails_from_s: 0.0,
             fails_until_s: 0.0,
@@ -173,6 +191,8 @@ impl Default for Scenario {
             batch_window_ms: 0.0,
             step_fixed_ms: 0.0,
             step_per_call_ms: 0.0,
+            step_takes_work: false,
+            phases: Vec::new(),
         }
     }
 }
@@ -191,13 +211,19 @@ impl Scenario {
 
     /// Panics with the line of what it does not know.
     pub(crate) fn parse(text: &str) -> Self {
-        let mut fields = Fields::of(text);
+        let mut parts = text.split("[[phase]]");
+        let mut fields = Fields::of(parts.next().unwrap_or_default());
         let mut scenario = Self::default();
         scenario.take_places(&mut fields);
         scenario.take_calls(&mut fields);
         scenario.take_events(&mut fields);
         scenario.take_contents(&mut fields);
         fields.finish();
+        for part in parts {
+            let mut fields = Fields::of(part);
+            scenario.phases.push(Phase::parse(&mut fields));
+            fields.finish();
+        }
         scenario
     }
 
@@ -212,8 +238,10 @@ impl Scenario {
             "parallel" => Some(Executes::Parallel),
             "workers" => Some(Executes::Workers),
             "batches" => Some(Executes::Batches),
+            "shared" => Some(Executes::Shared),
             _ => None,
         });
+        fields.number("tells", &mut self.tells);
         fields.number("on_node", &mut self.on_node);
         fields.number("in_zone", &mut self.in_zone);
         fields.number("prefer_near", &mut self.prefer_near);
@@ -228,12 +256,7 @@ impl Scenario {
         fields.number("users", &mut self.users);
         fields.number("duration_s", &mut self.duration_s);
         fields.number("warmup_s", &mut self.warmup_s);
-        fields.word("shape", &mut self.shape, |word| match word {
-            "lognormal" => Some(Shape::Lognormal),
-            "exponential" => Some(Shape::Exponential),
-            "constant" => Some(Shape::Constant),
-            _ => None,
-        });
+        fields.word("shape", &mut self.shape, Shape::of);
         fields.number("work_ms", &mut self.work_ms);
         fields.number("work_sigma", &mut self.work_sigma);
         fields.number("work_max_ms", &mut self.work_max_ms);
@@ -250,6 +273,7 @@ impl Scenario {
         fields.number("slow_factor", &mut self.slow_factor);
         fields.number("slow_from_s", &mut self.slow_from_s);
         fields.number("slow_until_s", &mut self.slow_until_s);
+        fields.number("slow_replicas", &mut self.slow_replicas);
         fields.number("failing", &mut self.failing);
         fields.number("fails_from_s", &mut self.fails_from_s);
         fields.number("fails_until_s", &mut self.fails_until_s);
@@ -271,6 +295,7 @@ impl Scenario {
         fields.number("batch_window_ms", &mut self.batch_window_ms);
         fields.number("step_fixed_ms", &mut self.step_fixed_ms);
         fields.number("step_per_call_ms", &mut self.step_per_call_ms);
+        fields.number("step_takes_work", &mut self.step_takes_work);
     }
 }
 
@@ -286,7 +311,7 @@ impl Scenario {
     pub(crate) fn capacity_per_s(&self) -> f64 {
         let speeds: f64 = (0..self.replicas).map(|index| self.speed(index)).sum();
         let calls_per_ms = match self.executes {
-            Executes::Serial => 1.0 / self.busy_ms(),
+            Executes::Serial | Executes::Shared => 1.0 / self.busy_ms(),
             Executes::Parallel => f64::from(self.limit) / self.busy_ms(),
             Executes::Workers => self.workers as f64 / self.busy_ms(),
             Executes::Batches => {
@@ -301,7 +326,7 @@ impl Scenario {
     pub(crate) fn works_on(&self) -> Option<u32> {
         match self.executes {
             Executes::Serial => Some(1),
-            Executes::Parallel | Executes::Workers | Executes::Batches => None,
+            Executes::Parallel | Executes::Workers | Executes::Batches | Executes::Shared => None,
         }
     }
 
@@ -349,10 +374,60 @@ pub(crate) fn seconds(seconds: f64) -> Nanos {
     millis(seconds * 1e3)
 }
 
+// === impl Shape ===
+
+impl Shape {
+    const ALL: [(Self, &'static str); 4] = [
+        (Self::Lognormal, "lognormal"),
+        (Self::Exponential, "exponential"),
+        (Self::Constant, "constant"),
+        (Self::Heavy, "heavy"),
+    ];
+
+    pub(crate) fn of(word: &str) -> Option<Self> {
+        Self::ALL.iter().find(|(_, name)| *name == word).map(|(shape, _)| *shape)
+    }
+
+    pub(crate) fn name(self) -> &'static str {
+        Self::ALL.iter().find(|(shape, _)| *shape == self).map_or("", |(_, name)| *name)
+    }
+}
+
+// === impl Scenario: text ===
+
+/// What a generated workload sets, as a file; the rest is as by default.
+impl Display for Scenario {
+    fn fmt(&self, text: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let executes = match self.executes {
+            Executes::Serial => "serial",
+            Executes::Parallel => "parallel",
+            Executes::Workers => "workers",
+            Executes::Batches => "batches",
+            Executes::Shared => "shared",
+        };
+        writeln!(text, "# {}", self.name)?;
+        writeln!(text, "routers = {}\nreplicas = {}", self.routers, self.replicas)?;
+        writeln!(text, "speeds = {:?}\nlimit = {}", self.speeds, self.limit)?;
+        writeln!(text, "executes = \"{executes}\"\ntells = {}", self.tells)?;
+        writeln!(text, "workers = {}\nnetwork_ms = {:?}", self.workers, self.network_ms)?;
+        writeln!(text, "duration_s = {}\nwarmup_s = {}", self.duration_s, self.warmup_s)?;
+        writeln!(text, "slow_factor = {}\nslow_from_s = {}", self.slow_factor, self.slow_from_s)?;
+        writeln!(text, "slow_until_s = {}", self.slow_until_s)?;
+        writeln!(text, "slow_replicas = {}", self.slow_replicas)?;
+        writeln!(text, "crash_at_s = {}\ncold_ms = {}", self.crash_at_s, self.cold_ms)?;
+        writeln!(text, "batch_size_max = {}", self.batch_size_max)?;
+        writeln!(text, "batch_window_ms = {}", self.batch_window_ms)?;
+        writeln!(text, "step_fixed_ms = {}", self.step_fixed_ms)?;
+        writeln!(text, "step_per_call_ms = {}", self.step_per_call_ms)?;
+        writeln!(text, "step_takes_work = {}", self.step_takes_work)?;
+        self.phases.iter().try_for_each(|phase| phase.fmt(text))
+    }
+}
+
 // === impl Fields ===
 
 /// The lines of a file by name.
-struct Fields(BTreeMap<String, String>);
+pub(super) struct Fields(BTreeMap<String, String>);
 
 impl Fields {
     fn of(text: &str) -> Self {
@@ -371,14 +446,14 @@ impl Fields {
         Self(fields)
     }
 
-    fn number<T: FromStr<Err: Display>>(&mut self, name: &str, field: &mut T) {
+    pub(super) fn number<T: FromStr<Err: Display>>(&mut self, name: &str, field: &mut T) {
         if let Some(text) = self.0.remove(name) {
             let value = text.parse();
             *field = value.unwrap_or_else(|error| panic!("{name} = {text}: {error}"));
         }
     }
 
-    fn list(&mut self, name: &str, field: &mut Vec<f64>) {
+    pub(super) fn list(&mut self, name: &str, field: &mut Vec<f64>) {
         if let Some(text) = self.0.remove(name) {
             let inside = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
             let inside = inside.unwrap_or_else(|| panic!("{name} = {text}: no list"));
@@ -389,7 +464,12 @@ impl Fields {
         }
     }
 
-    fn word<T>(&mut self, name: &str, field: &mut T, meaning: impl Fn(&str) -> Option<T>) {
+    pub(super) fn word<T>(
+        &mut self,
+        name: &str,
+        field: &mut T,
+        meaning: impl Fn(&str) -> Option<T>,
+    ) {
         if let Some(text) = self.0.remove(name) {
             *field = meaning(text.trim_matches('"'))
                 .unwrap_or_else(|| panic!("{name} = {text}: unknown"));

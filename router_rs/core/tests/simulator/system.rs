@@ -1,6 +1,6 @@
 //! What a system answers to: the world tells it what happens and does the moves that it appends.
 
-use router_core::{Load, Nanos, PolicyKind, ReplicaId, ReplicaSpec};
+use router_core::{Ask, Load, Nanos, PolicyKind, ReplicaId, ReplicaSpec};
 
 use super::central::Central;
 use super::field::Field;
@@ -53,7 +53,7 @@ pub(crate) enum Move {
     /// The call is over.
     End { call: u32, end: End },
     /// A router asks a gate for a place, or does not any more.
-    Ask { router: usize, replica: ReplicaId, is_wanted: bool },
+    Ask { router: usize, ask: Ask, is_wanted: bool },
     /// Ask a replica how many calls it has; the answer comes as [`System::probed`].
     Probe { replica: ReplicaId, tag: u64 },
 }
@@ -140,6 +140,7 @@ fn snake_case(policy: PolicyKind) -> String {
         PolicyKind::RoundRobin => "round_robin",
         PolicyKind::ConsistentHash => "consistent_hash",
         PolicyKind::Predicted => "predicted",
+        PolicyKind::LateBinding => "late_binding",
     };
     name.to_owned()
 }

@@ -2,6 +2,7 @@
 
 use router_core::{Nanos, SplitMix64};
 
+use super::phases::{Phase, Work};
 use super::scenario::{Scenario, Shape, millis, seconds};
 
 /// One call, as its caller knows it; `work` only the world knows.
@@ -10,6 +11,8 @@ pub(crate) struct Wants {
     pub(crate) router: usize,
     /// At speed 1.
     pub(crate) work: Nanos,
+    /// The part of it that holds an event loop.
+    pub(crate) blocking: Nanos,
     /// One of the scenario's long calls.
     pub(crate) is_long: bool,
     pub(crate) deadline: Option<Nanos>,
@@ -44,6 +47,10 @@ impl Traffic {
 
     /// The time to the next call of an open loop.
     pub(crate) fn pause(&mut self, now: Nanos) -> Nanos {
+        if let Some(phase) = self.scenario.phase(now) {
+            let gaps = phase.burst as f64 / phase.rate_per_s;
+            return millis(exponential(&mut self.arrivals) * gaps * 1e3);
+        }
         let Scenario { load, jump_at_s, jump_load, .. } = self.scenario;
         let has_jumped = jump_at_s > 0.0 && now >= seconds(jump_at_s);
         let load = if has_jumped { jump_load } else { load };
@@ -54,7 +61,7 @@ impl Traffic {
     pub(crate) fn call(&mut self, now: Nanos) -> Wants {
         let is_long = self.scenario.long_percent > 0.0
             && uniform(&mut self.works) * 100.0 < self.scenario.long_percent;
-        let work_ms = if is_long { self.long_ms() } else { self.work_ms() };
+        let Work { whole: work, blocking } = self.work(is_long, now);
         let Self { scenario, works: rng, .. } = self;
         let has_deadline = scenario.deadline_ms > 0.0;
         let has_deadline = has_deadline && uniform(rng) * 100.0 < scenario.deadline_percent;
@@ -69,7 +76,16 @@ impl Traffic {
         });
         self.drawn += 1;
         let router = self.drawn % self.scenario.routers;
-        Wants { router, work: millis(work_ms), is_long, deadline, leaves_at, key }
+        Wants { router, work, blocking, is_long, deadline, leaves_at, key }
+    }
+
+    fn work(&mut self, is_long: bool, now: Nanos) -> Work {
+        let Self { scenario, works, drawn, .. } = self;
+        if let Some(phase) = scenario.phase(now) {
+            return phase.work(*drawn, now, scenario.end_of(phase), works);
+        }
+        let whole = millis(if is_long { self.long_ms() } else { self.work_ms() });
+        Work { whole, blocking: whole }
     }
 
     fn long_ms(&mut self) -> f64 {
@@ -80,13 +96,47 @@ impl Traffic {
     fn work_ms(&mut self) -> f64 {
         let Scenario { shape, work_ms: mean, work_sigma: sigma, work_max_ms, .. } = self.scenario;
         let drawn = match shape {
-            Shape::Constant => mean,
-            Shape::Exponential => exponential(&mut self.works) * mean,
             Shape::Lognormal => {
                 mean * (sigma * normal(&mut self.works) - sigma * sigma / 2.0).exp()
             }
+            _ => draw(shape, mean, &mut self.works),
         };
         drawn.min(work_max_ms)
+    }
+}
+
+/// A value with this mean; of the lognormal shape with a deviation of its logarithm of 1.
+pub(super) fn draw(shape: Shape, mean: f64, rng: &mut SplitMix64) -> f64 {
+    match shape {
+        Shape::Constant => mean,
+        Shape::Exponential => exponential(rng) * mean,
+        Shape::Lognormal => mean * (normal(rng) - 0.5).exp(),
+        Shape::Heavy => mean * pareto(rng),
+    }
+}
+
+/// With mean 1: the exponent is 1.6, and no value is above a hundred.
+fn pareto(rng: &mut SplitMix64) -> f64 {
+    const EXPONENT: f64 = 1.6;
+    const MAX: f64 = 100.0;
+    let least = (EXPONENT - 1.0) / EXPONENT;
+    // Of a bounded one the mean is less by what lies beyond.
+    let most = MAX / least;
+    let bounded = (1.0 - most.powf(1.0 - EXPONENT)) / (1.0 - most.powf(-EXPONENT));
+    let below = 1.0 - uniform(rng) * (1.0 - most.powf(-EXPONENT));
+    least * below.powf(-1.0 / EXPONENT) / bounded
+}
+
+impl Scenario {
+    /// The phase at `now`; `None` where there are none.
+    pub(super) fn phase(&self, now: Nanos) -> Option<&Phase> {
+        let begun = self.phases.iter().take_while(|phase| phase.from() <= now);
+        begun.last().or(self.phases.first())
+    }
+
+    pub(super) fn end_of(&self, phase: &Phase) -> f64 {
+        let later = self.phases.iter().find(|other| other.from_s > phase.from_s);
+        later.map_or(self.duration_s, |next| next.from_s)
     }
 }
 

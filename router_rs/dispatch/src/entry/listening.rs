@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use http::header::{CONTENT_TYPE, TE};
 use http::{HeaderValue, Method, Request};
-use router_core::{Nanos, ReplicaId};
+use router_core::{Ask, Nanos, ReplicaId};
 use router_protocol::grpc::framing::frame;
 use router_protocol::grpc::{CONTENT_TYPE_GRPC, Code, GRPC_STATUS};
 use router_protocol::mesh::load::{LoadReport, LoadRequest};
@@ -146,7 +146,7 @@ async fn listen_once(
         Err(end) => return end,
     };
     let mut reports = MessageReader::new(body, REPORT_BYTES_MAX);
-    let mut asking = Asking { id, asked, sending, has_asked: false };
+    let mut asking = Asking { id, asked, sending, ask: None };
     asking.asked.mark_changed();
     loop {
         tokio::select! {
@@ -168,10 +168,10 @@ async fn listen_once(
 /// The router's side of a load stream.
 struct Asking {
     id: ReplicaId,
-    asked: watch::Receiver<Vec<ReplicaId>>,
+    asked: watch::Receiver<Vec<Ask>>,
     sending: RequestBody,
-    /// The replica has an ask of ours.
-    has_asked: bool,
+    /// What the replica has of ours.
+    ask: Option<Ask>,
 }
 
 impl Asking {
@@ -181,18 +181,25 @@ impl Asking {
         }
         for _ in 0..report.leases {
             // The ask has ended with the lease. What nobody wants is given back by asking no more.
-            self.has_asked = !entry.on_lease(self.id);
+            if entry.on_lease(self.id) {
+                self.ask = None;
+            } else {
+                self.ask = Some(Ask { replica: self.id, when_idle: false });
+            }
         }
     }
 
     /// Tells the replica what has changed.
     fn update(&mut self) -> Result<(), Closed> {
-        let is_wanted = self.asked.borrow_and_update().contains(&self.id);
-        if is_wanted == self.has_asked {
+        let wanted = self.asked.borrow_and_update();
+        let ask = wanted.iter().copied().find(|ask| ask.replica == self.id);
+        drop(wanted);
+        if ask == self.ask {
             return Ok(());
         }
-        self.has_asked = is_wanted;
-        self.sending.send_data(frame(&LoadRequest { ask: is_wanted }), false)
+        self.ask = ask;
+        let when_idle = ask.is_some_and(|ask| ask.when_idle);
+        self.sending.send_data(frame(&LoadRequest { ask: ask.is_some(), when_idle }), false)
     }
 }
 

@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use http::HeaderValue;
-use router_core::{Nanos, ReplicaId};
+use router_core::{Ask, Nanos};
 use tokio::sync::{Notify, watch};
 
 /// The streams close when no call has named a model or asked for so long (design 7).
@@ -19,7 +19,7 @@ pub(super) struct Loads {
     /// The members have changed.
     pub(super) changed: Notify,
     /// Who is asked for a place.
-    pub(super) asked: watch::Sender<Vec<ReplicaId>>,
+    pub(super) asked: watch::Sender<Vec<Ask>>,
     /// The router's name at all gates.
     pub(super) asker: HeaderValue,
 }
@@ -42,7 +42,7 @@ impl Loads {
     }
 
     /// Asks these replicas and no others; tells whether any is asked.
-    pub(super) fn ask(&self, wanted: &[ReplicaId]) -> bool {
+    pub(super) fn ask(&self, wanted: &[Ask]) -> bool {
         self.asked.send_if_modified(|asked| {
             let is_new = asked != wanted;
             if is_new {

@@ -301,7 +301,7 @@ impl CallTask {
 
     fn load(&self) -> HeaderValue {
         let took = self.said.took().unwrap_or_else(|| self.exchange.elapsed());
-        self.connection.server.load_after(self.method.weight, took)
+        self.connection.server.load_after(self.method.weight, took, self.exchange.worked_alone())
     }
 
     /// The answer is about to be whole.

@@ -3,6 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Instant;
 
 use http::request;
@@ -76,6 +77,7 @@ impl ConnectionState {
     ) -> Arc<Exchange> {
         let link = Link::new(next_token(), deadline, self.server.sink.clone(), self.thread.clone());
         let (since, info) = (Instant::now(), self.info.clone());
-        Arc::new(Exchange { link, head, since, method, connection: info, is_http })
+        let alone_ns = AtomicU64::new(0);
+        Arc::new(Exchange { link, head, since, method, connection: info, is_http, alone_ns })
     }
 }

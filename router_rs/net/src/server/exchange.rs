@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use http::header::CONTENT_TYPE;
@@ -94,9 +94,24 @@ pub struct Exchange {
     pub connection: Arc<ConnectionInfo>,
     /// A plain HTTP request, whose answer is not gRPC.
     pub is_http: bool,
+    /// Nanoseconds that user code worked on the call and on nothing else; 0: it could have.
+    pub(super) alone_ns: AtomicU64,
 }
 
 impl Exchange {
+    /// User code has worked on the call for so long, and could work on no other one meanwhile. To be
+    /// said before its answer.
+    pub fn note_alone(&self, worked: Duration) {
+        let nanos = u64::try_from(worked.as_nanos()).unwrap_or(u64::MAX);
+        self.alone_ns.store(nanos.max(1), Ordering::Relaxed);
+    }
+
+    /// See [`Exchange::note_alone`].
+    pub(super) fn worked_alone(&self) -> Option<Duration> {
+        let nanos = self.alone_ns.load(Ordering::Relaxed);
+        (nanos > 0).then(|| Duration::from_nanos(nanos))
+    }
+
     /// The head as plain HTTP; `None` for a gRPC call.
     pub fn http_head(&self) -> Option<HttpHead<'_>> {
         HttpHead::of(&self.head).filter(|_| self.is_http)

@@ -96,8 +96,13 @@ impl Asks {
 
     fn follow(&mut self, request: Option<LoadRequest>) {
         match request {
-            Some(LoadRequest { ask: true }) => self.server.ask(self.asker, &self.granted),
-            Some(LoadRequest { ask: false }) => self.server.withdraw(self.asker),
+            Some(LoadRequest { ask: true, when_idle: true }) => {
+                ServerState::ask_when_idle(&self.server, self.asker, &self.granted);
+            }
+            Some(LoadRequest { ask: true, when_idle: false }) => {
+                self.server.ask(self.asker, &self.granted);
+            }
+            Some(LoadRequest { ask: false, .. }) => self.server.withdraw(self.asker),
             None => {
                 self.is_over = true;
                 self.server.withdraw(self.asker);

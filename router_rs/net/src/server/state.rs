@@ -145,6 +145,19 @@ struct Entrance {
     is_shut: bool,
     /// Who is told of leases.
     askers: BTreeMap<AskerId, Arc<Granted>>,
+    /// Those who ask for a place once user code idles beside its calls.
+    idle_askers: BTreeMap<AskerId, Arc<Granted>>,
+}
+
+/// Asks beyond this are not kept, as at the gate.
+const IDLE_ASKS_MAX: usize = 1024;
+
+impl Entrance {
+    fn ask(&mut self, asker: AskerId, granted: &Arc<Granted>) {
+        if self.gate.ask(asker) {
+            self.askers.insert(asker, Arc::clone(granted));
+        }
+    }
 }
 
 /// The leases of one router that it has not been told of.
@@ -196,6 +209,7 @@ impl ServerState {
                 measures: Measures::default(),
                 is_shut: false,
                 askers: BTreeMap::new(),
+                idle_askers: BTreeMap::new(),
             }),
             start: Instant::now(),
             batch: BatchCell::default(),
@@ -253,8 +267,34 @@ impl ServerState {
     /// A router wants a place; `granted` is told when one is kept for it.
     pub(super) fn ask(&self, asker: AskerId, granted: &Arc<Granted>) {
         let mut entrance = self.entrance.lock();
-        if entrance.gate.ask(asker) {
-            entrance.askers.insert(asker, Arc::clone(granted));
+        entrance.idle_askers.remove(&asker);
+        entrance.ask(asker, granted);
+        self.grant(&mut entrance);
+    }
+
+    /// As [`ServerState::ask`], once user code idles although it has calls.
+    pub(super) fn ask_when_idle(server: &Arc<Self>, asker: AskerId, granted: &Arc<Granted>) {
+        let mut entrance = server.entrance.lock();
+        entrance.gate.withdraw(asker);
+        entrance.askers.remove(&asker);
+        server.grant(&mut entrance);
+        let is_first = entrance.idle_askers.is_empty();
+        if entrance.idle_askers.len() < IDLE_ASKS_MAX {
+            entrance.idle_askers.insert(asker, Arc::clone(granted));
+        }
+        drop(entrance);
+        if is_first {
+            let weak = Arc::downgrade(server);
+            let wake = move || weak.upgrade().into_iter().for_each(|server| server.on_idle());
+            server.sink.when_idle(Box::new(wake));
+        }
+    }
+
+    /// User code idles: whoever has waited for that asks for a place now.
+    fn on_idle(&self) {
+        let mut entrance = self.entrance.lock();
+        for (asker, granted) in std::mem::take(&mut entrance.idle_askers) {
+            entrance.ask(asker, &granted);
         }
         self.grant(&mut entrance);
     }
@@ -264,6 +304,7 @@ impl ServerState {
         let mut entrance = self.entrance.lock();
         entrance.gate.withdraw(asker);
         entrance.askers.remove(&asker);
+        entrance.idle_askers.remove(&asker);
         self.grant(&mut entrance);
     }
 
@@ -287,11 +328,18 @@ impl ServerState {
     }
 
     /// The load as it will be when a call of `weight` has gone that took so long.
-    pub(super) fn load_after(&self, weight: u32, took: Duration) -> HeaderValue {
+    pub(super) fn load_after(
+        &self,
+        weight: u32,
+        took: Duration,
+        alone: Option<Duration>,
+    ) -> HeaderValue {
         let mut load = self.entrance.lock().gate.load();
         load.in_flight = load.in_flight.saturating_sub(weight);
         load.batch = self.batch.load(load.in_flight);
-        load.processing = Some(Nanos(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX)));
+        let nanos = |time: Duration| Nanos(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
+        load.processing = Some(nanos(took));
+        load.alone = alone.map(nanos);
         trailer(&load)
     }
 

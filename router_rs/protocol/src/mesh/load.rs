@@ -26,30 +26,38 @@ pub fn trailer(load: &Load) -> HeaderValue {
 
 fn write_load(text: &mut String, load: &Load) -> std::fmt::Result {
     write!(text, "{};{}", load.in_flight, load.limit)?;
-    if load.processing.is_some() || load.batch.is_some() {
+    if load.processing.is_some() || load.batch.is_some() || load.alone.is_some() {
         write!(text, ";{}", micros(load.processing.unwrap_or(Nanos::ZERO)))?;
     }
-    let Some(batch) = load.batch else { return Ok(()) };
-    write!(text, ";{};{}", batch.size_max, batch.waiting)?;
-    for time in [batch.busy, batch.window, batch.step_fixed, batch.step_per_call] {
-        write!(text, ";{}", micros(time))?;
+    if let Some(batch) = load.batch {
+        write!(text, ";{};{}", batch.size_max, batch.waiting)?;
+        for time in [batch.busy, batch.window, batch.step_fixed, batch.step_per_call] {
+            write!(text, ";{}", micros(time))?;
+        }
     }
-    Ok(())
+    load.alone.map_or(Ok(()), |alone| write!(text, ";{ALONE}{}", micros(alone)))
 }
 
 fn micros(time: Nanos) -> u64 {
     time.0 / 1000
 }
 
+/// Begins the field that says how long the replica worked on the call alone. The others are known by
+/// their places; an earlier version stops reading there.
+const ALONE: char = 'a';
+
 /// Reads what [`trailer`] has written; further fields are those of a later version.
 pub fn parse_trailer(value: &[u8]) -> Option<Load> {
-    let mut fields = std::str::from_utf8(value).ok()?.split(';');
+    let text = std::str::from_utf8(value).ok()?;
+    let alone = text.split(';').find_map(|field| field.strip_prefix(ALONE));
+    let alone = alone.and_then(|micros| Some(Nanos::from_micros(micros.parse().ok()?)));
+    let mut fields = text.split(';');
     let (in_flight, limit) = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
     let Some(processing) = fields.next() else {
-        return Some(Load { in_flight, limit, processing: None, batch: None });
+        return Some(Load { in_flight, limit, processing: None, alone: None, batch: None });
     };
     let processing = Some(Nanos::from_micros(processing.parse().ok()?));
-    Some(Load { in_flight, limit, processing, batch: parse_batch(fields) })
+    Some(Load { in_flight, limit, processing, alone, batch: parse_batch(fields) })
 }
 
 fn parse_batch<'a>(mut fields: impl Iterator<Item = &'a str>) -> Option<BatchLoad> {
@@ -69,6 +77,8 @@ fn parse_batch<'a>(mut fields: impl Iterator<Item = &'a str>) -> Option<BatchLoa
 pub struct LoadRequest {
     #[prost(bool, tag = "1")]
     pub ask: bool,
+    #[prost(bool, tag = "2")]
+    pub when_idle: bool,
 }
 
 #[derive(Clone, PartialEq, Eq, Message)]
@@ -106,12 +116,18 @@ mod tests {
 
     #[test]
     fn trailers_are_read_as_they_were_written() {
-        let plain = Load { in_flight: 3, limit: 128, processing: None, batch: None };
+        let plain = Load { in_flight: 3, limit: 128, processing: None, alone: None, batch: None };
         let timed = Load { processing: Some(Nanos::from_micros(250)), ..plain };
         let batched = Load { batch: Some(BATCH), ..timed };
-        for (text, load) in
-            [("3;128", plain), ("3;128;250", timed), ("3;128;250;32;3;1500;0;10000;500", batched)]
-        {
+        let alone = Load { alone: Some(Nanos::from_micros(240)), ..timed };
+        let both = Load { alone: alone.alone, ..batched };
+        for (text, load) in [
+            ("3;128", plain),
+            ("3;128;250", timed),
+            ("3;128;250;a240", alone),
+            ("3;128;250;32;3;1500;0;10000;500", batched),
+            ("3;128;250;32;3;1500;0;10000;500;a240", both),
+        ] {
             assert_eq!(text, trailer(&load));
             assert_eq!(Some(load), parse_trailer(text.as_bytes()), "{text}");
         }

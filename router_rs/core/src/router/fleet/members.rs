@@ -36,6 +36,9 @@ impl Fleet {
             replica.capacity = spec.capacity;
             replica.is_member = true;
             self.glance(slot);
+            if self.late.is_on {
+                self.bind(slot, now);
+            }
             self.refresh(slot);
         }
         for slot in before {

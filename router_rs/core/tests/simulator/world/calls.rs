@@ -9,13 +9,36 @@ use crate::simulator::system::{Answer, Move};
 // === callers ===
 
 impl World<'_> {
-    pub(super) fn offer(&mut self) {
-        if self.now >= self.offers_end_at {
+    /// Nobody comes any more who was to come after the end of his phase.
+    pub(super) fn arrival(&mut self, index: u32) {
+        let phase = self.scenario.phase(self.now);
+        let is_over = self.scenario.phases.get(index as usize) != phase;
+        if is_over || self.now >= self.offers_end_at {
             return;
         }
-        if self.scenario.users == 0 {
+        let pause = self.traffic.pause(self.now);
+        self.schedule(pause, Event::Arrival { phase: index });
+        for _ in 0..phase.map_or(1, |phase| phase.burst) {
+            self.offer(false);
+        }
+    }
+
+    /// Callers come or go; those who go do so when they are answered.
+    pub(super) fn phase_begins(&mut self, index: usize) {
+        let phase = &self.scenario.phases[index];
+        for _ in self.users..phase.users {
+            self.schedule(Nanos::ZERO, Event::Offer);
+        }
+        self.users = self.users.max(phase.users);
+        if phase.users == 0 {
             let pause = self.traffic.pause(self.now);
-            self.schedule(pause, Event::Offer);
+            self.schedule(pause, Event::Arrival { phase: index as u32 });
+        }
+    }
+
+    pub(super) fn offer(&mut self, has_user: bool) {
+        if self.now >= self.offers_end_at {
+            return;
         }
         let wants = self.traffic.call(self.now);
         let id = self.calls.len() as u32;
@@ -27,6 +50,7 @@ impl World<'_> {
         let offered_at = self.now;
         self.calls.push(Call {
             wants,
+            has_user,
             offered_at,
             attempt: 0,
             replica: None,
@@ -74,7 +98,16 @@ impl World<'_> {
         record.attempts = call.attempt;
         record.replica = call.replica.map(|replica| replica.0);
         self.open -= 1;
-        if self.scenario.users > 0 {
+        if self.calls[id as usize].has_user {
+            self.user_asks_again();
+        }
+    }
+
+    fn user_asks_again(&mut self) {
+        let users = self.scenario.phase(self.now).map_or(self.scenario.users, |phase| phase.users);
+        if self.users > users {
+            self.users -= 1;
+        } else {
             self.schedule(Nanos::ZERO, Event::Offer);
         }
     }
@@ -90,10 +123,9 @@ impl World<'_> {
         for order in moves.drain(..) {
             match order {
                 Move::Send { call: id, replica, is_leased } => self.send(id, replica, is_leased),
-                Move::Ask { router, replica, is_wanted } => {
-                    let (router, replica) = (router as u32, replica.0 as u32);
-                    let event = Event::AskArrived { router, replica, is_wanted };
-                    self.after_network(replica as usize, event);
+                Move::Ask { router, ask, is_wanted } => {
+                    let event = Event::AskArrived { router: router as u32, ask, is_wanted };
+                    self.after_network(ask.replica.0 as usize, event);
                 }
                 Move::End { call, end } => self.end(call, end),
                 Move::Probe { replica, tag } => {

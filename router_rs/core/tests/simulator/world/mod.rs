@@ -6,7 +6,7 @@ mod places;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use router_core::{Load, Nanos, Policy, ReplicaId};
+use router_core::{Ask, AskerId, Load, Nanos, Policy, ReplicaId};
 
 use crate::simulator::log::Log;
 use crate::simulator::replica::Replica;
@@ -46,21 +46,71 @@ pub(crate) fn run_system(scenario: &Scenario, system: Box<dyn System>, seed: u64
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
+    /// A call of an open loop, and the time of the next one.
+    Arrival {
+        phase: u32,
+    },
+    /// A caller of a closed loop asks.
     Offer,
-    AtReplica { call: u32, attempt: u32 },
-    Visit { replica: u32 },
-    Answered { call: u32, attempt: u32, answer: Answer, load: LoadIndex },
-    Admitted { router: u32, replica: u32, in_flight: u32 },
-    CallerGone { call: u32 },
-    Failed { call: u32, attempt: u32 },
-    KeysSaid { replica: u32, list: u32 },
-    ProbeArrived { replica: u32, tag: u64 },
-    Probed { replica: u32, tag: u64, in_flight: u32 },
-    AskArrived { router: u32, replica: u32, is_wanted: bool },
-    LeaseArrived { router: u32, replica: u32 },
-    LeaseOver { replica: u32 },
-    Slow { is_begin: bool },
-    Failing { is_begin: bool },
+    Phase {
+        index: u32,
+    },
+    AtReplica {
+        call: u32,
+        attempt: u32,
+    },
+    Visit {
+        replica: u32,
+    },
+    Answered {
+        call: u32,
+        attempt: u32,
+        answer: Answer,
+        load: LoadIndex,
+    },
+    Admitted {
+        router: u32,
+        replica: u32,
+        in_flight: u32,
+    },
+    CallerGone {
+        call: u32,
+    },
+    Failed {
+        call: u32,
+        attempt: u32,
+    },
+    KeysSaid {
+        replica: u32,
+        list: u32,
+    },
+    ProbeArrived {
+        replica: u32,
+        tag: u64,
+    },
+    Probed {
+        replica: u32,
+        tag: u64,
+        in_flight: u32,
+    },
+    AskArrived {
+        router: u32,
+        ask: Ask,
+        is_wanted: bool,
+    },
+    LeaseArrived {
+        router: u32,
+        replica: u32,
+    },
+    LeaseOver {
+        replica: u32,
+    },
+    Slow {
+        is_begin: bool,
+    },
+    Failing {
+        is_begin: bool,
+    },
     Crash,
     Join,
     Announce,
@@ -74,6 +124,8 @@ type LoadIndex = u32;
 #[derive(Debug)]
 struct Call {
     wants: Wants,
+    /// Its caller asks again when it is over.
+    has_user: bool,
     offered_at: Nanos,
     /// Counts sends, so that what belongs to an earlier one is recognised.
     attempt: u32,
@@ -96,6 +148,8 @@ struct World<'a> {
     members: Vec<ReplicaId>,
     calls: Vec<Call>,
     open: usize,
+    /// Callers of a closed loop.
+    users: usize,
     offers_end_at: Nanos,
     moves: Vec<Move>,
     /// Loads on their way; places are used again.
@@ -124,6 +178,7 @@ impl<'a> World<'a> {
             members: (0..at_first as u64).map(ReplicaId).collect(),
             calls: Vec::new(),
             open: 0,
+            users: scenario.users,
             offers_end_at: seconds(scenario.duration_s),
             moves: Vec::new(),
             loads: vec![None],
@@ -162,9 +217,12 @@ impl<'a> World<'a> {
         for _ in 0..scenario.users {
             self.schedule_at(Nanos::ZERO, Event::Offer);
         }
-        if scenario.users == 0 {
+        for (index, phase) in scenario.phases.iter().enumerate() {
+            self.schedule_at(seconds(phase.from_s), Event::Phase { index: index as u32 });
+        }
+        if scenario.users == 0 && scenario.phases.is_empty() {
             let pause = self.traffic.pause(self.now);
-            self.schedule_at(pause, Event::Offer);
+            self.schedule_at(pause, Event::Arrival { phase: 0 });
         }
         if scenario.slow_until_s > 0.0 {
             self.schedule_at(seconds(scenario.slow_from_s), Event::Slow { is_begin: true });
@@ -201,7 +259,9 @@ impl<'a> World<'a> {
 
     fn happen(&mut self, event: Event) {
         match event {
-            Event::Offer => self.offer(),
+            Event::Arrival { phase } => self.arrival(phase),
+            Event::Offer => self.offer(true),
+            Event::Phase { index } => self.phase_begins(index as usize),
             Event::AtReplica { call, attempt } => self.at_replica(call, attempt),
             Event::Visit { replica } => self.visit(replica as usize),
             Event::Answered { call, attempt, answer, load } => {
@@ -225,8 +285,8 @@ impl<'a> World<'a> {
                 let replica = ReplicaId(replica.into());
                 self.system.probed(tag, replica, in_flight, self.now, &mut self.moves);
             }
-            Event::AskArrived { router, replica, is_wanted } => {
-                self.ask_arrived(router, replica, is_wanted);
+            Event::AskArrived { router, ask, is_wanted } => {
+                self.ask_arrived(AskerId(router.into()), ask, is_wanted);
             }
             Event::LeaseArrived { router, replica } => {
                 let replica = ReplicaId(replica.into());

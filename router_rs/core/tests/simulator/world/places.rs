@@ -1,6 +1,6 @@
 //! Replicas: what calls meet there, and what the scenario planned for them.
 
-use router_core::{AskerId, ReplicaId, ReplicaSpec, Tier};
+use router_core::{Ask, AskerId, ReplicaId, ReplicaSpec, Tier};
 
 use super::{CRASH_SEEN_AFTER, Event, FAILS_AFTER, World};
 use crate::simulator::executor::{Counts, Job};
@@ -22,8 +22,9 @@ impl World<'_> {
         if replica.is_failing {
             return self.schedule(FAILS_AFTER, Event::Failed { call: id, attempt });
         }
-        let Wants { work, key, router, is_long, .. } = call.wants;
-        let job = Job { call: id, attempt, entered_at: self.now, work, key, is_long };
+        let Wants { work, blocking, key, router, is_long, .. } = call.wants;
+        let entered_at = self.now;
+        let job = Job { call: id, attempt, entered_at, work, blocking, key, is_long, alone: None };
         let lease_of = call.is_leased.then_some(AskerId(router as u64));
         if !replica.enter(job, lease_of, self.now) {
             let load = replica.load(None, self.now);
@@ -45,7 +46,7 @@ impl World<'_> {
         let mut done = Vec::new();
         replica.executor.advance(self.now, &mut done);
         for job in done {
-            let load = self.replicas[index].load(Some(job.entered_at), self.now);
+            let load = self.replicas[index].load_after(&job, self.now);
             self.replicas[index].leave(self.now);
             let call = &self.calls[job.call as usize];
             if !call.is_over && call.attempt == job.attempt {
@@ -69,19 +70,23 @@ impl World<'_> {
         }
     }
 
-    pub(super) fn ask_arrived(&mut self, router: u32, index: u32, is_wanted: bool) {
-        let gate = &mut self.replicas[index as usize].gate;
-        let asker = AskerId(router.into());
-        if is_wanted {
-            gate.ask(asker);
+    pub(super) fn ask_arrived(&mut self, asker: AskerId, ask: Ask, is_wanted: bool) {
+        let index = ask.replica.0 as usize;
+        let replica = &mut self.replicas[index];
+        replica.idle_asks.retain(|other| *other != asker);
+        if !is_wanted {
+            replica.gate.withdraw(asker);
+        } else if ask.when_idle {
+            replica.idle_asks.push(asker);
         } else {
-            gate.withdraw(asker);
+            replica.gate.ask(asker);
         }
-        self.grant(index as usize);
+        self.grant(index);
     }
 
     /// Gives free places to who has asked for them.
     pub(super) fn grant(&mut self, index: usize) {
+        self.replicas[index].serve_idle_asks();
         let granted = self.replicas[index].grant(self.now);
         for lease in granted {
             let (router, replica) = (lease.asker.0 as u32, index as u32);
@@ -108,8 +113,10 @@ impl World<'_> {
     pub(super) fn slow(&mut self, is_begin: bool) {
         let factor = self.scenario.slow_factor;
         let factor = if is_begin { factor } else { 1.0 / factor };
-        self.replicas[0].executor.slow_down(factor, self.now);
-        self.visit(0);
+        for index in 0..self.scenario.slow_replicas {
+            self.replicas[index].executor.slow_down(factor, self.now);
+            self.visit(index);
+        }
     }
 
     pub(super) fn fail(&mut self, is_begin: bool) {

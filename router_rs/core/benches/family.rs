@@ -1,0 +1,120 @@
+//! Plays workloads of the family: `cargo bench -p pyserve-router-core --bench family`.
+//!
+//! `-- --count N` of them, `--first SEED` is the seed of the first one (without it, the time),
+//! `--policy NAME` what is judged beside `--rival NAME`, `--show SEED` prints a workload, and
+//! `--minimise` the simplest one that is as broken as each that is. Exit code 1 if one is.
+// Figures, and a fresh seed.
+#![allow(clippy::print_stdout, clippy::disallowed_methods, clippy::disallowed_types)]
+
+#[path = "../tests/simulator/mod.rs"]
+mod simulator;
+
+use std::panic;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use router_core::PolicyKind;
+use simulator::{Executes, Scenario, Verdict, judge, median, minimised, workload};
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().collect();
+    let after = |name: &str| {
+        let place = arguments.iter().position(|argument| argument == name)?;
+        arguments.get(place + 1).cloned()
+    };
+    let number = |name: &str| after(name).map(|text| text.parse::<u64>().expect("a number"));
+    if let Some(seed) = number("--show") {
+        return println!("{}", workload(seed));
+    }
+    let fresh = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
+    let first = number("--first").unwrap_or_else(fresh);
+    let count = number("--count").unwrap_or(200);
+    let policy = |name: &str, default| {
+        after(name).map_or(default, |name| {
+            let is_it = |policy: &PolicyKind| format!("{policy:?}").eq_ignore_ascii_case(&name);
+            PolicyKind::ALL.into_iter().find(is_it).expect("the name of a policy")
+        })
+    };
+    let rules = (policy("--policy", PolicyKind::LateBinding), policy("--rival", PolicyKind::Least));
+    let must_minimise = arguments.iter().any(|argument| argument == "--minimise");
+    println!(
+        "{:?} beside {:?} in the workloads {first} to {}",
+        rules.0,
+        rules.1,
+        first + count - 1
+    );
+    let found = play(rules, first, count);
+    if !report(rules, &found, must_minimise) {
+        std::process::exit(1);
+    }
+}
+
+struct Found {
+    seed: u64,
+    scenario: Scenario,
+    verdict: Verdict,
+}
+
+fn play(rules: (PolicyKind, PolicyKind), first: u64, count: u64) -> Vec<Found> {
+    let next = AtomicU64::new(first);
+    let (sender, receiver) = mpsc::channel();
+    thread::scope(|scope| {
+        for _ in 0..2 {
+            let (sender, next) = (sender.clone(), &next);
+            scope.spawn(move || {
+                loop {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seed >= first + count {
+                        return;
+                    }
+                    let scenario = workload(seed);
+                    let played = panic::catch_unwind(|| judge(&scenario, rules, seed));
+                    let verdict = played.unwrap_or_else(|_| Verdict::of_a_panic());
+                    sender.send(Found { seed, scenario, verdict }).expect("it is received");
+                }
+            });
+        }
+        drop(sender);
+    });
+    let mut found: Vec<Found> = receiver.iter().collect();
+    found.sort_by_key(|one| one.seed);
+    found
+}
+
+/// Says whether none is broken.
+fn report(rules: (PolicyKind, PolicyKind), found: &[Found], must_minimise: bool) -> bool {
+    let broken: Vec<&Found> = found.iter().filter(|one| !one.verdict.broken.is_empty()).collect();
+    for Found { seed, scenario, verdict } in &broken {
+        let Scenario { executes, replicas, routers, limit, .. } = scenario;
+        println!("{seed}: {executes:?}, {replicas} replicas, {routers} routers, limit {limit}");
+        for claim in verdict.broken.iter().take(4) {
+            println!("    {claim}");
+        }
+        if must_minimise {
+            println!("{}", minimised(scenario, rules, *seed));
+        }
+    }
+    let whole = |of: fn(&Verdict) -> f64, which: &dyn Fn(&Found) -> bool| {
+        let values: Vec<f64> =
+            found.iter().filter(|one| which(one)).map(|one| of(&one.verdict)).collect();
+        if values.is_empty() { 1.0 } else { median(&values) }
+    };
+    let is_hard =
+        |one: &Found| one.scenario.speeds.len() > 1 || (one.scenario.executes == Executes::Serial);
+    println!("{} of {} broken", broken.len(), found.len());
+    let seeds: usize = found.iter().map(|one| one.verdict.seeds).sum();
+    println!("seeds a workload: {:.2}", seeds as f64 / found.len() as f64);
+    for (name, which) in
+        [("all", &(|_: &Found| true) as &dyn Fn(&Found) -> bool), ("unequal or serial", &is_hard)]
+    {
+        println!(
+            "{name}: median of mean {:.3}, p99 {:.3}, answers {:.3}",
+            whole(|verdict| verdict.mean_ratio, which),
+            whole(|verdict| verdict.p99_ratio, which),
+            whole(|verdict| verdict.answers_ratio, which),
+        );
+    }
+    broken.is_empty()
+}
