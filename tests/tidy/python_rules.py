@@ -19,7 +19,7 @@ PURE_MODULES = (
     "pyserve/admin/api/histograms.py",
     "pyserve/admin/api/methods.py",
     "pyserve/admin/api/models.py",
-    "pyserve/admin/api/odd.py",
+    "pyserve/admin/api/outliers.py",
     "pyserve/admin/api/openapi.py",
     "pyserve/admin/api/operations.py",
     "pyserve/admin/api/overview.py",

@@ -19,7 +19,7 @@ FIRST_INTERVAL_S = 1.0
 VIEWERS_MAX = 32
 """Arbitrary: more than a team has screens."""
 
-# What is odd about a replica shows over a longer time, of which some looks are kept.
+# Which replica is an outlier shows over a longer time, of which some looks are kept.
 _KEPT_S = 60.0
 _KEPT_EVERY_S = 10.0
 

@@ -41,7 +41,7 @@ def test_a_second_look_without_calls_has_no_times():
     )
 
 
-def test_an_odd_replica_is_judged_over_a_longer_time_and_comes_first():
+def test_an_outlier_is_judged_over_a_longer_time_and_comes_first():
     slow = routed(Cart_1=attempts(30, 0.005), Cart_2=attempts(20, 0.05))
     found = overview(Between.of(look(59.0, {CART: slow}), look(60.0, {CART: slow}), None))
     (deployment,) = found["deployments"]
@@ -56,7 +56,7 @@ def test_a_replica_that_routers_avoid_is_judged_by_all_of_its_calls():
     now = routed(Cart_1=attempts(500, 0.005), Cart_2=slow)
     looks = look(0.0, {CART: then}), look(58.0, {CART: now}), look(60.0, {CART: now})
     found = Between.of(looks[1], looks[2], looks[0])
-    assert {"Cart#2": "100.0 × as slow as its siblings"} == found.odd
+    assert {"Cart#2": "100.0 × as slow as its siblings"} == found.outliers
 
 
 def test_what_all_callers_did_is_one_deployment():

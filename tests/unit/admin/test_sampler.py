@@ -137,7 +137,7 @@ async def test_a_look_of_a_minute_ago_is_what_replicas_are_compared_since():
         viewer = sampler.watch()
         first = await anext(viewer)
         assert isinstance(first, Between)
-        assert ["Cart#1"] == list(first.odd)
-        while isinstance(found := await anext(viewer), Between) and found.odd:
+        assert ["Cart#1"] == list(first.outliers)
+        while isinstance(found := await anext(viewer), Between) and found.outliers:
             pass
         await viewer.aclose()

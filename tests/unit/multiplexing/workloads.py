@@ -9,12 +9,12 @@ from itertools import accumulate, pairwise
 from pyserve.multiplexing.cache import CacheOptions, CacheStats, ModelCache
 
 WINDOW_S = 900.0
-"""What the alert looks at."""
+"""The time that the alert looks at."""
 
 
 @dataclass(frozen=True)
 class Workload:
-    """What a replica is asked for, and with which room.
+    """The models that a replica is asked for, and its room.
 
     Attributes:
         options: The room.

@@ -1,4 +1,4 @@
-"""Which replica differs from its siblings, and in what. Pure.
+"""Which replica is an outlier among its siblings, and in what. Pure.
 
 A replica is *slow* if the modified z-score of its mean service time among its siblings exceeds
 3.5 (Iglewicz and Hoaglin, How to Detect and Handle Outliers, 1993), which is
@@ -53,8 +53,8 @@ class Served:
     median_s: float | None
 
 
-def odd_ones(served: Mapping[str, Served]) -> dict[str, str]:
-    """Say of each replica that is odd what is odd about it, in a few words."""
+def outliers(served: Mapping[str, Served]) -> dict[str, str]:
+    """Say of each replica that is an outlier what sets it apart, in a few words."""
     busy = {name: each for name, each in served.items() if each.calls >= CALLS_MIN}
     failing = {
         name: words

@@ -1,8 +1,8 @@
-"""Which replica is called odd, and what is said of it."""
+"""Which replica is called an outlier, and what is said of it."""
 
 import pytest
 
-from pyserve.admin.api.odd import Served, odd_ones
+from pyserve.admin.api.outliers import Served, outliers
 
 
 def served(
@@ -12,7 +12,7 @@ def served(
 
 
 def check(expected: dict[str, str], **replicas: Served) -> None:
-    assert expected == odd_ones(replicas)
+    assert expected == outliers(replicas)
 
 
 def test_one_that_is_slow_among_equals():
@@ -24,19 +24,19 @@ def test_one_that_is_slow_among_equals():
     )
 
 
-def test_of_two_the_slower_one_is_odd():
+def test_of_two_the_slower_one_is_the_outlier():
     check({"b": "10.0 × as slow as its siblings"}, a=served(0.01), b=served(0.1))
 
 
 @pytest.mark.parametrize("mean_s", [0.005, 0.01, 0.019])
-def test_what_is_less_than_twice_as_slow_is_not_odd(mean_s: float):
+def test_what_is_less_than_twice_as_slow_is_no_outlier(mean_s: float):
     check({}, a=served(0.01), b=served(0.01), c=served(mean_s))
 
 
 def test_siblings_that_differ_among_themselves_allow_more():
     scattered = {f"r{number}": served(0.01 * number) for number in range(1, 8)}
     check({}, **scattered, slow=served(0.14))
-    assert {"slow"} == set(odd_ones({**scattered, "slow": served(0.3)}))
+    assert {"slow"} == set(outliers({**scattered, "slow": served(0.3)}))
 
 
 def test_one_whose_calls_fail():
@@ -61,7 +61,7 @@ def test_what_is_certain_and_little_is_not_told():
     )
 
 
-def test_fast_and_failing_is_odd_for_failing_alone():
+def test_fast_and_failing_is_an_outlier_for_failing_alone():
     check(
         {"b": "100.0% of its calls fail, 0.0% of its siblings'"},
         a=served(0.01),
