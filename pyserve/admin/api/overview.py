@@ -193,9 +193,7 @@ def prediction(routed: Routed) -> dict[str, Any]:
 
 def _served(attempts: Histogram, codes: Mapping[str, int]) -> Served:
     # Times of good and bad answers: where errors come at once, short times are theirs.
-    return Served(
-        max(attempts.count, ended(codes)), errors(codes), attempts.mean_s, attempts.quantile(0.5)
-    )
+    return Served(max(attempts.count, ended(codes)), errors(codes), attempts)
 
 
 def _replica(between: Between, routed: Routed, found: control_pb2.ReplicaStatus) -> dict[str, Any]:

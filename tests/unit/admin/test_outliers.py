@@ -1,14 +1,16 @@
 """Which replica is called an outlier, and what is said of it."""
 
+import numpy as np
 import pytest
 
-from pyserve.admin.api.outliers import Served, outliers
+from pyserve.admin.api.outliers import LOOKS_PER_HOUR, Served, outliers
+from pyserve.admin.api.sampler import INTERVAL_S
+from tests.unit.admin.fleets import histogram
 
 
-def served(
-    mean_s: float, calls: int = 100, failed: int = 0, median_s: float | None = None
-) -> Served:
-    return Served(calls, failed, mean_s, mean_s if median_s is None else median_s)
+def served(*each_s: float, calls: int = 100, failed: int = 0) -> Served:
+    """Return what a replica did whose calls took these times by turns."""
+    return Served(calls, failed, histogram(np.resize(np.array(each_s), calls)))
 
 
 def check(expected: dict[str, str], **replicas: Served) -> None:
@@ -28,15 +30,50 @@ def test_of_two_the_slower_one_is_the_outlier():
     check({"b": "10.0 × as slow as its siblings"}, a=served(0.01), b=served(0.1))
 
 
-@pytest.mark.parametrize("mean_s", [0.005, 0.01, 0.019])
-def test_what_is_less_than_twice_as_slow_is_no_outlier(mean_s: float):
-    check({}, a=served(0.01), b=served(0.01), c=served(mean_s))
+def test_twice_as_slow_shows_within_one_bucket_too():
+    """Both are between two bounds, 10 and 25 ms: the means tell them apart."""
+    check({"b": "2.0 × as slow as its siblings"}, a=served(0.012), b=served(0.024))
 
 
-def test_siblings_that_differ_among_themselves_allow_more():
-    scattered = {f"r{number}": served(0.01 * number) for number in range(1, 8)}
-    check({}, **scattered, slow=served(0.14))
-    assert {"slow"} == set(outliers({**scattered, "slow": served(0.3)}))
+@pytest.mark.parametrize("mean_s", [0.005, 0.01, 0.0149])
+def test_a_small_factor_does_not_matter_however_certain_it_is(mean_s: float):
+    check({}, a=served(0.01, calls=5000), b=served(0.01), c=served(mean_s, calls=5000))
+
+
+def test_a_small_difference_beside_a_bound_is_small():
+    """The short calls of both are beside 1 ms, and the longer ones of one came in by chance."""
+    check(
+        {},
+        a=served(*[0.00099] * 19, 0.3, calls=200),
+        b=served(*[0.00099] * 19, 0.3, calls=200),
+        c=served(*[0.00101] * 8, 0.3, 0.3, calls=200),
+    )
+
+
+def test_several_may_be_slow_as_long_as_they_are_a_minority():
+    """A replica that is slower than an outlier is one too."""
+    found = outliers(
+        {
+            **{f"r{number}": served(0.01) for number in range(4)},
+            "slow": served(0.05),
+            "slower": served(0.08),
+            "slowest": served(0.2),
+        }
+    )
+    assert {"slow", "slower", "slowest"} == set(found)
+
+
+def test_one_that_gets_more_of_the_long_calls_is_not_slow():
+    """Its short calls are as short as those of the others."""
+    check({}, a=served(*[0.001] * 9, 0.3), b=served(*[0.001] * 9, 0.3), c=served(0.001, 0.3, 0.3))
+
+
+def test_siblings_that_fail_are_no_measure_for_times():
+    check(
+        {"b": "100.0% of its calls fail, 0.0% of its siblings'"},
+        a=served(0.01),
+        b=served(0.0001, failed=100),
+    )
 
 
 def test_one_whose_calls_fail():
@@ -48,9 +85,11 @@ def test_one_whose_calls_fail():
     )
 
 
-@pytest.mark.parametrize("failed", [0, 1, 3])
+@pytest.mark.parametrize("failed", [0, 1, 5])
 def test_a_few_failures_are_chance(failed: int):
+    """Also where siblings have none in a hundred times as many calls, which is no law of theirs."""
     check({}, a=served(0.01), b=served(0.01), c=served(0.01, failed=failed))
+    check({}, a=served(0.01, calls=2000), b=served(0.01, calls=20, failed=min(failed, 2)))
 
 
 def test_what_is_certain_and_little_is_not_told():
@@ -61,22 +100,25 @@ def test_what_is_certain_and_little_is_not_told():
     )
 
 
-def test_fast_and_failing_is_an_outlier_for_failing_alone():
-    check(
-        {"b": "100.0% of its calls fail, 0.0% of its siblings'"},
-        a=served(0.01),
-        b=served(0.0001, failed=100),
-    )
+def test_first_calls_of_a_new_process_are_a_beginning():
+    check({}, a=served(0.01), b=served(0.5, 0.5, 0.01, 0.01, 0.01, 0.01, calls=6))
+    check({"b": "50.0 × as slow as its siblings"}, a=served(0.01), b=served(0.5, calls=6))
 
 
-def test_one_slow_call_among_few_is_a_beginning_and_many_are_slow():
-    check({}, a=served(0.01), b=served(0.05, calls=6, median_s=0.011))
-    words = "5.0 × as slow as its siblings"
-    check({"b": words}, a=served(0.01), b=served(0.05, calls=6, median_s=0.05))
-    check({"b": words}, a=served(0.01), b=served(0.05, calls=60, median_s=0.011))
+def test_times_above_all_bounds_are_slow_too():
+    assert {"b"} == set(outliers({"a": served(1.0), "b": served(90.0)}))
 
 
 def test_few_calls_and_no_siblings_say_nothing():
     check({}, a=served(0.01), b=served(1.0, calls=4))
     check({}, a=served(0.01))
-    check({}, a=Served(20, 20, None, None), b=Served(20, 20, None, None))
+    nothing = histogram(np.array([]))
+    check({}, a=Served(20, 20, nothing), b=Served(20, 20, nothing))
+
+
+def test_calls_that_take_no_time_say_nothing():
+    check({}, a=served(0.0), b=served(0.0))
+
+
+def test_each_look_of_an_hour_has_its_share_of_the_chance_to_be_wrong():
+    assert 3600 / INTERVAL_S == LOOKS_PER_HOUR

@@ -16,7 +16,7 @@ from pyserve.multiplexing.cache import CacheStats
 from tests.unit.multiplexing.workloads import WINDOW_S, Workload, windows, workload
 
 _ALERTS = Path(__file__).parents[3] / "deploy" / "alerts.yml"
-_WORKLOADS = 40
+_WORKLOADS = 30
 
 
 @pytest.fixture
