@@ -18,9 +18,13 @@ estimated from a normal distribution: of five calls, or of failures that are one
 sum is normal. The level follows from how often a deployment may be called faulty that is not, see
 ``ALARMS_PER_HOUR``.
 
+Where replicas serve several methods, each is compared by itself, as the replicas timed it: which
+replica gets which calls is no difference between them then. Replicas of other nodes do not say
+that, and routers time attempts without their methods, so all calls are compared there.
+
 Siblings are represented by their medians, so a minority of them may be slow too. Being faster than
-the others is no fault. A replica that fails, which may be fast, is no measure for the times of
-others.
+the others is not a fault. A replica that fails, which may be fast, does not count among the
+siblings whose times are compared.
 """
 
 from __future__ import annotations
@@ -28,7 +32,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 
 from pyserve.admin.api.histograms import Histogram, total
@@ -59,17 +63,19 @@ _TESTS = 3
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """What a replica did of late.
+    """The calls of a replica, of late.
 
     Attributes:
         calls: That ended, failed ones among them.
         failed: Those of them by the replica's fault.
         times: How long they took, as far as routers have seen it.
+        methods: The same by method, as the replica has seen it; empty: nobody knows.
     """
 
     calls: int
     failed: int
     times: Histogram
+    methods: Mapping[str, Histogram] = field(default_factory=dict)
 
 
 def outliers(served: Mapping[str, Served]) -> dict[str, str]:
@@ -79,11 +85,7 @@ def outliers(served: Mapping[str, Served]) -> dict[str, str]:
         return {}
     log_level = math.log(ALARMS_PER_HOUR / LOOKS_PER_HOUR / len(busy) / _TESTS)
     failing = _failing(busy, log_level)
-    slow = _slow(
-        {name: each.times for name, each in busy.items() if each.times.count >= CALLS_MIN},
-        failing,
-        log_level,
-    )
+    slow = _slow_somewhere(busy, failing, log_level)
     return {
         name: "; ".join(words)
         for name in busy
@@ -97,7 +99,7 @@ def _failing(busy: Mapping[str, Served], log_level: float) -> dict[str, str]:
     calls = sum(each.calls for each in busy.values())
     failed = sum(each.failed for each in busy.values())
     found = {}
-    # One that is found is no measure for those after it.
+    # One that is found does not count among the siblings of those after it.
     for name in sorted(shares, key=shares.__getitem__, reverse=True):
         share, usual = shares[name], _usual(ordered, shares[name])
         if share - usual <= FAILED_SHARE_MORE:
@@ -110,20 +112,43 @@ def _failing(busy: Mapping[str, Served], log_level: float) -> dict[str, str]:
     return found
 
 
+def _slow_somewhere(
+    busy: Mapping[str, Served], failing: Mapping[str, str], log_level: float
+) -> dict[str, str]:
+    methods = sorted({method for each in busy.values() for method in each.methods})
+    if len(methods) < 2 or not all(each.methods for each in busy.values()):
+        factors = _slow({name: each.times for name, each in busy.items()}, failing, log_level)
+        return {name: _slow_words(factor) for name, factor in factors.items()}
+    found: dict[str, tuple[float, str]] = {}
+    for method in methods:
+        times = {
+            name: each.methods[method] for name, each in busy.items() if method in each.methods
+        }
+        for name, factor in _slow(times, failing, log_level - math.log(len(methods))).items():
+            found[name] = max(found.get(name, (0.0, "")), (factor, method))
+    return {name: f"{_slow_words(factor)} in {method}" for name, (factor, method) in found.items()}
+
+
+def _slow_words(factor: float) -> str:
+    return f"{factor:.1f} × as slow as its siblings"
+
+
 def _slow(
     times: Mapping[str, Histogram], failing: Mapping[str, str], log_level: float
-) -> dict[str, str]:
+) -> dict[str, float]:
+    """Return by what factor replicas are slow that are, of calls of one kind."""
+    times = {name: each for name, each in times.items() if each.count >= CALLS_MIN}
     factors = _factors(times, failing)
     measures = total(each for name, each in times.items() if name not in failing)
     found = {}
-    # One that is found is no measure for those after it.
+    # One that is found does not count among the siblings of those after it.
     for name in sorted(factors, key=lambda name: min(factors[name]), reverse=True):
         if min(factors[name]) < FACTOR_MIN:
             break
         own = times[name]
         others = measures if name in failing else measures.since(own)
         if _ranks_differ(own, others, log_level) or _means_differ(own, others, log_level):
-            found[name] = f"{factors[name][-1]:.1f} × as slow as its siblings"
+            found[name] = factors[name][-1]
             measures = others
     return found
 

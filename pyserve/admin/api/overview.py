@@ -58,17 +58,21 @@ class Between:
             long_ago: Since when replicas are compared; ``None``: since their start.
         """
         longer, ends = by_target(now.edges_since(long_ago)), now.ends_since(long_ago)
-        always = by_target(now.edges)
+        always, methods = by_target(now.edges), now.methods_since(long_ago)
         found: dict[str, str] = {}
         for target, routed in longer.items():
             served = {
-                name: _served(each, ends.get(name, {})) for name, each in routed.replicas.items()
+                name: _served(each, ends.get(name, {}), methods.get(name, {}))
+                for name, each in routed.replicas.items()
             }
             for name, each in served.items():
                 if each.calls < CALLS_MIN:
                     # Routers avoid it, maybe because it is an outlier.
-                    all_of_it = always[target].replicas[name]
-                    served[name] = _served(all_of_it, now.ends.get(name, {}))
+                    served[name] = _served(
+                        always[target].replicas[name],
+                        now.ends.get(name, {}),
+                        now.methods.get(name, {}),
+                    )
             found |= outliers(served)
         passed_s = max(now.at_s - then.at_s, 1e-3)
         edges = now.edges_since(then)
@@ -191,9 +195,11 @@ def prediction(routed: Routed) -> dict[str, Any]:
     }
 
 
-def _served(attempts: Histogram, codes: Mapping[str, int]) -> Served:
+def _served(
+    attempts: Histogram, codes: Mapping[str, int], methods: Mapping[str, Histogram]
+) -> Served:
     # Times of good and bad answers: where errors come at once, short times are theirs.
-    return Served(max(attempts.count, ended(codes)), errors(codes), attempts)
+    return Served(max(attempts.count, ended(codes)), errors(codes), attempts, methods)
 
 
 def _replica(between: Between, routed: Routed, found: control_pb2.ReplicaStatus) -> dict[str, Any]:

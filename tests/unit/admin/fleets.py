@@ -18,6 +18,7 @@ from pyserve.admin.api.outliers import CALLS_MIN, Served
 from pyserve.observe.metrics.tally import TIME_BOUNDS_S
 
 FACTOR_MIN, FACTOR_MAX = 1.5, 20.0
+LONG = 300.0
 Floats = NDArray[np.float64]
 Seen = dict[str, Served]
 
@@ -45,12 +46,12 @@ class Kind:
             case "lognormal":
                 return chance.lognormal(0.0, self.sigma, count)
             case _:
-                return np.where(chance.random(count) < long_share, 300.0, 1.0)
+                return np.where(chance.random(count) < long_share, LONG, 1.0)
 
 
 @dataclass(frozen=True)
 class Replica:
-    """What a replica is truly like.
+    """The truth about a replica.
 
     Attributes:
         calls: How many it gets, at least 1.
@@ -79,6 +80,7 @@ class Fleet:
         mixed: Which replicas get another share of long calls than the rest.
         failing_share: The share of a sound one's calls that fail.
         replicas: By name.
+        is_by_method: Whether long calls are of a method of their own, as replicas tell.
     """
 
     kind: Kind
@@ -86,6 +88,7 @@ class Fleet:
     mixed: frozenset[int]
     failing_share: float
     replicas: dict[str, Replica]
+    is_by_method: bool = False
 
     @property
     def slow(self) -> set[str]:
@@ -102,15 +105,24 @@ class Fleet:
         return {name: self._served(chance, each) for name, each in self.replicas.items()}
 
     def _served(self, chance: np.random.Generator, replica: Replica) -> Served:
-        times = self.times(chance, replica, replica.calls)
+        times, is_long = self.times(chance, replica, replica.calls)
         failed = int(chance.binomial(replica.calls, replica.failing_share))
-        return Served(replica.calls, failed, histogram(times))
+        methods = {"long": times[is_long], "short": times[~is_long]}
+        return Served(
+            replica.calls,
+            failed,
+            histogram(times),
+            {name: histogram(each) for name, each in methods.items() if self.is_by_method},
+        )
 
-    def times(self, chance: np.random.Generator, replica: Replica, calls: int) -> Floats:
-        """Draw how long the first calls of a replica take."""
+    def times(
+        self, chance: np.random.Generator, replica: Replica, calls: int
+    ) -> tuple[Floats, NDArray[np.bool_]]:
+        """Draw how long the first calls of a replica take, and which of them are long ones."""
         drawn = self.kind.draw(chance, calls, replica.long_share)
+        is_long = drawn == LONG
         drawn[: replica.cold] *= chance.uniform(10, 100)
-        return drawn * self.base_s * replica.factor * replica.machine
+        return drawn * self.base_s * replica.factor * replica.machine, is_long
 
 
 def histogram(times_s: Floats) -> Histogram:
@@ -222,7 +234,7 @@ def _counted(
 ) -> Floats:
     """Return counts by bucket, their sum, and the sum of times, up to each look."""
     each = chance.poisson(calls, looks)
-    times = fleet.times(chance, replica, int(each.sum()))
+    times, _ = fleet.times(chance, replica, int(each.sum()))
     steps = np.zeros((looks + 1, len(TIME_BOUNDS_S) + 3))
     at = np.repeat(np.arange(1, looks + 1), each)
     np.add.at(steps, (at, np.searchsorted(TIME_BOUNDS_S, times)), 1)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from pyserve.admin.api.outliers import outliers
 from pyserve.admin.api.sampler import INTERVAL_S, KEPT_EVERY_S
-from tests.unit.admin.fleets import Fleet, fleet, hour
+from tests.unit.admin.fleets import Fleet, Kind, fleet, hour
 
 _FLEETS = 400
 _HOURS = 3
@@ -46,6 +47,27 @@ def test_alarms_are_right_and_find_what_matters(chance: np.random.Generator):
         assert right >= 0.95 * all_of_them > 0, f"{right} of {all_of_them} alarms: {word}"
     for word, (found_ones, all_of_them) in plain.items():
         assert found_ones >= 0.8 * all_of_them > 0, f"{found_ones} of {all_of_them} found: {word}"
+
+
+def test_alarms_are_right_where_each_replica_gets_calls_of_its_own(chance: np.random.Generator):
+    """Some get nothing but the calls of a method that takes 300 times as long."""
+    right = alarms = 0
+    for _ in range(_FLEETS):
+        drawn = fleet(chance)
+        shares = chance.choice([0.0, 0.1, 0.9, 1.0], len(drawn.replicas))
+        affine = replace(
+            drawn,
+            kind=Kind("bimodal"),
+            is_by_method=True,
+            replicas={
+                name: replace(each, long_share=float(share))
+                for (name, each), share in zip(drawn.replicas.items(), shares, strict=True)
+            },
+        )
+        found = {name for name, words in outliers(affine.served(chance)).items() if "slow" in words}
+        right += len(found & affine.slow)
+        alarms += len(found)
+    assert right >= 0.95 * alarms > 0, f"{right} of {alarms} alarms"
 
 
 def test_what_is_slower_than_an_outlier_on_no_less_evidence_is_one_too(

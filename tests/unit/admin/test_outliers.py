@@ -31,7 +31,7 @@ def test_of_two_the_slower_one_is_the_outlier():
 
 
 def test_twice_as_slow_shows_within_one_bucket_too():
-    """Both are between two bounds, 10 and 25 ms: the means tell them apart."""
+    """Both are between two bounds, 10 and 25 ms: their means differ."""
     check({"b": "2.0 × as slow as its siblings"}, a=served(0.012), b=served(0.024))
 
 
@@ -68,6 +68,33 @@ def test_one_that_gets_more_of_the_long_calls_is_not_slow():
     check({}, a=served(*[0.001] * 9, 0.3), b=served(*[0.001] * 9, 0.3), c=served(0.001, 0.3, 0.3))
 
 
+def test_one_that_gets_nothing_but_long_calls_is_not_slow_if_they_are_of_another_method():
+    long, short = histogram(np.full(100, 0.3)), histogram(np.full(100, 0.001))
+    replicas = {
+        "a": Served(
+            200, 0, histogram(np.repeat([0.3, 0.001], 100)), {"long": long, "short": short}
+        ),
+        "b": Served(100, 0, short, {"short": short}),
+        "c": Served(100, 0, long, {"long": long}),
+        "d": Served(100, 0, short, {"short": short}),
+    }
+    check({}, **replicas)
+    unknown = {**replicas, "a": Served(200, 0, replicas["a"].times)}
+    assert {"c"} == set(outliers(unknown)), "without methods of all, all calls are compared"
+
+
+def test_one_that_is_slow_in_one_method_is_named_with_it():
+    long, short = histogram(np.full(100, 0.3)), histogram(np.full(100, 0.001))
+    slow, both = histogram(np.full(100, 0.004)), histogram(np.repeat([0.3, 0.001], 100))
+    sound = Served(200, 0, both, {"long": long, "short": short})
+    check(
+        {"c": "4.0 × as slow as its siblings in short"},
+        a=sound,
+        b=sound,
+        c=Served(200, 0, both, {"long": long, "short": slow}),
+    )
+
+
 def test_siblings_that_fail_are_no_measure_for_times():
     check(
         {"b": "100.0% of its calls fail, 0.0% of its siblings'"},
@@ -87,7 +114,7 @@ def test_one_whose_calls_fail():
 
 @pytest.mark.parametrize("failed", [0, 1, 5])
 def test_a_few_failures_are_chance(failed: int):
-    """Also where siblings have none in a hundred times as many calls, which is no law of theirs."""
+    """Two of twenty are chance even where a sibling has none in two thousand."""
     check({}, a=served(0.01), b=served(0.01), c=served(0.01, failed=failed))
     check({}, a=served(0.01, calls=2000), b=served(0.01, calls=20, failed=min(failed, 2)))
 
