@@ -28,8 +28,8 @@ TICK_S = 0.5
 POLICIES = ("latency", "calls at once")
 # What a settled number may be beyond the fewest that keep the target: half as many, and one.
 _BAND_TIMES, _BAND_MORE = 1.5, 1.0
-# Of the settled time, so much may be spent at a bound that the load does not ask for: chance.
-_AT_BOUND_MAX = 0.1
+# Who is at a bound for most of the settled time, and the load does not ask for it, is pinned to it.
+_AT_BOUND_MAX = 0.5
 _KEY = DeploymentKey(ApplicationName("sim"), DeploymentName("Model"))
 _BURST_TIMES = 10.0
 _HELD_SHARE = 0.5
@@ -404,9 +404,8 @@ def _faults(made: Workload, phase: Phase, seen: Settled) -> list[str]:
     load = seen.work_s / settled_s
     least = max(made.needed(mix) for mix in mixes)
     if phase.shape == "burst":
-        # A burst is a load of its own: what it needs is held from one to the next.
-        dense = phase.mix.load * min(_BURST_TIMES, max(phase.every_s / phase.mix.service_s, 1))
-        least = made.needed(phase.mix, dense)
+        # What the end of a burst needs is held from one to the next.
+        least = made.needed(phase.mix, _peak(phase))
     if load:
         least = max(least, made.needed(max(mixes, key=lambda mix: mix.service_s), load))
     most = _BAND_TIMES * least + _BAND_MORE if load else float(least)
@@ -421,6 +420,13 @@ def _faults(made: Workload, phase: Phase, seen: Settled) -> list[str]:
     if seen.at_min == seen.ticks and made.replicas_min < math.floor(stable):
         said.append("at the minimum all the time")
     return said
+
+
+def _peak(phase: Phase) -> float:
+    """Return the calls at once at the end of a burst, the ones before it included."""
+    service_s, burst_s = phase.mix.service_s, phase.every_s / _BURST_TIMES
+    dense = phase.mix.load * _BURST_TIMES
+    return dense * math.expm1(-burst_s / service_s) / math.expm1(-phase.every_s / service_s)
 
 
 @dataclass

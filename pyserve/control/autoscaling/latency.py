@@ -4,7 +4,8 @@ Arrival rate and service time are learnt; the number follows by Allen and Cunnee
 (``queueing``), with the burstiness of the last minutes. It plans for the time at which a replica
 that starts now will serve: a steady growth is carried on until then, and calls that will have
 piled up are worked off in about as long as that takes. A load that comes again is known
-beforehand (``seasons``).
+beforehand (``seasons``). Nothing that was learnt holds for longer than what speaks for it: each
+number that is kept has a time after which it is worked out again.
 """
 
 from __future__ import annotations
@@ -14,11 +15,13 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pyserve.config import AutoscalingConfig
+from pyserve.config import AggregationFunction, AutoscalingConfig
 from pyserve.control.autoscaling.arrivals import KEPT_S
 from pyserve.control.autoscaling.queueing import servers_for
 from pyserve.control.autoscaling.rule import Proposal
-from pyserve.control.autoscaling.signals import Signals
+from pyserve.control.autoscaling.seasons import Ahead
+from pyserve.control.autoscaling.series import Series
+from pyserve.control.autoscaling.signals import GROWTH_WINDOW_S, Signals
 from pyserve.types import ReplicaId
 
 # Of the calls, beyond the target: 99 of 100 shall be within.
@@ -35,6 +38,8 @@ _TREND_S, _HOLD_S = 20.0, 10.0
 _WORK_OFF_STARTS, _BACKLOG_S = 1.4, 4.0
 # A report every 100 ms, a decision as often, and a router that learns of the replica.
 _REACTION_S = 0.5
+# Calls that wait while more of the places are free than used do not wait for a replica.
+_FREE_SHARE = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,35 +73,58 @@ class LatencyPolicy:
         assert target is not None, "the configuration has a target for the latency"
         self._name, self._target_s = target
         self._config = config
-        # What was wanted, and when; largest first, each later than the one before.
-        self._wanted: deque[tuple[float, int]] = deque()
-        # So many more, until no call waits too long any more.
-        self._extra = 0.0
+        self._wanted = _Most()
+        # So many more, for calls that wait too long.
+        self._extra = _Most()
+        self._free = Series(GROWTH_WINDOW_S)
 
     def propose(self, signals: Signals, fleet: Fleet, now: float) -> Proposal:
         """Return how many replicas the target takes."""
-        service_s = signals.service_s
-        if service_s is None:
-            return self._unlearnt(signals, fleet)
+        if self._wanted.is_empty:
+            # What runs already may be there for a load that nobody has seen yet.
+            self._wanted.add(float(fleet.target), now)
         each = min(self._config.target_ongoing_requests, fleet.ongoing_max)
         ready_s = _READY_AFTER_S if fleet.ready_after_s is None else fleet.ready_after_s
-        season = signals.seasons.ahead(now, ready_s + _REACTION_S)
+        waiting = self._waiting(signals, len(fleet.running) * each, each, now)
+        service_s = signals.service_s(now)
+        if service_s is None:
+            return self._unlearnt(signals.ongoing + waiting, each, ready_s, now)
+        season = signals.seasons.ahead(now, ready_s + _REACTION_S, service_s)
         rate = self._planned_rate(signals, season, ready_s, now)
-        servers = self._servers(rate, service_s, signals.arrivals.dispersion(now))
+        dispersion = signals.arrivals.dispersion(now)
+        servers = self._servers(rate * service_s, service_s, dispersion)
+        if season is not None and season.rate > 0:
+            other_s = season.load / season.rate
+            servers = max(servers, self._servers(season.load, other_s, dispersion))
         # Who knows what comes need not keep replicas for what may come.
-        hold_s = _HOLD_S if season is not None else max(_HOLD_S, ready_s)
-        if not self._wanted:
-            # What runs already may be there for a load that nobody has seen yet.
-            self._wanted.append((now, fleet.target))
-        replicas = self._held(math.ceil(servers / each - 1e-9), hold_s, now)
-        backlog = self._backlog(signals, fleet, rate, each / service_s, ready_s, now)
+        hold_s = self._hold_s(_HOLD_S if season is not None else max(_HOLD_S, ready_s))
+        replicas = self._wanted.add(math.ceil(servers / each - 1e-9), now, hold_s)
+        backlog = _backlog(waiting, fleet, rate, each / service_s, ready_s, now)
         if backlog < max(rate * self._wait_s(service_s), 1.0):
-            self._extra = 0.0  # By Little's law they wait no longer than they may.
+            self._extra.clear()  # By Little's law they wait no longer than they may.
         else:
+            work_off_s = max(_BACKLOG_S, _WORK_OFF_STARTS * ready_s)
             spare_per_s = max(replicas * each / service_s - rate, 0.0)
-            worked_off_per_s = backlog / max(_BACKLOG_S, _WORK_OFF_STARTS * ready_s)
-            more_per_s = max(worked_off_per_s - spare_per_s, 0.0)
-            self._extra = max(more_per_s * service_s / each, self._extra)
+            more_per_s = max(backlog / work_off_s - spare_per_s, 0.0)
+            # Less of it is left by and by; what works it off stays as long as that was to take.
+            replicas += self._extra.add(more_per_s * service_s / each, now, work_off_s)
+        reason = self._reason(rate, service_s, season)
+        if backlog >= 1:
+            reason += f", and {backlog:.0f} calls that wait until then"
+        elif signals.parked:
+            reason += f"; {signals.parked} calls wait although replicas have room"
+        return Proposal(replicas, reason)
+
+    def _unlearnt(self, calls: float, each: float, ready_s: float, now: float) -> Proposal:
+        """Return a number where it is not known how long calls take: for those of now."""
+        replicas = self._wanted.add(calls / each, now, self._hold_s(max(_HOLD_S, ready_s)))
+        if not calls:
+            return Proposal(replicas, "nothing is known of its calls yet")
+        return Proposal(
+            replicas, f"{calls:g} calls at once, {each:g} for each replica; no call has ended yet"
+        )
+
+    def _reason(self, rate: float, service_s: float, season: Ahead | None) -> str:
         reason = (
             f"{rate:.1f} calls/s of {service_s * 1000:.0f} ms each and "
             f"{self._name}={self._target_s:g}"
@@ -104,27 +132,27 @@ class LatencyPolicy:
         if self._name == "target_p99_s" and service_s >= self._target_s:
             reason += ", which no number of replicas keeps: the call itself takes longer"
         if season is not None:
-            reason += f"; its period says {season:.1f} calls/s for as long as a start takes"
-        if backlog >= 1:
-            reason += f", and {backlog:.0f} calls that wait until then"
-        return Proposal(replicas + self._extra, reason)
+            reason += f"; its period says {season.rate:.1f} calls/s for as long as a start takes"
+        return reason
 
-    def _unlearnt(self, signals: Signals, fleet: Fleet) -> Proposal:
-        if not signals.total:
-            return Proposal(float(len(fleet.running)), "nothing is known of its calls yet")
-        each = min(self._config.target_ongoing_requests, fleet.ongoing_max)
-        return Proposal(
-            max(signals.total / each, float(fleet.target)),
-            f"{signals.total} calls at once, {each:g} for each replica; no call has ended yet",
-        )
+    def _waiting(self, signals: Signals, places: float, each: float, now: float) -> int:
+        """Return the calls that wait for a replica.
+
+        Those that a router keeps for another reason, such as a model that is loaded in one replica
+        alone, wait although replicas have room: what was free all the time in the last reports.
+        """
+        share = signals.places_free(each) / places if places else 0.0
+        self._free.set(share, now)
+        has_room = self._free.aggregate(AggregationFunction.MIN, now) > _FREE_SHARE
+        return 0 if has_room else signals.parked
 
     def _planned_rate(
-        self, signals: Signals, season: float | None, ready_s: float, now: float
+        self, signals: Signals, season: Ahead | None, ready_s: float, now: float
     ) -> float:
-        """Return the rate of the time when a replica that starts now will serve."""
+        """Return the rate of these calls at the time when a replica that starts now will serve."""
         arrivals = signals.arrivals
         if season is not None:
-            return max(arrivals.rate(now), season)
+            return arrivals.rate(now)
         over_s, growth = _TREND_S, arrivals.growth(now, _TREND_S)
         while not growth and over_s < min(2 * ready_s, KEPT_S / 2):
             over_s *= 2
@@ -133,8 +161,7 @@ class LatencyPolicy:
         trend = arrivals.mean(now) + growth * (ready_s + _REACTION_S + 5.0) if growth else 0.0
         return max(arrivals.rate(now), trend)
 
-    def _servers(self, rate: float, service_s: float, dispersion: float) -> int:
-        load = rate * service_s
+    def _servers(self, load: float, service_s: float, dispersion: float) -> int:
         if load <= 0:
             return 0
         most = math.ceil(self._config.max_replicas * self._config.target_ongoing_requests)
@@ -151,29 +178,41 @@ class LatencyPolicy:
         wait_s = self._target_s - (service_s if self._name == "target_p99_s" else 0.0)
         return max(wait_s, _WAIT_SHARE_MIN * service_s)
 
-    def _held(self, replicas: int, hold_s: float, now: float) -> int:
-        """Return the most that was wanted in the time before a shrinking."""
-        if self._config.downscale_delay_s is not None:
-            hold_s = self._config.downscale_delay_s
-        while self._wanted and self._wanted[-1][1] <= replicas:
-            self._wanted.pop()
-        self._wanted.append((now, replicas))
-        while self._wanted[0][0] < now - hold_s:
-            self._wanted.popleft()
-        return self._wanted[0][1]
+    def _hold_s(self, otherwise_s: float) -> float:
+        delay_s = self._config.downscale_delay_s
+        return otherwise_s if delay_s is None else delay_s
 
-    def _backlog(
-        self,
-        signals: Signals,
-        fleet: Fleet,
-        rate: float,
-        each_per_s: float,
-        ready_s: float,
-        now: float,
-    ) -> float:
-        """Return the calls that will wait when the next replica serves."""
-        missing_per_s = rate - len(fleet.running) * each_per_s
-        if not signals.parked or missing_per_s <= 0:
-            return float(signals.parked)
-        first = min(fleet.starting_since, default=now)
-        return signals.parked + missing_per_s * max(first + ready_s - now, 0.0)
+
+class _Most:
+    """The largest of the numbers of the last while."""
+
+    def __init__(self) -> None:
+        # Largest first, each later than the one before.
+        self._numbers: deque[tuple[float, float]] = deque()
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._numbers
+
+    def add(self, number: float, now: float, for_s: float = math.inf) -> float:
+        """Return the largest one of so many seconds, this one included."""
+        while self._numbers and self._numbers[-1][1] <= number:
+            self._numbers.pop()
+        self._numbers.append((now, number))
+        while self._numbers[0][0] < now - for_s:
+            self._numbers.popleft()
+        return self._numbers[0][1]
+
+    def clear(self) -> None:
+        self._numbers.clear()
+
+
+def _backlog(
+    waiting: int, fleet: Fleet, rate: float, each_per_s: float, ready_s: float, now: float
+) -> float:
+    """Return the calls that will wait when the next replica serves."""
+    missing_per_s = rate - len(fleet.running) * each_per_s
+    if not waiting or missing_per_s <= 0:
+        return float(waiting)
+    first = min(fleet.starting_since, default=now)
+    return waiting + missing_per_s * max(first + ready_s - now, 0.0)

@@ -1,0 +1,140 @@
+"""How long replicas take for a call, and when that has changed. Pure.
+
+A window that ends where the calls become others: evidence is kept for as long as its older and its
+newer part agree, and the older part is dropped where they do not (A. Bifet and R. Gavaldà,
+"Learning from time-changing data with adaptive windowing", 2007). So what was learnt of other calls
+is gone as soon as there is evidence against it, however much of it there was.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+BIN_S = 0.5
+# Evidence of so many bins in which calls ran: of a minute, and of more where hardly any came.
+_BINS_MAX = 120
+# Parts differ where chance would make them do so once in 16 000 looks: with two looks a second and
+# seven parts to compare that is once in twenty minutes, and then a minute has to be learnt again.
+_DEVIATIONS = 4.0
+
+
+@dataclass(slots=True)
+class _Bin:
+    """What happened in half a second.
+
+    Attributes:
+        begun: When that was.
+        busy_s: The time that calls spent in replicas.
+        started, finished: Calls that began and that ended.
+    """
+
+    begun: float
+    busy_s: float = 0.0
+    started: float = 0.0
+    finished: float = 0.0
+
+
+class Services:
+    """Times of calls, from counts alone.
+
+    Args:
+        now: When counting begins.
+    """
+
+    def __init__(self, now: float) -> None:
+        self._begun = now  # Of the bin that is not over.
+        self._bins: deque[_Bin] = deque(maxlen=_BINS_MAX)
+        self._last = _Bin(now)
+        self._ongoing = 0
+        self._mean_s: float | None = None
+
+    @property
+    def mean_s(self) -> float | None:
+        """How long a call takes; None: no call has ended yet."""
+        return self._mean_s
+
+    def add(self, *, busy_s: float, started: float, finished: float) -> None:
+        """Calls have spent so much time, and so many of them have begun and ended, since then."""
+        self._last.busy_s += busy_s
+        self._last.started += started
+        self._last.finished += finished
+
+    def look(self, ongoing: int, now: float) -> float | None:
+        """Learn from what was added.
+
+        Args:
+            ongoing: Calls that run now.
+            now: Seconds.
+
+        Returns:
+            Since when calls are others than before; None: they are not.
+        """
+        self._ongoing = ongoing
+        changed = None
+        passed = int((now - self._begun) / BIN_S)
+        if passed > 0:
+            # Where nothing runs, nothing is learnt: what was known stays.
+            if self._last.busy_s > 0 or self._last.started or self._last.finished:
+                self._bins.append(self._last)
+                changed = self._forget_others()
+            self._begun += passed * BIN_S
+            self._last = _Bin(self._begun)
+        self._learn()
+        return changed
+
+    def _learn(self) -> None:
+        total = _sum([*self._bins, self._last])
+        if self._mean_s is None and total.finished < 1:
+            return
+        # By Little's law (J. D. C. Little, 1961). Of a call that has begun or ended in the window,
+        # but not both, half of the time is in it in the mean, so it counts for half a call.
+        calls = (total.finished + max(total.started, self._ongoing)) / 2
+        if calls >= 0.5 and total.busy_s > 0:
+            self._mean_s = total.busy_s / calls
+
+    def _forget_others(self) -> float | None:
+        """Drop the bins that tell of other calls than the newest ones do."""
+        bins = list(self._bins)
+        newer = 1
+        while newer < len(bins):
+            if _differ(bins[:-newer], bins[-newer:], self._ongoing):
+                self._bins = deque(bins[-newer:], maxlen=_BINS_MAX)
+                return bins[-newer].begun
+            newer *= 2
+        return None
+
+
+def _differ(older: Sequence[_Bin], newer: Sequence[_Bin], ongoing: int) -> bool:
+    """Return whether calls take longer or less long now, for certain."""
+    before, after = _sum(older), _sum(newer)
+    calls = (before.started + before.finished) / 2
+    if calls < 1 or before.busy_s <= 0:
+        return False
+    mean_s = before.busy_s / calls
+    # All that ran in that time and have not ended will take longer than they have so far.
+    present = after.finished + ongoing
+    if present and after.busy_s / present > mean_s * _beyond_chance(calls, present):
+        return True
+    # With those alone that have begun and ended, the time is too long rather than too short.
+    whole = min(after.started, after.finished)
+    return whole >= 1 and after.busy_s / whole < mean_s / _beyond_chance(calls, whole)
+
+
+def _beyond_chance(calls: float, others: float) -> float:
+    """Return by which factor the means of so many calls hardly ever differ.
+
+    Times are taken for exponential ones, whose mean of n has the relative deviation 1 / √n.
+    """
+    return math.exp(_DEVIATIONS * math.sqrt(1 / calls + 1 / others))
+
+
+def _sum(bins: Sequence[_Bin]) -> _Bin:
+    return _Bin(
+        bins[0].begun,
+        sum(each.busy_s for each in bins),
+        sum(each.started for each in bins),
+        sum(each.finished for each in bins),
+    )
