@@ -28,10 +28,12 @@ TICK_S = 0.5
 POLICIES = ("latency", "calls at once")
 # What a settled number may be beyond the fewest that keep the target: half as many, and one.
 _BAND_TIMES, _BAND_MORE = 1.5, 1.0
+# And where nothing comes, in the mean: a call of the phase before may be the longest of thousands.
+_IDLE_MORE = 0.25
 # Who is at a bound for most of the settled time, and the load does not ask for it, is pinned to it.
 _AT_BOUND_MAX = 0.5
 _KEY = DeploymentKey(ApplicationName("sim"), DeploymentName("Model"))
-_BURST_TIMES = 10.0
+BURST_TIMES = 10.0
 _HELD_SHARE = 0.5
 
 
@@ -186,6 +188,8 @@ class Scaling:
         if policy == "latency":
             options["target_wait_s"] = made.target_s
         else:
+            # Means of ten seconds, and the same hold.
+            options["look_back_period_s"] = 10.0
             options["downscale_delay_s"] = made.hold_s()
         self._made = made
         self._scaler = Scaler(_KEY, AutoscalingConfig(**options), max(made.replicas_min, 1), 0.0)
@@ -294,9 +298,9 @@ class _Play:
         if number != self._phase:
             return
         phase = self._phase_of_mix()
-        times = _BURST_TIMES if phase.shape == "burst" else 1.0
-        other = phase.other.rate if phase.shape in ("alternate", "drift") else 0.0
-        most = max(phase.mix.rate, other) * times
+        times = BURST_TIMES if phase.shape == "burst" else 1.0
+        other = phase.other.rate if phase.shape == "alternate" else 0.0
+        most = max(phase.mix.rate, other, self._rate(now)) * times
         if most <= 0:
             return
         if now > self._phase_begun and self._arriving.random() * most < self._rate(now):
@@ -358,15 +362,16 @@ class _Play:
         if phase.shape == "drift" and phase.other.load and not phase.mix.clients:
             part = min(since / phase.settle_s * 2, 1.0)
             service_s = phase.other.service_s ** (1 - part) * phase.mix.service_s**part
-            return Mix(phase.mix.spread, service_s, phase.mix.rate)
+            load = phase.other.load * (1 - part) + phase.mix.load * part
+            return Mix(phase.mix.spread, service_s, load / service_s)
         return phase.mix
 
     def _rate(self, now: float) -> float:
         phase = self._phase_of_mix()
         since = now - self._phase_begun
         if phase.shape == "burst":
-            is_dense = since % phase.every_s < phase.every_s / _BURST_TIMES
-            return phase.mix.rate * _BURST_TIMES if is_dense else 0.0
+            is_dense = since % phase.every_s < phase.every_s / BURST_TIMES
+            return phase.mix.rate * BURST_TIMES if is_dense else 0.0
         return self._mix(now).rate
 
     def _change_clients(self, mix: Mix, now: float) -> None:
@@ -404,11 +409,11 @@ def _faults(made: Workload, phase: Phase, seen: Settled) -> list[str]:
     load = seen.work_s / settled_s
     least = max(made.needed(mix) for mix in mixes)
     if phase.shape == "burst":
-        # What the end of a burst needs is held from one to the next.
-        least = made.needed(phase.mix, _peak(phase))
+        # In the first second of a burst nobody knows that it ends; what it would need is held.
+        least = made.needed(phase.mix, phase.mix.load * BURST_TIMES)
     if load:
         least = max(least, made.needed(max(mixes, key=lambda mix: mix.service_s), load))
-    most = _BAND_TIMES * least + _BAND_MORE if load else float(least)
+    most = _BAND_TIMES * least + _BAND_MORE if load else least + _IDLE_MORE
     stable = min(load / made.places, made.replicas_max)
     said = []
     if seen.mean > most:
@@ -420,13 +425,6 @@ def _faults(made: Workload, phase: Phase, seen: Settled) -> list[str]:
     if seen.at_min == seen.ticks and made.replicas_min < math.floor(stable):
         said.append("at the minimum all the time")
     return said
-
-
-def _peak(phase: Phase) -> float:
-    """Return the calls at once at the end of a burst, the ones before it included."""
-    service_s, burst_s = phase.mix.service_s, phase.every_s / _BURST_TIMES
-    dense = phase.mix.load * _BURST_TIMES
-    return dense * math.expm1(-burst_s / service_s) / math.expm1(-phase.every_s / service_s)
 
 
 @dataclass

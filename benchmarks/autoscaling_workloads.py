@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from pyserve.control.autoscaling.queueing import servers_for
@@ -175,7 +174,9 @@ def _phase(chance: random.Random, made: Workload, shape: str, before: Mix) -> Ph
     other_s = _between(chance, 0.001, 30)
     slowest_s = max(service_s, before.service_s, other_s if shape == "alternate" else 0.0)
     settled_s = settle_s(made, slowest_s)
-    seconds = settled_s + max(60.0, 3 * slowest_s)
+    # What one chance excess of the load asks for is held: three holds make a mean. Phases of nearly
+    # the same length would be a season.
+    seconds = settled_s + max(60.0, 3 * slowest_s, 3 * made.hold_s()) * chance.uniform(1, 2)
     mix = _mix(chance, made, spread, service_s, seconds)
     other = before
     if shape == "idle":
@@ -213,6 +214,3 @@ def _mix(
 def _between(chance: random.Random, least: float, most: float) -> float:
     """Return a number whose logarithm is even between those of both."""
     return math.exp(chance.uniform(math.log(least), math.log(most)))
-
-
-Rate = Callable[[float], float]

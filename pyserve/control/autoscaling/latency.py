@@ -38,8 +38,9 @@ _TREND_S, _HOLD_S = 20.0, 10.0
 _WORK_OFF_STARTS, _BACKLOG_S = 1.4, 4.0
 # A report every 100 ms, a decision as often, and a router that learns of the replica.
 _REACTION_S = 0.5
-# Calls that wait while more of the places are free than used do not wait for a replica.
-_FREE_SHARE = 0.5
+# While places are free, calls that wait bring so many times the replicas that are used: where those
+# that have come are not used either, the calls wait for something else.
+_USED_TIMES = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,10 +86,10 @@ class LatencyPolicy:
             self._wanted.add(float(fleet.target), now)
         each = min(self._config.target_ongoing_requests, fleet.ongoing_max)
         ready_s = _READY_AFTER_S if fleet.ready_after_s is None else fleet.ready_after_s
-        waiting = self._waiting(signals, len(fleet.running) * each, each, now)
+        most = self._most_for_waiting(signals, len(fleet.running), each, now)
         service_s = signals.service_s(now)
         if service_s is None:
-            return self._unlearnt(signals.ongoing + waiting, each, ready_s, now)
+            return self._unlearnt(signals, each, most, ready_s, now)
         season = signals.seasons.ahead(now, ready_s + _REACTION_S, service_s)
         rate = self._planned_rate(signals, season, ready_s, now)
         dispersion = signals.arrivals.dispersion(now)
@@ -99,7 +100,7 @@ class LatencyPolicy:
         # Who knows what comes need not keep replicas for what may come.
         hold_s = self._hold_s(_HOLD_S if season is not None else max(_HOLD_S, ready_s))
         replicas = self._wanted.add(math.ceil(servers / each - 1e-9), now, hold_s)
-        backlog = _backlog(waiting, fleet, rate, each / service_s, ready_s, now)
+        backlog = _backlog(signals.parked, fleet, rate, each / service_s, ready_s, now)
         if backlog < max(rate * self._wait_s(service_s), 1.0):
             self._extra.clear()  # By Little's law they wait no longer than they may.
         else:
@@ -107,21 +108,26 @@ class LatencyPolicy:
             spare_per_s = max(replicas * each / service_s - rate, 0.0)
             more_per_s = max(backlog / work_off_s - spare_per_s, 0.0)
             # Less of it is left by and by; what works it off stays as long as that was to take.
-            replicas += self._extra.add(more_per_s * service_s / each, now, work_off_s)
+            extra = self._extra.add(more_per_s * service_s / each, now, work_off_s)
+            replicas = max(replicas, min(replicas + extra, most))
         reason = self._reason(rate, service_s, season)
         if backlog >= 1:
             reason += f", and {backlog:.0f} calls that wait until then"
-        elif signals.parked:
-            reason += f"; {signals.parked} calls wait although replicas have room"
+            if most < math.inf:
+                reason += ", although replicas have room"
         return Proposal(replicas, reason)
 
-    def _unlearnt(self, calls: float, each: float, ready_s: float, now: float) -> Proposal:
+    def _unlearnt(
+        self, signals: Signals, each: float, most: float, ready_s: float, now: float
+    ) -> Proposal:
         """Return a number where it is not known how long calls take: for those of now."""
-        replicas = self._wanted.add(calls / each, now, self._hold_s(max(_HOLD_S, ready_s)))
+        calls = signals.total
+        wanted = max(signals.ongoing / each, min(calls / each, most))
+        replicas = self._wanted.add(wanted, now, self._hold_s(max(_HOLD_S, ready_s)))
         if not calls:
             return Proposal(replicas, "nothing is known of its calls yet")
         return Proposal(
-            replicas, f"{calls:g} calls at once, {each:g} for each replica; no call has ended yet"
+            replicas, f"{calls} calls at once, {each:g} for each replica; no call has ended yet"
         )
 
     def _reason(self, rate: float, service_s: float, season: Ahead | None) -> str:
@@ -135,16 +141,19 @@ class LatencyPolicy:
             reason += f"; its period says {season.rate:.1f} calls/s for as long as a start takes"
         return reason
 
-    def _waiting(self, signals: Signals, places: float, each: float, now: float) -> int:
-        """Return the calls that wait for a replica.
+    def _most_for_waiting(
+        self, signals: Signals, running: int, each: float, now: float
+    ) -> float:
+        """Return how many replicas calls that wait may bring.
 
-        Those that a router keeps for another reason, such as a model that is loaded in one replica
-        alone, wait although replicas have room: what was free all the time in the last reports.
+        A router may keep them for another reason than a lack of replicas, such as a model that one
+        replica alone has loaded. Then places are free all the time in the last reports.
         """
-        share = signals.places_free(each) / places if places else 0.0
-        self._free.set(share, now)
-        has_room = self._free.aggregate(AggregationFunction.MIN, now) > _FREE_SHARE
-        return 0 if has_room else signals.parked
+        free = signals.places_free(each)
+        self._free.set(free, now)
+        if self._free.aggregate(AggregationFunction.MIN, now) <= 0:
+            return math.inf
+        return _USED_TIMES * (running - free / each)
 
     def _planned_rate(
         self, signals: Signals, season: Ahead | None, ready_s: float, now: float

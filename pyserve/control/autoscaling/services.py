@@ -113,22 +113,25 @@ def _differ(older: Sequence[_Bin], newer: Sequence[_Bin], ongoing: int) -> bool:
     calls = (before.started + before.finished) / 2
     if calls < 1 or before.busy_s <= 0:
         return False
+    # How few calls that is of does not matter: the fewer there are, the less is lost.
     mean_s = before.busy_s / calls
-    # All that ran in that time and have not ended will take longer than they have so far.
-    present = after.finished + ongoing
-    if present and after.busy_s / present > mean_s * _beyond_chance(calls, present):
+    # Calls that ran before tell nothing: those that are left over are the long ones. Without all the
+    # time that they may have taken, the others will take longer than they have so far.
+    left_over = max(after.finished + ongoing - after.started, 0)
+    busy_s = after.busy_s - left_over * len(newer) * BIN_S
+    if after.started and busy_s / after.started > mean_s * _beyond_chance(after.started):
         return True
     # With those alone that have begun and ended, the time is too long rather than too short.
     whole = min(after.started, after.finished)
-    return whole >= 1 and after.busy_s / whole < mean_s / _beyond_chance(calls, whole)
+    return whole >= 1 and after.busy_s / whole < mean_s / _beyond_chance(whole)
 
 
-def _beyond_chance(calls: float, others: float) -> float:
-    """Return by which factor the means of so many calls hardly ever differ.
+def _beyond_chance(calls: float) -> float:
+    """Return by which factor the mean of so many calls is hardly ever off.
 
     Times are taken for exponential ones, whose mean of n has the relative deviation 1 / √n.
     """
-    return math.exp(_DEVIATIONS * math.sqrt(1 / calls + 1 / others))
+    return math.exp(_DEVIATIONS / math.sqrt(calls))
 
 
 def _sum(bins: Sequence[_Bin]) -> _Bin:
