@@ -58,6 +58,7 @@ PURE_MODULES = (
     "pyserve/control/autoscaling/scaler.py",
     "pyserve/control/autoscaling/seasons.py",
     "pyserve/control/autoscaling/series.py",
+    "pyserve/control/autoscaling/services.py",
     "pyserve/control/autoscaling/signals.py",
     "pyserve/control/autoscaling/status.py",
     "pyserve/cli/proxy.py",

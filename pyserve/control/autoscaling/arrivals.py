@@ -40,17 +40,18 @@ class Arrivals:
         self._pass(now)
         self._bins[-1] += count
 
-    def rate(self, now: float) -> float:
+    def rate(self, now: float, service_s: float = 0.0) -> float:
         """Return the calls per second that are certain to come now.
 
         Of the rates over windows of half a second to ten seconds it is the largest one, each less
         two standard deviations of what chance alone would make of it: so a jump counts at once,
-        and noise does not. What is longer ago says nothing of now.
+        and noise does not. What is longer ago says nothing of now, but where calls take longer than
+        ten seconds: then all that came in the time of one are still there, and their mean counts.
         """
         self._pass(now)
         counts = self._of_now()
         spread = _DEVIATIONS * math.sqrt(self.dispersion(now))
-        best = self.mean(now)
+        best = self.mean(now, max(_WINDOWS[-1] * _BIN_S, service_s))
         for window in _WINDOWS:
             if window <= len(counts):
                 found = sum(counts[-window:])

@@ -91,7 +91,7 @@ class LatencyPolicy:
         if service_s is None:
             return self._unlearnt(signals, each, most, ready_s, now)
         season = signals.seasons.ahead(now, ready_s + _REACTION_S, service_s)
-        rate = self._planned_rate(signals, season, ready_s, now)
+        rate = self._planned_rate(signals, season, service_s, ready_s, now)
         dispersion = signals.arrivals.dispersion(now)
         servers = self._servers(rate * service_s, service_s, dispersion)
         if season is not None and season.rate > 0:
@@ -156,19 +156,24 @@ class LatencyPolicy:
         return _USED_TIMES * (running - free / each)
 
     def _planned_rate(
-        self, signals: Signals, season: Ahead | None, ready_s: float, now: float
+        self,
+        signals: Signals,
+        season: Ahead | None,
+        service_s: float,
+        ready_s: float,
+        now: float,
     ) -> float:
         """Return the rate of these calls at the time when a replica that starts now will serve."""
         arrivals = signals.arrivals
         if season is not None:
-            return arrivals.rate(now)
+            return arrivals.rate(now, service_s)
         over_s, growth = _TREND_S, arrivals.growth(now, _TREND_S)
         while not growth and over_s < min(2 * ready_s, KEPT_S / 2):
             over_s *= 2
             growth = arrivals.growth(now, over_s)
         # The mean is of five seconds ago.
         trend = arrivals.mean(now) + growth * (ready_s + _REACTION_S + 5.0) if growth else 0.0
-        return max(arrivals.rate(now), trend)
+        return max(arrivals.rate(now, service_s), trend)
 
     def _servers(self, load: float, service_s: float, dispersion: float) -> int:
         if load <= 0:

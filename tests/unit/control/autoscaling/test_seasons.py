@@ -90,6 +90,36 @@ def test_a_period_that_ends_is_forgotten() -> None:
     assert seasons.ahead(1200, _AHEAD_S, _SERVICE_S) is None
 
 
+def test_a_job_that_stays_away_is_not_expected_any_more() -> None:
+    """After three bins: also no other period, in which so little was missing, says that it comes."""
+    seasons = fed(cron, 4 * 300)
+    draw = random.Random(2)
+    expected = 0
+    for tick in range(4 * 300, 12 * 300):
+        now = float(tick)
+        seasons.add(max(round(draw.gauss(50.0, math.sqrt(50.0))), 0), now)
+        found = seasons.ahead(now, _AHEAD_S, _SERVICE_S)
+        expected += found is not None and found.rate > 200.0
+
+    assert expected <= 60 + 4 * 5, "a minute before, until it was missing for three bins"
+
+
+def test_a_load_is_of_the_calls_that_come_then() -> None:
+    """Many short calls are foreseen while few long ones come."""
+    draw, seasons = random.Random(1), Seasons(0.0)
+    for tick in range(4 * 300 + 190):
+        now = float(tick)
+        rate, service_s = (400.0, 0.005) if now % 300 >= 240 else (2.0, 10.0)
+        count = max(round(draw.gauss(rate, math.sqrt(rate))), 0)
+        seasons.add(count, now)
+        seasons.add_work(count * service_s, count, now)
+
+    found = seasons.ahead(now, _AHEAD_S, 10.0)
+
+    assert found is not None
+    assert found.load < 40.0, "not 400 calls per second of 10 s each"
+
+
 def test_silence_is_no_period() -> None:
     assert Seasons(0.0).ahead(0.0, _AHEAD_S, _SERVICE_S) is None
     assert fed(saw, 960).ahead(960 + 7200, _AHEAD_S, _SERVICE_S) is None
