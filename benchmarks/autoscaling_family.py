@@ -1,4 +1,4 @@
-"""The policies of autoscaling on a family of workloads: ``python -m benchmarks.autoscaling_family``.
+"""Autoscaling on workloads of any kind: ``python -m benchmarks.autoscaling_family``.
 
 Each seed makes a workload (``autoscaling_workloads``). It is played in virtual time against what a
 mesh runs, the policy ``latency`` with all its signals, and against a rival, calls at once for each
@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import argparse
 import heapq
+import json
 import math
 import random
 import sys
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from benchmarks.autoscaling_workloads import Mix, Phase, Workload, workload
 from pyserve.config import AutoscalingConfig
@@ -23,11 +25,14 @@ from pyserve.control.autoscaling.latency import Fleet
 from pyserve.control.autoscaling.scaler import Scaler
 from pyserve.types import ApplicationName, DeploymentKey, DeploymentName, ReplicaId
 
+RESULTS = Path(__file__).parent / "results" / "autoscaling-family.json"
 # How often the scaler looks.
 TICK_S = 0.5
 POLICIES = ("latency", "calls at once")
 # What a settled number may be beyond the fewest that keep the target: half as many, and one.
 _BAND_TIMES, _BAND_MORE = 1.5, 1.0
+# Where a router holds calls back, as many replicas as are used may be tried for them.
+_HELD_TIMES = 2.0
 # And where nothing comes, in the mean: a call of the phase before may be the longest of thousands.
 _IDLE_MORE = 0.25
 # Who is at a bound for most of the settled time, and the load does not ask for it, is pinned to it.
@@ -413,7 +418,8 @@ def _faults(made: Workload, phase: Phase, seen: Settled) -> list[str]:
         least = made.needed(phase.mix, phase.mix.load * BURST_TIMES)
     if load:
         least = max(least, made.needed(max(mixes, key=lambda mix: mix.service_s), load))
-    most = _BAND_TIMES * least + _BAND_MORE if load else least + _IDLE_MORE
+    times = _HELD_TIMES if phase.shape == "held" else _BAND_TIMES
+    most = times * least + _BAND_MORE if load else least + _IDLE_MORE
     stable = min(load / made.places, made.replicas_max)
     said = []
     # Who takes turns never settles: for moments the rate of one meets the time of the other.
@@ -444,6 +450,17 @@ class Totals:
         self.beyond[found.policy] += found.beyond
         self.shares[found.policy].append(found.beyond / max(found.calls, 1))
 
+    def figures(self) -> dict[str, dict[str, float]]:
+        """Return what a file of results keeps."""
+        return {
+            each: {
+                "replica_seconds": round(self.replica_seconds[each]),
+                "calls": self.calls[each],
+                "beyond_target": round(self.beyond[each] / max(self.calls[each], 1), 4),
+            }
+            for each in POLICIES
+        }
+
     def __str__(self) -> str:
         """A line a policy."""
         return "\n".join(
@@ -461,9 +478,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(2**31))
     parser.add_argument("--workloads", type=int, default=100, help="so many, from that seed on")
     parser.add_argument("--verbose", action="store_true", help="print each decision")
+    parser.add_argument("--out", type=Path, help=f"where results go, such as {RESULTS}")
     given = parser.parse_args(arguments)
     print(f"seed {given.seed}", flush=True)
-    totals, failed = Totals(), 0
+    totals, failed, rivals = Totals(), 0, 0
     for seed in range(given.seed, given.seed + given.workloads):
         made = workload(seed)
         ours, rival = (play(made, each) for each in POLICIES)
@@ -471,13 +489,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
         totals.add(rival)
         found = faults(made, ours)
         failed += bool(found)
+        rivals += bool(faults(made, rival))
         if found or given.verbose:
             print(made, *found, sep="\n  ", flush=True)
-            print(f"  the rival's: {faults(made, rival)}")
         if given.verbose:
-            print(*(f"  {at:7.1f} s {number:3} {why}" for at, number, why in ours.numbers), sep="\n")
+            print(
+                *(f"  {at:7.1f} s {number:3} {why}" for at, number, why in ours.numbers), sep="\n"
+            )
     print(totals)
-    print(f"{failed} of {given.workloads} workloads failed")
+    print(f"{failed} of {given.workloads} workloads failed, {rivals} of the rival's")
+    if given.out is not None:
+        figures = {
+            "seed": given.seed,
+            "workloads": given.workloads,
+            "failed": dict(zip(POLICIES, (failed, rivals), strict=True)),
+            **totals.figures(),
+        }
+        given.out.write_text(json.dumps(figures, indent=1) + "\n")
     return 1 if failed else 0
 
 

@@ -107,7 +107,8 @@ class Workload:
     def __str__(self) -> str:
         """Every number of it, a phase a line."""
         head = ", ".join(
-            f"{name}={getattr(self, name)!r}" for name in self.__dataclass_fields__
+            f"{name}={getattr(self, name)!r}"
+            for name in self.__dataclass_fields__
             if name != "phases"
         )
         return "\n  ".join([head, *map(str, self.phases)])

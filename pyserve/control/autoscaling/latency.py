@@ -21,7 +21,7 @@ from pyserve.control.autoscaling.queueing import servers_for
 from pyserve.control.autoscaling.rule import Proposal
 from pyserve.control.autoscaling.seasons import Ahead
 from pyserve.control.autoscaling.series import Series
-from pyserve.control.autoscaling.signals import GROWTH_WINDOW_S, Signals
+from pyserve.control.autoscaling.signals import Signals
 from pyserve.types import ReplicaId
 
 # Of the calls, beyond the target: 99 of 100 shall be within.
@@ -38,9 +38,6 @@ _TREND_S, _HOLD_S = 20.0, 10.0
 _WORK_OFF_STARTS, _BACKLOG_S = 1.4, 4.0
 # A report every 100 ms, a decision as often, and a router that learns of the replica.
 _REACTION_S = 0.5
-# While places are free, calls that wait bring so many times the replicas that are used: where those
-# that have come are not used either, the calls wait for something else.
-_USED_TIMES = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +74,7 @@ class LatencyPolicy:
         self._wanted = _Most()
         # So many more, for calls that wait too long.
         self._extra = _Most()
-        self._free = Series(GROWTH_WINDOW_S)
+        self._used = Series(_BACKLOG_S)
 
     def propose(self, signals: Signals, fleet: Fleet, now: float) -> Proposal:
         """Return how many replicas the target takes."""
@@ -141,19 +138,18 @@ class LatencyPolicy:
             reason += f"; its period says {season.rate:.1f} calls/s for as long as a start takes"
         return reason
 
-    def _most_for_waiting(
-        self, signals: Signals, running: int, each: float, now: float
-    ) -> float:
+    def _most_for_waiting(self, signals: Signals, running: int, each: float, now: float) -> float:
         """Return how many replicas calls that wait may bring.
 
         A router may keep them for another reason than a lack of replicas, such as a model that one
-        replica alone has loaded. Then places are free all the time in the last reports.
+        replica alone has loaded. Then places are free. So calls that wait bring as many times the
+        replicas as places are used for each that is free: any number where none is, and none where
+        more are free than used, as are those of replicas that came and did not help.
         """
-        free = signals.places_free(each)
-        self._free.set(free, now)
-        if self._free.aggregate(AggregationFunction.MIN, now) <= 0:
-            return math.inf
-        return _USED_TIMES * (running - free / each)
+        places = running * each
+        self._used.set(1 - signals.places_free(each) / places if places else 1.0, now)
+        used = self._used.aggregate(AggregationFunction.MEAN, now)
+        return math.inf if used > 1 - 1e-9 else running * used / (1 - used)
 
     def _planned_rate(
         self,

@@ -115,8 +115,8 @@ def _differ(older: Sequence[_Bin], newer: Sequence[_Bin], ongoing: int) -> bool:
         return False
     # How few calls that is of does not matter: the fewer there are, the less is lost.
     mean_s = before.busy_s / calls
-    # Calls that ran before tell nothing: those that are left over are the long ones. Without all the
-    # time that they may have taken, the others will take longer than they have so far.
+    # Those that ran before and are left over are the long ones: they tell nothing of the others. The
+    # rest of the time is of calls that have begun since, which will take longer than so far.
     left_over = max(after.finished + ongoing - after.started, 0)
     busy_s = after.busy_s - left_over * len(newer) * BIN_S
     if after.started and busy_s / after.started > mean_s * _beyond_chance(after.started):

@@ -135,24 +135,31 @@ def test_what_works_off_a_backlog_is_reckoned_again_when_it_should_be_gone():
     assert (most, usual) == (numbers[60], numbers[-1]), "1.4 starts of five seconds"
 
 
-def test_calls_that_wait_while_places_are_free_bring_no_replicas():
-    """As many as use the others are tried; where they are not used, no more come, and they end."""
+@pytest.mark.parametrize(("used", "most"), [(0, 1), (1, 1), (2, 1), (3, 3)])
+def test_calls_that_wait_bring_few_replicas_while_places_are_free(used: int, most: int):
+    """So many times the replicas as places are used for each that is free."""
     load = Load()
     load.run(60, 40.0)
-    for _ in range(10):
-        load.now += 0.1
-        load.tell(parked=3000)
 
-    assert by_formula(40.0) == load.wants()
+    for _ in range(60):
+        load.now += 0.1
+        load.tell(parked=3000, ongoing=used)
+        number = load.wants()
+
+    assert most == pytest.approx(number, rel=0.01)
     assert "3000 calls that wait until then, although replicas have room" in load.reason()
 
-    load.tell(parked=3000, ongoing=4)
-    assert load.wants() > 5.0, "all places are used: they wait for one"
-    for _ in range(8):
+
+def test_calls_that_wait_while_all_places_are_used_bring_as_many_as_it_takes():
+    load = Load()
+    load.run(60, 40.0)
+
+    for _ in range(60):
         load.now += 0.1
-        load.tell(parked=3000, ongoing=3)
+        load.tell(parked=3000, ongoing=4)
         number = load.wants()
-    assert 1.5 == number, "twice the three of four places that are used"
+
+    assert number > 5.0
 
 
 def test_what_was_deployed_and_is_not_called_ends():

@@ -91,7 +91,7 @@ def test_a_period_that_ends_is_forgotten() -> None:
 
 
 def test_a_job_that_stays_away_is_not_expected_any_more() -> None:
-    """After three bins: also no other period, in which so little was missing, says that it comes."""
+    """After three bins; no other period, of which less is missing, takes its place."""
     seasons = fed(cron, 4 * 300)
     draw = random.Random(2)
     expected = 0
