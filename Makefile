@@ -251,6 +251,10 @@ sim: has-rust $(PACKAGES_STAMP) ## Every routing policy in simulated scenarios: 
 sim-autoscaling: $(PACKAGES_STAMP) ## Policies of autoscaling on simulated loads: a table and JSON (eight minutes)
 	$(PY) -m benchmarks.autoscaling_sim --out benchmarks/results/autoscaling.json $(ARGS)
 
+.PHONY: sim-autoscaling-family
+sim-autoscaling-family: $(PACKAGES_STAMP) ## Autoscaling on two hundred workloads of new seeds (two minutes)
+	$(PY) -m benchmarks.autoscaling_family --workloads 200 --out benchmarks/results/autoscaling-family.json $(ARGS)
+
 .PHONY: autoscaling-live
 autoscaling-live: build ## A step to eight replicas, and calls at zero, in a real mesh (six minutes)
 	$(PY) -m benchmarks.autoscaling_live $(ARGS)

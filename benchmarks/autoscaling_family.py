@@ -14,11 +14,11 @@ import json
 import math
 import random
 import sys
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from benchmarks.autoscaling_cluster import Call, Cluster
 from benchmarks.autoscaling_workloads import Mix, Phase, Workload, workload
 from pyserve.config import AutoscalingConfig
 from pyserve.control.autoscaling.latency import Fleet
@@ -35,40 +35,16 @@ _BAND_TIMES, _BAND_MORE = 1.5, 1.0
 _HELD_TIMES = 2.0
 # And where nothing comes, in the mean: a call of the phase before may be the longest of thousands.
 _IDLE_MORE = 0.25
-# Who is at a bound for most of the settled time, and the load does not ask for it, is pinned to it.
+# A number is pinned if it is at a bound for most of the settled time without need.
 _AT_BOUND_MAX = 0.5
 _KEY = DeploymentKey(ApplicationName("sim"), DeploymentName("Model"))
 BURST_TIMES = 10.0
 _HELD_SHARE = 0.5
 
 
-@dataclass(eq=False)
-class _Replica:
-    name: ReplicaId
-    begun: float
-    ready: float
-    ongoing: int = 0
-    calls: int = 0
-    busy_s: float = 0.0
-    busy_until: float = 0.0
-    draining: bool = False
-
-    def pass_to(self, now: float) -> None:
-        self.busy_s += self.ongoing * (now - self.busy_until)
-        self.busy_until = now
-
-
-@dataclass(frozen=True)
-class _Call:
-    came: float
-    takes_s: float
-    client: int | None
-    phase: int
-
-
 @dataclass
 class Settled:
-    """What was seen of a phase after its settling time.
+    """The settled part of a phase.
 
     Attributes:
         ticks, replicas: Looks, and the sum of the numbers of replicas that were wanted at them.
@@ -92,7 +68,7 @@ class Settled:
 
 @dataclass
 class Played:
-    """What a policy did with a workload."""
+    """A policy's record of a workload."""
 
     policy: str
     replica_seconds: float = 0.0
@@ -102,87 +78,8 @@ class Played:
     numbers: list[tuple[float, int, str]] = field(default_factory=list)
 
 
-class Cluster:
-    """Replicas that start, work and drain, and a router before them."""
-
-    def __init__(self, made: Workload, found: Played) -> None:
-        self._made, self._found = made, found
-        self.waiting: deque[_Call] = deque()
-        self.held = self.offered = 0
-        self.target = max(made.replicas_min, 1)
-        self._live: list[_Replica] = []
-        self._serving: list[_Replica] = []
-        self._count = 0
-        for _ in range(self.target):
-            self._start(0.0, ready=0.0)
-
-    def serving(self) -> list[_Replica]:
-        """Return the replicas that take calls."""
-        return self._serving
-
-    def starting(self, now: float) -> list[float]:
-        """Return since when the others start."""
-        return [each.begun for each in self._live if each.ready > now]
-
-    def look(self, now: float) -> None:
-        """See which replicas have become ready."""
-        self._serving = [each for each in self._live if each.ready <= now and not each.draining]
-
-    def place(self, now: float) -> list[tuple[_Call, _Replica]]:
-        """Return the calls that begin now, and where."""
-        begun = []
-        while self.waiting and self._serving:
-            best = min(self._serving, key=_ongoing)
-            if best.ongoing >= self._made.places:
-                break
-            best.pass_to(now)
-            best.ongoing += 1
-            best.calls += 1
-            begun.append((self.waiting.popleft(), best))
-        return begun
-
-    def end(self, replica: _Replica, now: float) -> None:
-        """A call ends there."""
-        replica.pass_to(now)
-        replica.ongoing -= 1
-        if replica.draining and not replica.ongoing:
-            self._stop(replica, now)
-
-    def scale(self, target: int, now: float) -> None:
-        """Start what is missing, or drain what is too much: those that start first."""
-        self.target = target
-        live = [each for each in self._live if not each.draining]
-        for _ in range(target - len(live)):
-            self._start(now, ready=now + self._made.start_s)
-        surplus = sorted(live, key=lambda each: (-max(each.ready - now, 0), each.ongoing))
-        for replica in surplus[: max(len(live) - target, 0)]:
-            replica.draining = True
-            if not replica.ongoing:
-                self._stop(replica, now)
-        self.look(now)
-
-    def close(self, now: float) -> None:
-        """Count what is still there."""
-        for replica in list(self._live):
-            self._stop(replica, now)
-
-    def _start(self, now: float, *, ready: float) -> None:
-        self._count += 1
-        self._live.append(_Replica(ReplicaId(f"r{self._count}"), now, ready, busy_until=now))
-        self.look(now)
-
-    def _stop(self, replica: _Replica, now: float) -> None:
-        self._live.remove(replica)
-        # What drains has been given up; who scales does not pay for how long its calls take.
-        self._found.replica_seconds += now - replica.begun
-
-
-def _ongoing(replica: _Replica) -> int:
-    return replica.ongoing
-
-
 class Scaling:
-    """What a mesh runs, with the signals that it gets."""
+    """The scaler of a mesh, with the signals that it gets."""
 
     def __init__(self, made: Workload, policy: str) -> None:
         options = {
@@ -201,7 +98,7 @@ class Scaling:
         self._before: list[tuple[ReplicaId, int, int, float]] = []
 
     def decide(self, cluster: Cluster, now: float) -> tuple[int, str]:
-        """Return how many replicas there shall be, and why."""
+        """Return the number of replicas to have, and why."""
         signals, serving = self._scaler.signals, cluster.serving()
         signals.keep_replicas({each.name for each in serving}, now)
         for each in serving:
@@ -233,9 +130,9 @@ class _Play:
     def __init__(self, made: Workload, policy: str) -> None:
         self._made = made
         self.found = Played(policy)
-        self._cluster = Cluster(made, self.found)
+        self._cluster = Cluster(made)
         self._scaling = Scaling(made, policy)
-        # The same calls come, whoever scales: the order in which they end must not matter.
+        # Both policies get the same calls: the order in which these end must not matter.
         self._arriving, self._taking = random.Random(made.seed), random.Random(made.seed + 1)
         self._events: list[tuple[float, int, str, object]] = []
         self._number = 0
@@ -264,6 +161,7 @@ class _Play:
         for call in self._cluster.waiting:
             self._count(call, now)
         self._cluster.close(now)
+        self.found.replica_seconds = self._cluster.replica_seconds
 
     def _at(self, at: float, kind: str, what: object) -> None:
         self._number += 1
@@ -318,9 +216,9 @@ class _Play:
             self._come(now, client)
 
     def _on_unheld(self, call: object, now: float) -> None:
-        assert isinstance(call, _Call)
+        assert isinstance(call, Call)
         self._cluster.held -= 1
-        self._cluster.waiting.append(_Call(now, call.takes_s, call.client, call.phase))
+        self._cluster.waiting.append(Call(now, call.takes_s, call.client, call.phase))
         self._place(now)
 
     def _on_done(self, what: object, now: float) -> None:
@@ -334,7 +232,7 @@ class _Play:
 
     def _come(self, now: float, client: int | None) -> None:
         phase = self._phase_of_mix()
-        call = _Call(now, self._mix(now).draw(self._arriving), client, self._phase)
+        call = Call(now, self._mix(now).draw(self._arriving), client, self._phase)
         self._cluster.offered += 1
         if now - self._phase_begun >= phase.settle_s:
             self.found.settled[self._phase].work_s += call.takes_s
@@ -350,11 +248,11 @@ class _Play:
             self._count(call, now)
             self._at(now + call.takes_s, "done", (call, replica))
 
-    def _count(self, call: _Call, now: float) -> None:
+    def _count(self, call: Call, now: float) -> None:
         self.found.calls += 1
         self.found.beyond += now - call.came > self._made.target_s
 
-    # What the phase says.
+    # Of the phase.
 
     def _phase_of_mix(self) -> Phase:
         return self._made.phases[self._phase]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from pyserve.control.autoscaling.queueing import servers_for
 
-# What a simulated call costs in time of a processor bounds how many there may be in a phase.
+# Each simulated call costs processor time, so a phase has at most about so many.
 CALLS_MAX = 4000
 # Of the places that all replicas together may have, so that the target can be kept at all.
 _USED_MAX = 0.6

@@ -4,8 +4,8 @@ Arrival rate and service time are learnt; the number follows by Allen and Cunnee
 (``queueing``), with the burstiness of the last minutes. It plans for the time at which a replica
 that starts now will serve: a steady growth is carried on until then, and calls that will have
 piled up are worked off in about as long as that takes. A load that comes again is known
-beforehand (``seasons``). Nothing that was learnt holds for longer than what speaks for it: each
-number that is kept has a time after which it is worked out again.
+beforehand (``seasons``). The policy keeps nothing for longer than its evidence: each number that it
+remembers has a time after which it is computed again.
 """
 
 from __future__ import annotations
@@ -97,6 +97,7 @@ class LatencyPolicy:
         # Who knows what comes need not keep replicas for what may come.
         hold_s = self._hold_s(_HOLD_S if season is not None else max(_HOLD_S, ready_s))
         replicas = self._wanted.add(math.ceil(servers / each - 1e-9), now, hold_s)
+        has_room = False
         backlog = _backlog(signals.parked, fleet, rate, each / service_s, ready_s, now)
         if backlog < max(rate * self._wait_s(service_s), 1.0):
             self._extra.clear()  # By Little's law they wait no longer than they may.
@@ -104,14 +105,15 @@ class LatencyPolicy:
             work_off_s = max(_BACKLOG_S, _WORK_OFF_STARTS * ready_s)
             spare_per_s = max(replicas * each / service_s - rate, 0.0)
             more_per_s = max(backlog / work_off_s - spare_per_s, 0.0)
-            # Less of it is left by and by; what works it off stays as long as that was to take.
-            extra = self._extra.add(more_per_s * service_s / each, now, work_off_s)
-            replicas = max(replicas, min(replicas + extra, most))
+            # The backlog shrinks, but the replicas for it stay for as long as the work was planned.
+            wanted = replicas + self._extra.add(more_per_s * service_s / each, now, work_off_s)
+            has_room = wanted > most
+            replicas = max(replicas, min(wanted, most))
         reason = self._reason(rate, service_s, season)
         if backlog >= 1:
             reason += f", and {backlog:.0f} calls that wait until then"
-            if most < math.inf:
-                reason += ", although replicas have room"
+        if has_room:
+            reason += ", although replicas have room"
         return Proposal(replicas, reason)
 
     def _unlearnt(
@@ -141,10 +143,10 @@ class LatencyPolicy:
     def _most_for_waiting(self, signals: Signals, running: int, each: float, now: float) -> float:
         """Return how many replicas calls that wait may bring.
 
-        A router may keep them for another reason than a lack of replicas, such as a model that one
-        replica alone has loaded. Then places are free. So calls that wait bring as many times the
-        replicas as places are used for each that is free: any number where none is, and none where
-        more are free than used, as are those of replicas that came and did not help.
+        A router may keep them for another reason than a lack of replicas, such as a model that only
+        one replica has loaded. Then places are free. So calls that wait multiply the replicas at
+        most by the ratio of used to free places. Where no place is free, there is no limit; where
+        more are free than used, as in replicas that have come and did not help, they add none.
         """
         places = running * each
         self._used.set(1 - signals.places_free(each) / places if places else 1.0, now)

@@ -20,8 +20,8 @@ _PERIOD_MIN = 12
 # The forecast's error, as a share of that of going on as now; and of the load.
 _BETTER, _EXACT = 0.5, 0.2
 _CLEARLY = 0.9
-# Where so many bins in a row had less than so much of what was said, the load does not come again:
-# of two, an edge that is not on the grid of bins can be one each.
+# The load has not come again if so many bins in a row had less than this share of the forecast. Two
+# bins prove nothing, since an edge of the load may lie within a bin in both periods.
 _MISSED, _MISSED_SHARE = 3, 0.5
 # What is to be foreseen has to be more than chance, so many times.
 _SWINGS = 2.0
@@ -31,7 +31,7 @@ _SEARCH_EVERY_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Ahead:
-    """What comes.
+    """A forecast.
 
     Attributes:
         rate: Calls per second.

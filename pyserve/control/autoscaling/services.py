@@ -96,7 +96,7 @@ class Services:
             self._mean_s = total.busy_s / calls
 
     def _forget_others(self) -> float | None:
-        """Drop the bins that tell of other calls than the newest ones do."""
+        """Drop the bins whose calls differ from the newest ones; return since when they differ."""
         bins = list(self._bins)
         newer = 1
         while newer < len(bins):
@@ -115,8 +115,8 @@ def _differ(older: Sequence[_Bin], newer: Sequence[_Bin], ongoing: int) -> bool:
         return False
     # How few calls that is of does not matter: the fewer there are, the less is lost.
     mean_s = before.busy_s / calls
-    # Those that ran before and are left over are the long ones: they tell nothing of the others. The
-    # rest of the time is of calls that have begun since, which will take longer than so far.
+    # Calls that ran before and have not ended are the long ones, so they prove nothing. The rest of
+    # the time belongs to calls that have begun since, and those have not all ended yet.
     left_over = max(after.finished + ongoing - after.started, 0)
     busy_s = after.busy_s - left_over * len(newer) * BIN_S
     if after.started and busy_s / after.started > mean_s * _beyond_chance(after.started):

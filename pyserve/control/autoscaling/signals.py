@@ -64,7 +64,7 @@ class Signals:
         """A replica has so many calls now; the other two are counted since it serves."""
         before = self._replicas.get(replica)
         if before is None:
-            # What it did before anybody asked says nothing of the calls of now.
+            # Its counters run since its start: earlier calls are not evidence of the present ones.
             before = self._replicas[replica] = _Replica(ongoing, calls, busy_s)
         if calls >= before.calls and busy_s >= before.busy_s:
             # Calls that began, less by how many more are on the way, are those that ended.
