@@ -82,7 +82,7 @@ class Scaling:
     """The scaler of a mesh, with the signals that it gets."""
 
     def __init__(self, made: Workload, policy: str) -> None:
-        options = {
+        options: dict[str, float] = {
             "min_replicas": made.replicas_min,
             "max_replicas": made.replicas_max,
             "target_ongoing_requests": float(made.each),
@@ -93,8 +93,9 @@ class Scaling:
             # Means of ten seconds, and the same hold.
             options["look_back_period_s"] = 10.0
             options["downscale_delay_s"] = made.hold_s()
+        config = AutoscalingConfig.of("autoscaling_config", options)
         self._made = made
-        self._scaler = Scaler(_KEY, AutoscalingConfig(**options), max(made.replicas_min, 1), 0.0)
+        self._scaler = Scaler(_KEY, config, max(made.replicas_min, 1), 0.0)
         self._before: list[tuple[ReplicaId, int, int, float]] = []
 
     def decide(self, cluster: Cluster, now: float) -> tuple[int, str]:
@@ -140,7 +141,7 @@ class _Play:
         self._clients: set[int] = set()
 
     def play(self) -> Played:
-        ends = []
+        ends: list[float] = []
         for phase in self._made.phases:
             ends.append((ends[-1] if ends else 0.0) + phase.seconds)
             self.found.settled.append(Settled())

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 BIN_S = 0.5
-# Evidence of so many bins in which calls ran: of a minute, and of more where hardly any came.
+# Evidence of so many bins: of a minute, and of more where hardly any call began or ended.
 _BINS_MAX = 120
 # Parts differ where chance would make them do so once in 16 000 looks: with two looks a second and
 # seven parts to compare that is once in twenty minutes, and then a minute has to be learnt again.
@@ -23,10 +23,10 @@ _DEVIATIONS = 4.0
 
 @dataclass(slots=True)
 class _Bin:
-    """What happened in half a second.
+    """Half a second, or more if no call has begun or ended in it.
 
     Attributes:
-        begun: When that was.
+        begun: When it began.
         busy_s: The time that calls spent in replicas.
         started, finished: Calls that began and that ended.
     """
@@ -76,12 +76,14 @@ class Services:
         changed = None
         passed = int((now - self._begun) / BIN_S)
         if passed > 0:
-            # Where nothing runs, nothing is learnt: what was known stays.
-            if self._last.busy_s > 0 or self._last.started or self._last.finished:
-                self._bins.append(self._last)
-                changed = self._forget_others()
             self._begun += passed * BIN_S
-            self._last = _Bin(self._begun)
+            changed = self._forget_others()
+            # A call that goes on and on must not push all others out of the window.
+            if self._last.started or self._last.finished:
+                self._bins.append(self._last)
+                self._last = _Bin(self._begun)
+            elif not self._last.busy_s:
+                self._last.begun = self._begun
         self._learn()
         return changed
 
@@ -97,18 +99,19 @@ class Services:
 
     def _forget_others(self) -> float | None:
         """Drop the bins whose calls differ from the newest ones; return since when they differ."""
-        bins = list(self._bins)
+        bins = [*self._bins, self._last]
         newer = 1
         while newer < len(bins):
-            if _differ(bins[:-newer], bins[-newer:], self._ongoing):
-                self._bins = deque(bins[-newer:], maxlen=_BINS_MAX)
-                return bins[-newer].begun
+            since = bins[-newer].begun
+            if _differ(bins[:-newer], bins[-newer:], self._ongoing, self._begun - since):
+                self._bins = deque(bins[-newer:-1], maxlen=_BINS_MAX)
+                return since
             newer *= 2
         return None
 
 
-def _differ(older: Sequence[_Bin], newer: Sequence[_Bin], ongoing: int) -> bool:
-    """Return whether calls take longer or less long now, for certain."""
+def _differ(older: Sequence[_Bin], newer: Sequence[_Bin], ongoing: int, newer_s: float) -> bool:
+    """Return whether calls take longer or less long in the last ``newer_s``, for certain."""
     before, after = _sum(older), _sum(newer)
     calls = (before.started + before.finished) / 2
     if calls < 1 or before.busy_s <= 0:
@@ -118,7 +121,7 @@ def _differ(older: Sequence[_Bin], newer: Sequence[_Bin], ongoing: int) -> bool:
     # Calls that ran before and have not ended are the long ones, so they prove nothing. The rest of
     # the time belongs to calls that have begun since, and those have not all ended yet.
     left_over = max(after.finished + ongoing - after.started, 0)
-    busy_s = after.busy_s - left_over * len(newer) * BIN_S
+    busy_s = after.busy_s - left_over * newer_s
     if after.started and busy_s / after.started > mean_s * _beyond_chance(after.started):
         return True
     # With those alone that have begun and ended, the time is too long rather than too short.

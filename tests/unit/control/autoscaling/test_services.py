@@ -114,6 +114,17 @@ def test_the_long_calls_that_a_burst_leaves_over_are_no_longer_calls():
         assert 0.39 == pytest.approx(replicas.mean_s, rel=0.4)
 
 
+def test_one_call_that_does_not_end_is_one_call():
+    """It runs alone for longer than the window is, and is still one of hundreds."""
+    replicas = Replicas()
+    replicas.run(60, constant(20.0, 0.3))
+    heapq.heappush(replicas.ends, replicas.now + 1000.0)
+
+    replicas.run(200, constant(0.0, 1.0))
+
+    assert replicas.mean_s < 1.0
+
+
 def test_more_calls_of_the_same_kind_are_no_others():
     replicas = Replicas()
     replicas.run(60, constant(5.0, 4.0))
