@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from benchmarks.autoscaling_workloads import Workload
 from pyserve.types import ReplicaId
 
+# How often a replica looks at how many calls run.
+LOOK_S = 0.1
+
 
 @dataclass(eq=False)
 class Replica:
@@ -19,13 +22,13 @@ class Replica:
     ongoing: int = 0
     calls: int = 0
     busy_s: float = 0.0
-    busy_until: float = 0.0
+    seen: int = 0
     draining: bool = False
 
-    def pass_to(self, now: float) -> None:
-        """Count the time until now."""
-        self.busy_s += self.ongoing * (now - self.busy_until)
-        self.busy_until = now
+    def look(self) -> None:
+        """Count the time of calls as a replica does, from one look to the next."""
+        self.busy_s += (self.seen + self.ongoing) / 2 * LOOK_S
+        self.seen = self.ongoing
 
 
 @dataclass(frozen=True)
@@ -65,14 +68,18 @@ class Cluster:
         """See which replicas have become ready."""
         self._serving = [each for each in self._live if each.ready <= now and not each.draining]
 
-    def place(self, now: float) -> list[tuple[Call, Replica]]:
+    def count(self) -> None:
+        """Let each replica look at its calls."""
+        for each in self._serving:
+            each.look()
+
+    def place(self) -> list[tuple[Call, Replica]]:
         """Return the calls that begin now, and where."""
-        begun = []
+        begun: list[tuple[Call, Replica]] = []
         while self.waiting and self._serving:
             best = min(self._serving, key=_ongoing)
             if best.ongoing >= self._made.places:
                 break
-            best.pass_to(now)
             best.ongoing += 1
             best.calls += 1
             begun.append((self.waiting.popleft(), best))
@@ -80,7 +87,6 @@ class Cluster:
 
     def end(self, replica: Replica, now: float) -> None:
         """A call ends there."""
-        replica.pass_to(now)
         replica.ongoing -= 1
         if replica.draining and not replica.ongoing:
             self._stop(replica, now)
@@ -105,7 +111,7 @@ class Cluster:
 
     def _start(self, now: float, *, ready: float) -> None:
         self._count += 1
-        self._live.append(Replica(ReplicaId(f"r{self._count}"), now, ready, busy_until=now))
+        self._live.append(Replica(ReplicaId(f"r{self._count}"), now, ready))
         self.look(now)
 
     def _stop(self, replica: Replica, now: float) -> None:

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from benchmarks.autoscaling_cluster import Call, Cluster
+from benchmarks.autoscaling_cluster import LOOK_S, Call, Cluster
 from benchmarks.autoscaling_workloads import Mix, Phase, Workload, workload
 from pyserve.config import AutoscalingConfig
 from pyserve.control.autoscaling.latency import Fleet
@@ -102,8 +102,6 @@ class Scaling:
         """Return the number of replicas to have, and why."""
         signals, serving = self._scaler.signals, cluster.serving()
         signals.keep_replicas({each.name for each in serving}, now)
-        for each in serving:
-            each.pass_to(now)
         reports = [(each.name, each.ongoing, each.calls, each.busy_s) for each in serving]
         # A replica's word may be older than a router's.
         told = self._before if self._made.lagging else reports
@@ -146,6 +144,7 @@ class _Play:
             ends.append((ends[-1] if ends else 0.0) + phase.seconds)
             self.found.settled.append(Settled())
         self._at(0.0, "tick", None)
+        self._at(0.0, "look", None)
         self._begin(0, 0.0)
         while self._events:
             now, _, kind, what = heapq.heappop(self._events)
@@ -197,6 +196,10 @@ class _Play:
             seen.at_max += target == made.replicas_max
             seen.at_min += target == made.replicas_min
 
+    def _on_look(self, _: object, now: float) -> None:
+        self._at(now + LOOK_S, "look", None)
+        self._cluster.count()
+
     def _on_arrival(self, number: object, now: float) -> None:
         """A call may come: one of the fastest rate that the phase has."""
         if number != self._phase:
@@ -245,7 +248,7 @@ class _Play:
         self._place(now)
 
     def _place(self, now: float) -> None:
-        for call, replica in self._cluster.place(now):
+        for call, replica in self._cluster.place():
             self._count(call, now)
             self._at(now + call.takes_s, "done", (call, replica))
 

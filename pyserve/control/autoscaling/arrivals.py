@@ -30,6 +30,7 @@ class Arrivals:
         self._bins: deque[float] = deque([0.0], maxlen=int(KEPT_S / _BIN_S))
         self._begun = now  # Of the last bin, which is not over.
         self._since = now  # Before that, other calls came.
+        self._dispersion: float | None = None  # Of the bins that are over; None: not measured.
 
     def begin_again(self, at: float) -> None:
         """Other calls come since then: rates are theirs alone. Bursts are not."""
@@ -73,6 +74,11 @@ class Arrivals:
         the load does not count as bursts.
         """
         self._pass(now)
+        if self._dispersion is None:
+            self._dispersion = self._measure_dispersion()
+        return self._dispersion
+
+    def _measure_dispersion(self) -> float:
         counts = self._whole()
         if len(counts) < 2 or not (total := sum(counts)):
             return _DISPERSION_MIN
@@ -115,6 +121,7 @@ class Arrivals:
         if passed > 0:
             self._bins.extend([0.0] * min(passed, self._bins.maxlen or 0))
             self._begun += passed * _BIN_S
+            self._dispersion = None
 
 
 def _slope(counts: Sequence[float]) -> float:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 BIN_S = 0.5
@@ -19,6 +19,9 @@ _BINS_MAX = 120
 # Parts differ where chance would make them do so once in 16 000 looks: with two looks a second and
 # seven parts to compare that is once in twenty minutes, and then a minute has to be learnt again.
 _DEVIATIONS = 4.0
+# Replicas look so often at how many calls run, and take the time of calls from that: a call that is
+# met counts as long, and one that is not counts for nothing.
+_LOOK_S = 0.1
 
 
 @dataclass(slots=True)
@@ -36,6 +39,11 @@ class _Bin:
     started: float = 0.0
     finished: float = 0.0
 
+    def add(self, other: _Bin, sign: float = 1.0) -> None:
+        self.busy_s += sign * other.busy_s
+        self.started += sign * other.started
+        self.finished += sign * other.finished
+
 
 class Services:
     """Times of calls, from counts alone.
@@ -48,6 +56,7 @@ class Services:
         self._begun = now  # Of the bin that is not over.
         self._bins: deque[_Bin] = deque(maxlen=_BINS_MAX)
         self._last = _Bin(now)
+        self._whole = _Bin(now)  # The sum of the bins that are over.
         self._ongoing = 0
         self._mean_s: float | None = None
 
@@ -81,6 +90,7 @@ class Services:
             # A call that goes on and on must not push all others out of the window.
             if self._last.started or self._last.finished:
                 self._bins.append(self._last)
+                self._whole = _sum(self._bins)
                 self._last = _Bin(self._begun)
             elif not self._last.busy_s:
                 self._last.begun = self._begun
@@ -88,7 +98,9 @@ class Services:
         return changed
 
     def _learn(self) -> None:
-        total = _sum([*self._bins, self._last])
+        total = _Bin(self._begun)
+        total.add(self._whole)
+        total.add(self._last)
         if self._mean_s is None and total.finished < 1:
             return
         # By Little's law (J. D. C. Little, 1961). Of a call that has begun or ended in the window,
@@ -100,47 +112,54 @@ class Services:
     def _forget_others(self) -> float | None:
         """Drop the bins whose calls differ from the newest ones; return since when they differ."""
         bins = [*self._bins, self._last]
-        newer = 1
-        while newer < len(bins):
-            since = bins[-newer].begun
-            if _differ(bins[:-newer], bins[-newer:], self._ongoing, self._begun - since):
-                self._bins = deque(bins[-newer:-1], maxlen=_BINS_MAX)
-                return since
-            newer *= 2
+        older, newer = _sum(bins), _Bin(self._begun)
+        for count, each in enumerate(reversed(bins[1:]), 1):
+            older.add(each, -1.0)
+            newer.add(each)
+            # Windows of one, two, four and so on.
+            is_window = count & (count - 1) == 0
+            if is_window and _differ(older, newer, self._ongoing, self._begun - each.begun):
+                self._bins = deque(bins[-count:-1], maxlen=_BINS_MAX)
+                self._whole = _sum(self._bins)
+                return each.begun
         return None
 
 
-def _differ(older: Sequence[_Bin], newer: Sequence[_Bin], ongoing: int, newer_s: float) -> bool:
-    """Return whether calls take longer or less long in the last ``newer_s``, for certain."""
-    before, after = _sum(older), _sum(newer)
+def _differ(before: _Bin, after: _Bin, ongoing: int, newer_s: float) -> bool:
+    """Return whether calls take longer or less long in the last ``newer_s`` for certain."""
     calls = (before.started + before.finished) / 2
     if calls < 1 or before.busy_s <= 0:
         return False
-    # How few calls that is of does not matter: the fewer there are, the less is lost.
-    mean_s = before.busy_s / calls
+    # How few calls these are does not matter: the fewer there are, the less is lost.
+    mean_s, unmet = before.busy_s / calls, _LOOK_S / before.busy_s
     # Calls that ran before and have not ended are the long ones, so they prove nothing. The rest of
     # the time belongs to calls that have begun since, and those have not all ended yet.
     left_over = max(after.finished + ongoing - after.started, 0)
     busy_s = after.busy_s - left_over * newer_s
-    if after.started and busy_s / after.started > mean_s * _beyond_chance(after.started):
-        return True
+    if after.started and busy_s > 0:
+        variance = 1 / after.started + _LOOK_S / busy_s + unmet
+        if _is_beyond_chance(busy_s / after.started / mean_s, variance):
+            return True
     # With those alone that have begun and ended, the time is too long rather than too short.
     whole = min(after.started, after.finished)
-    return whole >= 1 and after.busy_s / whole < mean_s / _beyond_chance(whole)
+    if whole < 1:
+        return False
+    # Where no look has met a call, the next one may.
+    ratio = mean_s * whole / (after.busy_s + _LOOK_S)
+    return _is_beyond_chance(ratio, (1 + _LOOK_S / mean_s) / whole + unmet)
 
 
-def _beyond_chance(calls: float) -> float:
-    """Return by which factor the mean of so many calls is hardly ever off.
+def _is_beyond_chance(ratio: float, variance: float) -> bool:
+    """Return whether two means of that relative variance hardly ever differ by that factor.
 
-    Times are taken for exponential ones, whose mean of n has the relative deviation 1 / √n.
+    Times are taken for exponential ones: the mean of n has the relative variance 1 / n. Of calls
+    that are met by chance at n looks, it is 1 / n more.
     """
-    return math.exp(_DEVIATIONS / math.sqrt(calls))
+    return math.log(ratio) > _DEVIATIONS * math.sqrt(variance)
 
 
-def _sum(bins: Sequence[_Bin]) -> _Bin:
-    return _Bin(
-        bins[0].begun,
-        sum(each.busy_s for each in bins),
-        sum(each.started for each in bins),
-        sum(each.finished for each in bins),
-    )
+def _sum(bins: Iterable[_Bin]) -> _Bin:
+    total = _Bin(0.0)
+    for each in bins:
+        total.add(each)
+    return total

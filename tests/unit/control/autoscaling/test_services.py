@@ -69,13 +69,13 @@ def test_a_mean_is_learnt_and_kept_while_nothing_runs():
 
 
 @pytest.mark.parametrize("taught_s", [60, 600])
-def test_longer_calls_are_believed_in_a_second_however_much_was_learnt_of_short_ones(
+def test_longer_calls_are_believed_in_seconds_however_much_was_learnt_of_short_ones(
     taught_s: float,
 ):
     replicas = Replicas()
     replicas.run(taught_s, constant(200.0, 0.005))
 
-    replicas.run(1.5, constant(5.0, 10.0))
+    replicas.run(3, constant(5.0, 10.0))
     assert replicas.mean_s > 0.5, "a hundred times what was learnt: as long as they have run"
     replicas.run(20, constant(5.0, 10.0))
 
@@ -141,3 +141,16 @@ def test_chance_is_hardly_ever_a_change():
 
     assert len(replicas.changes) <= 1
     assert 0.5 == pytest.approx(replicas.mean_s, rel=0.2)
+
+
+def test_calls_that_looks_hardly_ever_meet_are_still_of_one_kind():
+    """Of 50 calls of 1 ms in a second, ten looks of a replica meet one in two seconds."""
+    draw, services = random.Random(1), Services(0.0)
+    changes = 0
+    for tick in range(1, 6000):
+        met = draw.random() < 0.05
+        services.add(busy_s=0.1 * met, started=5, finished=5)
+        changes += services.look(0, tick * _TICK_S) is not None
+
+    assert changes <= 2
+    assert services.mean_s == pytest.approx(0.001, rel=0.5)
