@@ -32,15 +32,15 @@ def test_the_number_of_replicas_fits_each_workload_when_there_was_time_enough():
 def test_what_is_learnt_is_worth_it_beside_the_simple_rule():
     """On the same seeds always, since of few workloads one decides which policy is ahead."""
     totals = Totals()
-    for seed in range(100, 112):
+    for seed in range(100, 108):
         for policy in POLICIES:
             totals.add(play(workload(seed), policy))
     ours, rival = POLICIES
 
     assert totals.replica_seconds[ours] < totals.replica_seconds[rival], str(totals)
     beyond = {each: totals.beyond[each] / totals.calls[each] for each in POLICIES}
-    # The rival has replicas to spare for calls that nobody could foresee.
-    assert beyond[ours] < beyond[rival] + 0.03, str(totals)
+    # One call in a hundred is what the target leaves to chance.
+    assert beyond[ours] < beyond[rival] + 0.01, str(totals)
 
 
 def test_a_seed_makes_the_same_workload_and_the_same_decisions():
