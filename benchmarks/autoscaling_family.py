@@ -49,6 +49,7 @@ class Settled:
     Attributes:
         ticks, replicas: Looks, and the sum of the numbers of replicas that were wanted at them.
         at_max, at_min: Looks that wanted as many, or as few, as are allowed.
+        running: Calls that ran at these looks, those of earlier phases included; their sum.
         work_s: What calls that came in that time take.
         waiting: Calls that wait at the end.
     """
@@ -57,6 +58,7 @@ class Settled:
     replicas: int = 0
     at_max: int = 0
     at_min: int = 0
+    running: int = 0
     work_s: float = 0.0
     waiting: int = 0
 
@@ -193,6 +195,7 @@ class _Play:
             seen, made = self.found.settled[self._phase], self._made
             seen.ticks += 1
             seen.replicas += target
+            seen.running += sum(each.ongoing for each in cluster.serving())
             seen.at_max += target == made.replicas_max
             seen.at_min += target == made.replicas_min
 
@@ -319,7 +322,9 @@ def _faults(made: Workload, phase: Phase, seen: Settled) -> list[str]:
         # In the first second of a burst nobody knows that it ends; what it would need is held.
         least = made.needed(phase.mix, phase.mix.load * BURST_TIMES)
     if load:
-        least = max(least, made.needed(max(mixes, key=lambda mix: mix.service_s), load))
+        # By chance it is more than the mean, or a long call of a phase before still runs.
+        found = max(load, seen.running / seen.ticks)
+        least = max(least, made.needed(max(mixes, key=lambda mix: mix.service_s), found))
     times = _HELD_TIMES if phase.shape == "held" else _BAND_TIMES
     most = times * least + _BAND_MORE if load else least + _IDLE_MORE
     stable = min(load / made.places, made.replicas_max)
@@ -327,7 +332,8 @@ def _faults(made: Workload, phase: Phase, seen: Settled) -> list[str]:
     # Who takes turns never settles: for moments the rate of one meets the time of the other.
     if seen.mean > most and phase.shape != "alternate":
         said.append(f"{seen.mean:.1f} replicas in the mean, {least} suffice (most: {most:.1f})")
-    if seen.mean < 0.9 * stable:
+    # Less than one replica may be one for a part of the time, or calls of one that drains.
+    if stable >= 1 and seen.mean < 0.9 * stable:
         said.append(f"{seen.mean:.1f} replicas in the mean, the load takes {stable:.1f}")
     if most < made.replicas_max and seen.at_max > _AT_BOUND_MAX * seen.ticks:
         said.append(f"at the maximum for {seen.at_max / seen.ticks:.0%} of the time")
