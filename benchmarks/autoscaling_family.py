@@ -327,7 +327,9 @@ def _faults(made: Workload, phase: Phase, seen: Settled) -> list[str]:
         least = max(least, made.needed(max(mixes, key=lambda mix: mix.service_s), found))
     times = _HELD_TIMES if phase.shape == "held" else _BAND_TIMES
     most = times * least + _BAND_MORE if load else least + _IDLE_MORE
-    stable = min(load / made.places, made.replicas_max)
+    # Not by the one call of ten minutes that came among few.
+    usual = min(load, max(mix.load for mix in mixes))
+    stable = min(usual / made.places, made.replicas_max)
     said = []
     # Who takes turns never settles: for moments the rate of one meets the time of the other.
     if seen.mean > most and phase.shape != "alternate":
