@@ -128,7 +128,10 @@ def _phase(
 
 def _timed(phase: Phase, before: Phase | None, size_max: int, executors: int) -> Phase:
     """Return the phase with its times, as far as they follow from what comes."""
-    pace_s = _pace_s(phase, size_max, executors)
+    slowest = phase
+    if phase.drifts and before is not None and before.step.fixed_s > phase.step.fixed_s:
+        slowest = replace(phase, step=before.step)  # Faster, it would be a jump and no drift.
+    pace_s = _pace_s(slowest, size_max, executors)
     settle_s = SETTLE_STEPS * pace_s
     if before is not None:
         settle_s += OLD_STEPS * max(0.0, before.step.fixed_s - phase.step.fixed_s)

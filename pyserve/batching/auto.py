@@ -170,8 +170,9 @@ class Learnt:
         # What a newcomer saves: on average the first of so many steps ends after this time.
         gain_s = fixed_s / (executors + 1) / free
         if free > 1:
-            # It could leave by itself, and here it makes the step longer for the others.
-            gain_s = max(0.0, gain_s - per_call_s * batch.items)
+            # It could leave by itself, and here it makes the step longer for the others. Where that
+            # is not known, it leaves by itself: so sizes come to vary, and it becomes known.
+            gain_s = max(0.0, gain_s - self.steps.per_item_most_s * item * batch.items)
         else:
             count_max = options.max_batch_size / item if item else math.inf
             returns = self._returns.until(

@@ -74,14 +74,14 @@ class StepTimes:
     @property
     def per_item_s(self) -> float:
         """The learnt cost of one more item, at least 0."""
-        count = len(self._runs)
-        if not count:
-            return 0.0
-        mean_n, mean_t = self._n / count, self._t / count
-        variance = self._nn / count - mean_n * mean_n
-        slope = (self._nt / count - mean_n * mean_t) / (max(variance, 0.0) + _RIDGE)
+        slope = self._covariance() / (self._variance() + _RIDGE)
         # Neither part of the cost is negative, whatever the noise says.
-        return min(max(slope, 0.0), mean_t / mean_n if mean_n else 0.0)
+        return min(max(slope, 0.0), self._per_item_alone_s())
+
+    @property
+    def per_item_most_s(self) -> float:
+        """What one more item may cost: while sizes hardly vary, all of the time may be theirs."""
+        return self.per_item_s if self._variance() > _RIDGE else self._per_item_alone_s()
 
     @property
     def fixed_s(self) -> float:
@@ -165,6 +165,17 @@ class StepTimes:
         self._nn += sign * size * size
         self._t += sign * duration_s
         self._nt += sign * size * duration_s
+
+    def _variance(self) -> float:
+        count = len(self._runs) or 1
+        return max(0.0, self._nn / count - (self._n / count) ** 2)
+
+    def _covariance(self) -> float:
+        count = len(self._runs) or 1
+        return self._nt / count - self._n / count * (self._t / count)
+
+    def _per_item_alone_s(self) -> float:
+        return self._t / self._n if self._n > 0 else 0.0
 
     def _line(self, size: float) -> float:
         slope = self.per_item_s

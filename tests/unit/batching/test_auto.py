@@ -54,6 +54,17 @@ def test_what_was_before_a_jump_does_not_bend_the_line_for_long() -> None:
     assert steps.per_item_s == pytest.approx(0.0)
 
 
+def test_sizes_that_never_vary_leave_open_what_an_item_costs() -> None:
+    steps = StepTimes()
+    for _ in range(20):
+        steps.learn(4, 0.1)
+    assert steps.per_item_s == pytest.approx(0.0)
+    assert steps.per_item_most_s == pytest.approx(0.025)
+    for size in (1, 8) * 20:
+        steps.learn(size, 0.1)
+    assert steps.per_item_most_s == pytest.approx(0.0, abs=1e-9)
+
+
 def test_what_a_size_took_long_ago_is_forgotten() -> None:
     """Else batches of that size would be avoided, and never be run to find out."""
     steps = StepTimes()

@@ -19,8 +19,8 @@ WORKLOADS = 12
 CALLS_MAX = 1_000
 # What has locked itself out serves a fraction of the calls, or is late by a multiple. Up to here
 # a single phase may be off by chance, or by one of the ties between two ways to group callers.
-GOODPUT_MIN = 0.85
-LATENCY_MAX = 1.4
+GOODPUT_MIN = 0.8
+LATENCY_MAX = 1.5
 # Over all phases, gains and losses come out near even.
 MEAN_GOODPUT_MIN = 0.98
 MEAN_LATENCY_MAX = 1.05
