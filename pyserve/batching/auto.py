@@ -134,7 +134,9 @@ class Learnt:
             free: Executors that are free.
         """
         since = batch.since
-        if not self.steps.is_known or self._is_trying:
+        # Batches that are all alike look as if nothing but the fixed part cost time, and waits that
+        # follow from that may keep them alike: then one of another size leaves at once.
+        if not self.steps.is_known or self.steps.teaches(batch.size) or self._is_trying:
             return since, False
         leave = max(since, self._until_worth_it(batch, options, free))
         deadline = batch.deadline

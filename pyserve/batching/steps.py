@@ -71,6 +71,10 @@ class StepTimes:
         """Whether enough runs were seen to rely on the prediction."""
         return self._seen > RUNS_MIN
 
+    def teaches(self, size: float) -> bool:
+        """Whether all runs had one size, so that one of ``size`` would show the slope."""
+        return len(self._rows) == 1 and _magnitude(size) not in self._rows
+
     @property
     def per_item_s(self) -> float:
         """The learnt cost of one more item, at least 0."""
@@ -86,7 +90,9 @@ class StepTimes:
     @property
     def fixed_s(self) -> float:
         """The learnt cost of a batch however small, at least 0."""
-        return self._fixed_beside(self.per_item_s)
+        # Runs from before a jump may bend the line; no size is quicker than the fixed part.
+        least = min(self._table.values(), default=0.0)
+        return min(least, self._fixed_beside(self.per_item_s))
 
     def learn(self, size: float, duration_s: float) -> None:
         """Take the duration of one run."""

@@ -65,6 +65,26 @@ def test_sizes_that_never_vary_leave_open_what_an_item_costs() -> None:
     assert steps.per_item_most_s == pytest.approx(0.0, abs=1e-9)
 
 
+def test_no_fixed_cost_is_above_what_a_size_took() -> None:
+    """Until runs of before a jump are forgotten they bend the line, which the table overrules."""
+    steps = StepTimes()
+    for _ in range(60):
+        steps.learn(64, 1.0)
+    for size in (20, 40) * 8:
+        steps.learn(size, 0.001 * size)
+    assert steps.fixed_s <= 0.021
+
+
+def test_a_size_of_another_magnitude_teaches_the_slope() -> None:
+    steps = StepTimes()
+    for _ in range(60):
+        steps.learn(64, 1.0)
+    assert steps.teaches(8)
+    assert not steps.teaches(64)
+    steps.learn(8, 0.2)
+    assert not steps.teaches(4)
+
+
 def test_what_a_size_took_long_ago_is_forgotten() -> None:
     """Else batches of that size would be avoided, and never be run to find out."""
     steps = StepTimes()
