@@ -230,6 +230,10 @@ bench-multiplexing: build ## A hundred models in slots for a quarter of them (a 
 bench-routing: build ## What routing takes, and the router benchmarks of Ray Serve's guides (nine minutes)
 	$(PY) -m benchmarks.routing $(ARGS)
 
+.PHONY: bench-mixes
+bench-mixes: build ## Changes of the call mix on a real mesh: the default policy beside least (ten minutes)
+	$(PY) -m benchmarks.mix_changes $(ARGS)
+
 .PHONY: bench-payloads
 bench-payloads: build ## 1 KiB to 100 MiB by codec, in the message and by reference (minutes)
 	$(PY) -m benchmarks.payloads $(ARGS)
