@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from pyserve import _router
+from pyserve.replica.asgi import http
 from tests.support.waiting import eventually
 from tests.unit.replica.asgi.serving import serving
 
@@ -117,7 +118,10 @@ async def test_a_streamed_body_comes_in_pieces() -> None:
 
 
 @pytest.mark.parity("G-36")
-async def test_a_client_that_leaves_cancels_the_application() -> None:
+async def test_a_client_that_leaves_cancels_the_application_in_the_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(http, "LEAVE_TIMEOUT_S", 0.01)
     began = asyncio.Event()
     ended: list[BaseException] = []
 

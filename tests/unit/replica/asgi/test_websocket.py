@@ -143,7 +143,7 @@ async def test_a_client_that_is_gone_is_a_disconnect_and_the_application_ends_by
 async def test_an_application_that_does_not_listen_is_cancelled_in_the_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(websocket, "_LEAVE_TIMEOUT_S", 0.01)
+    monkeypatch.setattr(websocket, "LEAVE_TIMEOUT_S", 0.01)
     ended: list[str] = []
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
