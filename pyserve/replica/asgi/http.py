@@ -27,6 +27,9 @@ _LOGGER = failure_logger(__name__)
 
 # How long an application may take to end once its client is gone; then it is cancelled.
 LEAVE_TIMEOUT_S = 10.0
+# Their content-length is none of a body: with 304 it is that of the 200 which the client could
+# have had (RFC 9110, 8.6 and 15.4.5). A client that sends CONNECT is refused by the ingress.
+_BODILESS = frozenset({204, 304})
 _SERVER_ERRORS = 500
 HeaderList = list[tuple[bytes, bytes]]
 _CONTENT_LENGTH = b"content-length"
@@ -97,6 +100,7 @@ class HttpExchange:
         "_bytes_left",
         "_call",
         "_has_head",
+        "_has_no_body",
         "_head",
         "_is_head",
         "_listener",
@@ -108,6 +112,7 @@ class HttpExchange:
         self._all_read = False
         self._head: tuple[int, HeaderList] | None = None  # It waits for the body.
         self._has_head = False
+        self._has_no_body = False
         self.ended = False
         self._bytes_left: int | None = None  # Of the body, by its content-length.
         self._is_head = method == "HEAD"
@@ -170,7 +175,9 @@ class HttpExchange:
             if type(body) is not bytes:
                 body = bytes(body)
             more = message.get("more_body", False)
-            if self._is_head:
+            if self._has_no_body:
+                body = b""
+            elif self._is_head:
                 # Nobody wants a stream: what is sent of it ends the call as if its client had left.
                 body = body if more else b""
             elif self._bytes_left is not None:
@@ -186,6 +193,7 @@ class HttpExchange:
 
     def _start(self, status: int, headers: Iterable[Iterable[bytes]]) -> None:
         kept = pairs(headers)
+        self._has_no_body = status in _BODILESS
         self._bytes_left = _content_length(kept)
         if status >= _SERVER_ERRORS and (error := sys.exc_info()[1]) is not None:
             # Frameworks answer before they let it through; the answer ends the call's span.
@@ -212,7 +220,7 @@ class HttpExchange:
         try:
             await call.write(body)
         except ClientDisconnected:
-            is_endless = more and self._bytes_left is None
+            is_endless = more and self._bytes_left is None and not self._has_no_body
             if is_endless and self._listener in {None, asyncio.current_task()}:
                 raise
             await asyncio.sleep(0)  # The listener must get its turn.
