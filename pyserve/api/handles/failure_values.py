@@ -225,12 +225,12 @@ def _member(name: str, member: str) -> object:
 
 
 def _scalar(kind: str, data: bytes) -> object:
-    import numpy as np
-
-    dtype = np.dtype(kind)
+    # The package stands without numpy; a caller without it gets the value's repr.
+    numpy = importlib.import_module("numpy")
+    dtype = numpy.dtype(kind)
     if dtype.kind not in _NUMPY_KINDS:
         raise TypeError(f"{kind} is no plain kind of numpy's")
-    return np.frombuffer(data, dtype, 1)[0]
+    return numpy.frombuffer(data, dtype, 1)[0]
 
 
 def imported(name: str) -> object:
