@@ -28,7 +28,7 @@ IN_TIME_MIN = 0.5
 # Closer to capacity a queue takes hundreds of steps to settle: its mean latency over one phase is
 # chance, and only its goodput is judged.
 LOAD_MAX = 0.8
-# A workload is played with so many seeds for what comes, and with others if it falls short.
+# Each workload is played with two sub-seeds, and with eight others if it falls short.
 SUB_SEEDS = range(2)
 MORE_SUB_SEEDS = range(2, 10)
 
@@ -37,7 +37,7 @@ Wait = float | str
 
 @dataclass
 class Tally:
-    """What a rule brought in one phase, of the calls that came after it had settled."""
+    """The results of a rule in one phase, for the calls that came after it had settled."""
 
     came: int = 0
     good: int = 0  # answered in time, within the phase

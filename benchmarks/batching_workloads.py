@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from benchmarks.batching_rules import Step
 from pyserve.batching.steps import RUNS_MIN
 
-# What a rule has learnt is the newest 50 steps (`steps.py`), or 32 gaps (`gaps.py`). So a phase is
+# A rule learns from the newest 50 steps (`steps.py`) or 32 gaps (`gaps.py`). So a phase is
 # judged after as many steps of its own and some more, and for twice as long.
 SETTLE_STEPS = 60
 # Where steps have become faster, each of the runs that show it (`RUNS_MIN`) may have waited for
@@ -29,7 +29,7 @@ CALLS_MAX = 3_000
 
 @dataclass(frozen=True)
 class Phase:
-    """What comes, and what it costs, for some time.
+    """The calls of some time, and their cost.
 
     Attributes:
         step: What a batch costs at the end of the phase, with a drift; else in all of it.

@@ -41,7 +41,7 @@ FACTOR_MIN = 1.5
 """Replicas that differ by less are alike, as machines of one kind are."""
 
 FAILED_SHARE_MORE = 0.01
-"""What is certain may still be too little to look at."""
+"""A certain difference may still be too small to look at."""
 
 ALARMS_PER_HOUR = 0.001
 """How often chance may call a replica of a deployment an outlier, per hour of watching it."""

@@ -1,4 +1,4 @@
-"""The learnt wait after a change of the mix, against the best fixed window for what comes then.
+"""The learnt wait after a change of the mix, against the best fixed window of each phase.
 
 Each run draws other workloads; ``SEED=n`` repeats one. ``python -m benchmarks.batching --family N``
 plays more of them, and judges each phase by the margins of `batching_family.py`.
@@ -17,8 +17,9 @@ from benchmarks.batching_workloads import Phase, Workload, draw
 SEED = int(os.environ.get("SEED", time.time_ns() % 10**9))
 WORKLOADS = 12
 CALLS_MAX = 1_000
-# What has locked itself out serves a fraction of the calls, or is late by a multiple. Up to here
-# a single phase may be off by chance, or by one of the ties between two ways to group callers.
+# A rule that has locked itself out serves a fraction of the calls, or is late by a multiple. Up
+# to here a single phase may be off by chance, or by one of the ties between two ways to group
+# callers.
 GOODPUT_MIN = 0.8
 LATENCY_MAX = 1.5
 # Over all phases, gains and losses come out near even.
