@@ -98,18 +98,35 @@ def _failing(busy: Mapping[str, Served], log_level: float) -> dict[str, str]:
     ordered = sorted(shares.values())
     calls = sum(each.calls for each in busy.values())
     failed = sum(each.failed for each in busy.values())
-    found = {}
-    # One that is found does not count among the siblings of those after it.
-    for name in sorted(shares, key=shares.__getitem__, reverse=True):
+    found: dict[str, str] = {}
+
+    def differs(name: str) -> bool:
+        nonlocal calls, failed
         share, usual = shares[name], _usual(ordered, shares[name])
         if share - usual <= FAILED_SHARE_MORE:
-            continue
+            return False
         own = busy[name].calls - busy[name].failed, busy[name].failed
         others = calls - failed - own[0], failed - own[1]
-        if _differ(own, others, (0.0, 1.0), log_level):
-            found[name] = f"{share:.1%} of its calls fail, {usual:.1%} of its siblings'"
-            calls, failed = calls - sum(own), failed - own[1]
+        if not _differ(own, others, (0.0, 1.0), log_level):
+            return False
+        found[name] = f"{share:.1%} of its calls fail, {usual:.1%} of its siblings'"
+        calls, failed = calls - sum(own), failed - own[1]
+        return True
+
+    _judge(sorted(shares, key=shares.__getitem__, reverse=True), differs)
     return found
+
+
+def _judge(names: Sequence[str], differs: Callable[[str], bool]) -> None:
+    """Judge each name until no more differ.
+
+    One that differs no longer counts among the siblings. Those that were judged before it may have
+    looked like their siblings only because of it, so they are judged again.
+    """
+    left, judged = list(names), -1
+    while len(left) != judged:
+        judged = len(left)
+        left = [name for name in left if not differs(name)]
 
 
 def _slow_somewhere(
@@ -140,16 +157,20 @@ def _slow(
     times = {name: each for name, each in times.items() if each.count >= CALLS_MIN}
     factors = _factors(times, failing)
     measures = total(each for name, each in times.items() if name not in failing)
-    found = {}
-    # One that is found does not count among the siblings of those after it.
-    for name in sorted(factors, key=lambda name: min(factors[name]), reverse=True):
-        if min(factors[name]) < FACTOR_MIN:
-            break
+    found: dict[str, float] = {}
+
+    def differs(name: str) -> bool:
+        nonlocal measures
         own = times[name]
         others = measures if name in failing else measures.since(own)
-        if _ranks_differ(own, others, log_level) or _means_differ(own, others, log_level):
-            found[name] = factors[name][-1]
-            measures = others
+        if not (_ranks_differ(own, others, log_level) or _means_differ(own, others, log_level)):
+            return False
+        found[name] = factors[name][-1]
+        measures = others
+        return True
+
+    plain = [name for name in factors if min(factors[name]) >= FACTOR_MIN]
+    _judge(sorted(plain, key=lambda name: min(factors[name]), reverse=True), differs)
     return found
 
 

@@ -63,6 +63,21 @@ def test_several_may_be_slow_as_long_as_they_are_a_minority():
     assert {"slow", "slower", "slowest"} == set(found)
 
 
+def test_the_slowest_with_few_calls_is_not_hidden_by_others_that_are_slow():
+    """It is judged first, while the calls of the others still make five calls look like chance."""
+    others = {f"r{number}": served(0.002) for number in range(4)}
+    slow = {"many": served(0.0065, calls=80), "more": served(0.0064, calls=80)}
+    slow |= {"few": served(0.006, calls=5), "slowest": served(0.014, calls=5)}
+    assert slow.keys() == outliers(others | slow).keys()
+
+
+def test_one_whose_few_calls_all_fail_is_not_hidden_by_others_that_fail():
+    others = {f"r{number}": served(0.01, calls=50) for number in range(4)}
+    failing = {"many": served(0.01, calls=80, failed=64), "more": served(0.01, calls=80, failed=64)}
+    failing |= {"few": served(0.01, calls=5, failed=5)}
+    assert failing.keys() == outliers(others | failing).keys()
+
+
 def test_one_that_gets_more_of_the_long_calls_is_not_slow():
     """Its short calls are as short as those of the others."""
     check({}, a=served(*[0.001] * 9, 0.3), b=served(*[0.001] * 9, 0.3), c=served(0.001, 0.3, 0.3))
