@@ -230,6 +230,10 @@ bench-multiplexing: build ## A hundred models in slots for a quarter of them (a 
 bench-routing: build ## What routing takes, and the router benchmarks of Ray Serve's guides (nine minutes)
 	$(PY) -m benchmarks.routing $(ARGS)
 
+.PHONY: bench-mixes
+bench-mixes: build ## Changes of the call mix on a real mesh: the default policy beside least (ten minutes)
+	$(PY) -m benchmarks.mix_changes $(ARGS)
+
 .PHONY: bench-payloads
 bench-payloads: build ## 1 KiB to 100 MiB by codec, in the message and by reference (minutes)
 	$(PY) -m benchmarks.payloads $(ARGS)
@@ -250,6 +254,10 @@ sim: has-rust $(PACKAGES_STAMP) ## Every routing policy in simulated scenarios: 
 .PHONY: sim-autoscaling
 sim-autoscaling: $(PACKAGES_STAMP) ## Policies of autoscaling on simulated loads: a table and JSON (eight minutes)
 	$(PY) -m benchmarks.autoscaling_sim --out benchmarks/results/autoscaling.json $(ARGS)
+
+.PHONY: sim-autoscaling-family
+sim-autoscaling-family: $(PACKAGES_STAMP) ## Autoscaling on two hundred workloads of new seeds (two minutes)
+	$(PY) -m benchmarks.autoscaling_family --workloads 200 --out benchmarks/results/autoscaling-family.json $(ARGS)
 
 .PHONY: autoscaling-live
 autoscaling-live: build ## A step to eight replicas, and calls at zero, in a real mesh (six minutes)

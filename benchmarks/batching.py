@@ -3,6 +3,8 @@
 Open-loop Poisson arrivals, two models of a step, rates from nearly idle to beyond what full
 batches sustain. Every rule gets the same arrivals. In virtual time the shipping state machine
 decides; live, the shipping queue does, with ``sleep`` as the step.
+
+``--family N`` plays N workloads that change while they run instead, from ``--seed`` on.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from benchmarks import batching_live, batching_rules, machine
+from benchmarks import batching_family, batching_live, batching_rules, machine
 from benchmarks.batching_rules import Outcome, Step
 from pyserve.batching import BatchOptions
 
@@ -214,7 +216,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=1.0, help="of a live run; 0: none")
     parser.add_argument("--rounds", type=int, default=5, help="live runs of each rule")
     parser.add_argument("--out", type=Path, default=RESULTS)
+    parser.add_argument("--family", type=int, default=0, metavar="N", help="workloads that change")
+    parser.add_argument("--seed", type=int, default=1, help="the first of the family")
     options = parser.parse_args(arguments)
+    if options.family:
+        return batching_family.report(options.seed, options.family)
     results = run(options.count, options.seconds, options.rounds)
     options.out.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
     missed = results["failures"]

@@ -96,7 +96,7 @@ def play(
                 ends[item] = now
                 if think is not None and len(began) + len(coming) < count:
                     heapq.heappush(coming, now + think())
-            batcher.learn(batch.size, now - started, now)
+            batcher.learn(batch.size, now - started)
             batcher.complete(batch, now)
         elif arrival == now:
             heapq.heappop(coming)

@@ -62,6 +62,7 @@ class _Looker:
             status=status,
             edges=counted.edges,
             ends=counted.ends,
+            methods=counted.methods,
             batches=counted.batches,
             models=self._front.models(),
             caches=counted.caches,

@@ -8,8 +8,9 @@ and the end of a request. ``_http_tasks`` runs the handler.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import grpc
@@ -75,6 +76,10 @@ class HttpCall:
     started = False
     finished = False
     task: asyncio.Task[None] | None = None
+    _leave_timeout_s = 0.0
+    _on_leave: Callable[[], None] | None = None
+    _listeners = 0
+    _leaving: asyncio.TimerHandle | None = None
     _is_read = False
     request_made: Request | None = None
     _head: rust.HttpHead | None = None
@@ -204,8 +209,7 @@ class HttpCall:
             self.started = self.finished = True
             if must_flush:
                 self.kit.flush()
-        if self._over is not None:
-            self._over.set()
+        self._note_end()
 
     def start(self, status: int, headers: HttpHeaders) -> None:
         """Queue the head of an answer, whose body ``write`` adds."""
@@ -264,7 +268,13 @@ class HttpCall:
                 trailing_metadata = self.kit.fitting_trailers(path, trailing_metadata)
             if self.call.finish(number, details, trailing_metadata, None):
                 self.kit.flush()
+        self._note_end()
+
+    def _note_end(self) -> None:
         self._note_over()
+        if self._leaving is not None:
+            # Work after an answer is not limited, whether somebody reads the answer or not.
+            self._leaving.cancel()
 
     def _read_stream(self) -> MessageStream:
         """Return a stream for the waits of ``write``, of a request that came whole."""
@@ -302,6 +312,35 @@ class HttpCall:
                 self._over.set()
         await self._over.wait()
 
+    def allow_leave(self, timeout_s: float) -> None:
+        """Give the handler time to end when nobody waits for its answer any more.
+
+        Without this it is cancelled at once; with it, too, if its deadline passes before it has
+        begun to answer. Its child calls are cancelled at once unless it listens.
+
+        Args:
+            timeout_s: How long it may go on; it is cancelled then, unless it has sent its end.
+        """
+        self._leave_timeout_s = timeout_s
+
+    def on_leave(self, callback: Callable[[], None]) -> None:
+        """Call ``callback`` when that time begins, at once if it has; the last one counts."""
+        self._on_leave = callback
+        if self._leaving is not None:
+            callback()
+
+    @contextlib.contextmanager
+    def listening(self) -> Iterator[None]:
+        """Mark that the handler waits for its client to leave.
+
+        Its child calls are left to it then, and cancelled when its time is over.
+        """
+        self._listeners += 1
+        try:
+            yield
+        finally:
+            self._listeners -= 1
+
     def _note_over(self) -> None:
         if self._over is not None:
             self._over.set()
@@ -333,12 +372,39 @@ class HttpCall:
         for waiter in self._waiters or ():
             if not waiter.done():
                 waiter.set_result(None)
-        if not self._outlives_client():
-            self._cancel()
-        elif (remaining_s := self.call.time_remaining()) is not None:
+        if self._outlives_client():
             # The native side watches only requests that somebody waits for.
-            timer = self.kit.loop.call_later(remaining_s, self._cancel)
-            self.add_done_callback(lambda _: timer.cancel())
+            if (remaining_s := self.call.time_remaining()) is not None:
+                self._later(remaining_s)
+        elif self._may_tidy_up(reason):
+            self._tell_leave()
+        else:
+            self._cancel()
+
+    def _may_tidy_up(self, reason: int) -> bool:
+        """Say whether the handler gets time to end.
+
+        It does not when it has let its own time pass: at a deadline, unless it is answering.
+        """
+        if not self._leave_timeout_s or reason == rust.CANCEL_SHUTDOWN:
+            return False
+        # The router watches the deadline too, and leaves as a client does.
+        is_late = reason == rust.CANCEL_DEADLINE or self.call.time_remaining() == 0.0
+        return self.started or not is_late
+
+    def _tell_leave(self) -> None:
+        self._note_over()
+        if not self._listeners and self.request_made is not None:
+            self.request_made.cancel()
+        if not self.finished:
+            self._leaving = self._later(self._leave_timeout_s)
+            if self._on_leave is not None:
+                self._on_leave()
+
+    def _later(self, delay_s: float) -> asyncio.TimerHandle:
+        timer = self.kit.loop.call_later(delay_s, self._cancel)
+        self.add_done_callback(lambda _: timer.cancel())
+        return timer
 
     def _cancel(self) -> None:
         self._note_over()
@@ -352,11 +418,11 @@ class HttpCall:
         task.cancel()
 
     def stop(self) -> None:
-        """Cancel what a handler still does after its answer: the server ends.
+        """Cancel what a handler still does after its answer or its client: the server ends.
 
-        Requests without an answer get a CANCEL event instead.
+        Requests whose client waits for an answer get a CANCEL event instead.
         """
-        if self.finished and self.task is not None:
+        if (self.finished or self._leaving is not None) and self.task is not None:
             self.task.cancel()
 
     def abandon(self) -> None:
@@ -375,6 +441,7 @@ class HttpCall:
     def release(self) -> None:
         """Let go of a request whose handler has ended."""
         self.task = None  # Its context holds this object: a cycle that only the collector frees.
+        self._on_leave = None  # As well.
         self.kit.receivers.pop(self.token, None)
         if self.cancel_reason is not None and self.call.release():
             self.kit.flush()
@@ -390,6 +457,6 @@ HttpHandler = Callable[[HttpCall], Awaitable[None]]
 """Answers one request.
 
 It runs as a task with ``pyserve.request.CURRENT`` set to the request. The task is cancelled when
-the client goes away or the deadline passes. What it raises, and what it leaves unanswered, is
-answered with 500 and logged.
+the client goes away or the deadline passes, unless it has called ``allow_leave``. What it raises,
+and what it leaves unanswered, is answered with 500 and logged.
 """

@@ -76,6 +76,18 @@ class _WithSources:
         return _arrived, self._arguments
 
 
+def id_in_code(kind: type) -> str | None:
+    """Return by what a class that has travelled by value is known, also where it came from."""
+    found: Mapping[type, str] = cloudpickle.cloudpickle._DYNAMIC_CLASS_TRACKER_BY_CLASS  # noqa: SLF001
+    return found.get(kind)
+
+
+def class_of_code(class_id: str) -> type | None:
+    """Return the class with that id, if it has come to this process or has left it."""
+    found: Mapping[str, type] = cloudpickle.cloudpickle._DYNAMIC_CLASS_TRACKER_BY_ID  # noqa: SLF001
+    return found.get(class_id)
+
+
 def _arrived(sources: Mapping[str, str], data: bytes) -> object:
     for name, text in sources.items():
         # Without a time of change: there is no file that it may be asked of.

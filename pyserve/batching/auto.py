@@ -3,14 +3,19 @@
 While every executor is busy, waiting is free, and ``batcher.py`` waits by itself. With a free
 executor a batch waits only if company is likely and worth it:
 
-- *The next call is near, and worth it.* A newcomer saves the rest of a step that it would find
-  running: on average half of the fixed part b. Against that stands the time that those who are
-  here lose; ``gaps.py`` weighs them. For Poisson arrivals the rule lets n items wait while
-  ``n / rate < b / 2``, which is the optimum of the exact model (Deb and Serfozo, Optimal control
-  of batch service queues, 1973) to within half a percent, as benchmarks/batching.py shows.
+- *The next call is near, and worth it.* A newcomer saves the rest of the step that it would find
+  running: of k executors, the first one is free after b / (k + 1) on average, where b is the fixed
+  part of a step. Against that stands the time that those who are here lose; ``gaps.py`` weighs
+  them. For Poisson arrivals and one executor the rule lets n items wait while ``n / rate < b / 2``,
+  which is the optimum of the exact model (Deb and Serfozo, Optimal control of batch service
+  queues, 1973) to within half a percent, as benchmarks/batching.py shows.
 - *The callers just answered come back.* In a closed loop those whose answers have just left call
-  again within moments. Where that was so for most of them lately, the batch waits for them, for
-  at most a third of b.
+  again within moments; ``returns.py`` weighs that.
+
+A rule that learns from what it does can keep away the evidence against itself. Here nothing that
+is learnt depends on a wait: callers who come back are counted where nobody waits for them too, and
+a gap that spans an answer does not count as one that a longer wait would have bridged. Calls that
+look hopeless are let in as trials.
 
 Deadlines cut every wait: a batch leaves while it can still finish in time.
 """
@@ -19,25 +24,39 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
+from typing import TYPE_CHECKING, NamedTuple
 
 from pyserve.batching.gaps import Gaps
+from pyserve.batching.returns import Returns
 from pyserve.batching.steps import StepTimes
 
-# What a newcomer saves, as part of the fixed cost.
-_GAIN = 1 / 2
-# Part of the fixed cost that may be spent on callers who come back, the share of them that has
-# to have come back lately, and how fast that is learnt. Found by trying closed loops of 2 to 32
-# callers against the best fixed window for each; of Poisson arrivals about a third of a batch
-# comes in that part of a step, far below the share.
-_RETURN_WINDOW = 1 / 3
-_RETURN_SHARE_MIN = 0.7
-_RETURN_LEARNING = 0.1
+if TYPE_CHECKING:
+    from pyserve.batching.options import BatchOptions
+
 # Kept off a deadline for the way of the answer; arbitrary, some turns of a busy loop.
 _MARGIN_S = 0.002
 # What was learnt about a model that nobody asks for any more is forgotten, oldest first.
 _MODELS_MAX = 256
-# Sheds end when nothing was learnt for this long, so that a wrong estimate is found out.
-_TRUST_S = 1.0
+# Of the time of an executor, calls that look hopeless may take this part, so that a wrong
+# estimate is found out.
+_TRIALS = 1 / 10
+
+
+class Waiting(NamedTuple):
+    """What waits for a batch.
+
+    Attributes:
+        items: How many.
+        size: The sum of their sizes; their number without ``batch_size_fn``.
+        since: When the wait began to cost something: the oldest item was there, and an executor
+            was free.
+        deadline: The earliest of the items'; ``inf`` without one.
+    """
+
+    items: int
+    size: float
+    since: float
+    deadline: float
 
 
 class AutoWait:
@@ -62,13 +81,12 @@ class Learnt:
     """Arrivals, steps and returning callers of one model; times in seconds of one clock."""
 
     __slots__ = (
-        "_expected",
+        "_answered",
         "_gaps",
+        "_is_trying",
         "_last",
-        "_learnt_at",
-        "_return_share",
-        "_returned",
-        "_returns_end",
+        "_returns",
+        "_tried_at",
         "steps",
     )
 
@@ -76,72 +94,92 @@ class Learnt:
         self.steps = StepTimes()
         self._last = -math.inf  # the newest arrival
         self._gaps = Gaps()
-        self._learnt_at = -math.inf
-        # After the end of a run, until `_returns_end`: how many may come back, how many have.
-        self._returns_end = -math.inf
-        self._expected = 0
-        self._returned = 0
-        self._return_share = 0.0
+        self._returns = Returns()
+        self._answered = -math.inf  # the newest arrival among those that were answered last
+        # When a call that looked hopeless was let in, and whether no run has ended since.
+        self._tried_at = -math.inf
+        self._is_trying = False
 
     def on_arrival(self, now: float) -> None:
         """Record that a call came."""
-        self._gaps.note(now - self._last)
+        # Where the last one had been answered, the call may have come because of that: however
+        # long the last one had waited, nobody would have joined it.
+        self._gaps.note(math.inf if self._last <= self._answered else now - self._last)
         self._last = now
-        if now <= self._returns_end:
-            self._returned += 1
+        self._returns.on_arrival(now)
 
-    def on_answered(self, count: int, now: float) -> None:
-        """Record that ``count`` callers got their answers."""
-        self._count_returns()
-        self._expected = count
-        self._returned = 0
-        self._returns_end = now + _RETURN_WINDOW * self.steps.fixed_s
+    def on_answered(self, arrivals: list[float], waiting: int, now: float) -> None:
+        """Record that callers got their answers.
 
-    def learn(self, size: float, duration_s: float, now: float) -> None:
+        Args:
+            arrivals: When their calls came, in order.
+            waiting: How many others wait for a batch.
+            now: The time.
+        """
+        if arrivals:
+            self._answered = arrivals[-1]
+        self._returns.on_answered(len(arrivals), waiting, now)
+
+    def learn(self, size: float, duration_s: float) -> None:
         """Record the duration of a run."""
         self.steps.learn(size, duration_s)
-        self._learnt_at = now
+        self._is_trying = False
 
-    def leave_at(
-        self, count: int, size: float, since: float, deadline: float
-    ) -> tuple[float, bool]:
+    def leave_at(self, batch: Waiting, options: BatchOptions, free: int) -> tuple[float, bool]:
         """Return when a batch that waits leaves, and whether a deadline is the reason.
 
         Args:
-            count: Items that wait.
-            size: The sum of their sizes; their number without ``batch_size_fn``.
-            since: When the wait began to cost something: the oldest item was there, and an
-                executor was free.
-            deadline: The earliest of the items'; ``inf`` without one.
+            batch: What waits.
+            options: The limits.
+            free: Executors that are free.
         """
-        if not self.steps.is_known:
+        since = batch.since
+        # Batches that are all alike look as if nothing but the fixed part cost time, and waits that
+        # follow from that may keep them alike: then one of another size leaves at once.
+        if not self.steps.is_known or self.steps.teaches(batch.size) or self._is_trying:
             return since, False
-        leave = max(self._until_returned(), self._until_sparse(count, since))
-        leave = max(leave, since)
-        if deadline == math.inf:
+        leave = max(since, self._until_worth_it(batch, options, free))
+        deadline = batch.deadline
+        # One that will be missed in any case makes nobody leave early.
+        if deadline == math.inf or since + self.steps.least(batch.size) > deadline:
             return leave, False
-        latest = deadline - self.steps.bound(size + size / count) - _MARGIN_S
+        latest = deadline - self.steps.bound(batch.size + batch.size / batch.items) - _MARGIN_S
         return (latest, True) if latest < leave else (leave, False)
 
     def is_hopeless(self, size: float, deadline: float, now: float) -> bool:
-        """Return whether a call would be late even if it ran alone and at once."""
-        alone_s = self.steps.predict(size)
-        is_fresh = now - self._learnt_at <= _TRUST_S + 10 * alone_s
-        return self.steps.is_known and is_fresh and now + alone_s > deadline
+        """Return whether a call would be late even if it ran alone, at once and at its fastest.
 
-    def _until_sparse(self, count: int, since: float) -> float:
-        gain_s = _GAIN * self.steps.fixed_s
-        # Beyond that the oldest would lose more than the newest can gain.
-        return min(self._last + self._gaps.wait_s(count, gain_s), since + gain_s)
+        Some are let in all the same, as trials: nothing else would tell that steps have become
+        faster.
+        """
+        if not self.steps.is_known:
+            return False
+        alone_s = self.steps.least(size)
+        if now + alone_s <= deadline:
+            return False
+        if now - self._tried_at < alone_s / _TRIALS:
+            return True
+        self._tried_at = now
+        self._is_trying = True
+        return False
 
-    def _until_returned(self) -> float:
-        if self._return_share < _RETURN_SHARE_MIN:
-            return -math.inf
-        if self._returned >= self._expected * self._return_share:
-            return -math.inf
-        return self._returns_end
-
-    def _count_returns(self) -> None:
-        if self._expected:
-            share = min(1.0, self._returned / self._expected)
-            self._return_share += _RETURN_LEARNING * (share - self._return_share)
+    def _until_worth_it(self, batch: Waiting, options: BatchOptions, free: int) -> float:
+        """Return until when company is likely, and saves more than it costs."""
+        executors = options.max_concurrent_batches
+        item = batch.size / batch.items
+        fixed_s, per_call_s = self.steps.fixed_s, self.steps.per_item_s * item
+        returns = -math.inf
+        # What a newcomer saves: on average the first of so many steps ends after this time.
+        gain_s = fixed_s / (executors + 1) / free
+        if free > 1:
+            # It could leave by itself, and here it makes the step longer for the others. Where that
+            # is not known, it leaves by itself: so sizes come to vary, and it becomes known.
+            gain_s = max(0.0, gain_s - self.steps.per_item_most_s * item * batch.items)
+        else:
+            count_max = options.max_batch_size / item if item else math.inf
+            returns = self._returns.until(
+                batch.items, fixed_s / executors, per_call_s / executors, count_max
+            )
+        # Beyond the gain the oldest would lose more than the newest can save.
+        sparse = min(self._last + self._gaps.wait_s(batch.items, gain_s), batch.since + gain_s)
+        return max(returns, sparse)

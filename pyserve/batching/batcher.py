@@ -15,7 +15,7 @@ from enum import StrEnum
 from itertools import islice
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from pyserve.batching.auto import AutoWait
+from pyserve.batching.auto import AutoWait, Waiting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -239,13 +239,15 @@ class Batcher(Generic[Item]):
         self._running -= 1
         self._idle_since = now
         if self._auto is not None:
-            self._auto.of(batch.key).on_answered(len(batch.items), now)
+            after = self._lanes.get(batch.key)
+            waiting = 0 if after is None else len(after.waiting)
+            self._auto.of(batch.key).on_answered(batch.arrivals, waiting, now)
 
-    def learn(self, size: float, duration_s: float, now: float, key: str = "") -> None:
+    def learn(self, size: float, duration_s: float, key: str = "") -> None:
         """Record how long a batch took in its executor. Call it before ``complete``."""
         if self._auto is not None:
             self._newest_key = key
-            self._auto.of(key).learn(size, duration_s, now)
+            self._auto.of(key).learn(size, duration_s)
 
     def flush(self) -> None:
         """Let everything that waits now leave as soon as an executor is free."""
@@ -334,9 +336,15 @@ class Batcher(Generic[Item]):
 
     def _leaves_by_auto(self, lane: _Lane[Item], opened: float) -> tuple[float, bool]:
         assert self._auto is not None, "configure() makes it"
-        since = max(opened, self._idle_since)
-        deadline = lane.deadline_within(self.options.max_batch_size)
-        return self._auto.of(lane.key).leave_at(len(lane.waiting), lane.size, since, deadline)
+        options = self.options
+        waiting = Waiting(
+            len(lane.waiting),
+            lane.size,
+            since=max(opened, self._idle_since),
+            deadline=lane.deadline_within(options.max_batch_size),
+        )
+        free = options.max_concurrent_batches - self._running
+        return self._auto.of(lane.key).leave_at(waiting, options, free)
 
     def _choose(self, now: float) -> tuple[_Lane[Item] | None, Reason]:
         """Return the lane that leaves first: age counts, and up to twice for a full batch.

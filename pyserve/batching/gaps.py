@@ -9,11 +9,12 @@ count / rate < gain``.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 
 # Gaps that count, and arrivals after which they are looked at again; arbitrary.
-_KEPT = 64
-_REFRESH = 16
+_KEPT = 32
+_REFRESH = 8
 # A wait that brings somebody less often follows chance, not the traffic.
 _CHANCE_MIN = 0.25
 
@@ -26,11 +27,11 @@ class Gaps:
     def __init__(self) -> None:
         self._gaps: deque[float] = deque(maxlen=_KEPT)
         self._sorted: list[float] = []
-        self._waits: dict[int, float] = {}
+        self._waits: dict[tuple[int, float], float] = {}
         self._new = _REFRESH
 
     def note(self, gap_s: float) -> None:
-        """Take the time between two arrivals."""
+        """Take the time between two arrivals; infinite where no wait would have bridged it."""
         self._gaps.append(gap_s)
         self._new += 1
 
@@ -45,9 +46,9 @@ class Gaps:
             self._new = 0
             self._sorted = sorted(self._gaps)
             self._waits = {}
-        wait_s = self._waits.get(count)
+        wait_s = self._waits.get((count, gain_s))
         if wait_s is None:
-            wait_s = self._waits[count] = _best_wait_s(self._sorted, count, gain_s)
+            wait_s = self._waits[count, gain_s] = _best_wait_s(self._sorted, count, gain_s)
         return wait_s
 
 
@@ -60,6 +61,8 @@ def _best_wait_s(gaps: list[float], count: int, gain_s: float) -> float:
     spent = sum(gaps[:first])
     best, best_value = 0.0, 0.0
     for index in range(first, total):
+        if gaps[index] == math.inf:
+            break
         spent += gaps[index]
         reached = index + 1
         value = reached * gain_s - count * (spent + (total - reached) * gaps[index])

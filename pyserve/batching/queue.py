@@ -273,7 +273,7 @@ class BatchQueue:
             keep_batch(self._label, run, now, duration_s, has_failed=has_failed)
         batch: Batch[Any] = run.batch
         if not has_failed:
-            self._batcher.learn(batch.size, duration_s, now, batch.key)
+            self._batcher.learn(batch.size, duration_s, batch.key)
         self._batcher.complete(batch, now)
         if self.loop.is_closed():
             return

@@ -1,26 +1,33 @@
 """How long a batch of n items takes, learnt from the runs: pure, without clock.
 
-A straight line ``a n + b``, fitted by least squares with exponential forgetting (the closed
-form of recursive least squares for one regressor), as Clipper (NSDI 2017) and BentoML do. Where
-a line fits badly, a table by magnitude of the size takes over. A bound for the tail comes from
-the newest relative residuals.
+A straight line ``a n + b``, fitted by least squares to the newest runs, as Clipper (NSDI 2017)
+and BentoML do. Where a line fits badly, a table by magnitude of the size takes over. Bounds for
+the tails come from the newest relative residuals.
+
+Runs from before a jump would bend the line until the last of them is too old. So a jump is
+recognised as such: half of the newest few runs are far off, all to the same side. Then they alone
+count.
 """
 
 from __future__ import annotations
 
 import math
-from collections import deque
+from collections import Counter, deque
 
-# One run in 50 forgets a factor e. Arbitrary: a change of the model shows within seconds.
-_FORGETTING = 0.98
+# The runs that count. Arbitrary: enough to see a slope through some noise.
+_KEPT = 50
+# The errors of the line and of the table forget as slowly.
+_FORGETTING = 1 - 1 / _KEPT
 # A size that never varies says nothing about the slope: this much variance is added, so that
 # all of the time counts as fixed until sizes differ.
 _RIDGE = 0.05
-# A run may count as this many times what was expected: a hiccup must not ruin the fit, and a
-# model that has become slower is still followed within a few runs.
+# A run may count as this many times what was expected: a hiccup must not ruin the fit.
 _OUTLIER = 4.0
 # Fewer runs are not trusted. The first run of all is left out: models warm up in it.
 RUNS_MIN = 4
+# A run is off by so much, or RUNS_MIN of these runs are off to the same side: that is a jump.
+_JUMP = 2.0
+_NEWEST = 2 * RUNS_MIN
 # The table takes over where it explains the times this much better than the line.
 _TABLE_ADVANTAGE = 0.5
 _RESIDUALS_KEPT = 64
@@ -33,70 +40,76 @@ class StepTimes:
     __slots__ = (
         "_line_error",
         "_n",
+        "_newest",
         "_nn",
         "_nt",
         "_residuals",
+        "_rows",
+        "_runs",
         "_seen",
         "_sorted",
         "_t",
         "_table",
         "_table_error",
-        "_w",
     )
 
     def __init__(self) -> None:
         self._seen = 0
-        # Sums with forgetting: of weights, sizes, squares of sizes, times, sizes × times.
-        self._w = self._n = self._nn = self._t = self._nt = 0.0
+        self._runs: deque[tuple[float, float]] = deque()  # the newest sizes and times
+        # Sums over them: of sizes, squares of sizes, times, sizes × times.
+        self._n = self._nn = self._t = self._nt = 0.0
         self._table: dict[int, float] = {}  # magnitude of the size → mean time
+        self._rows: Counter[int] = Counter()  # magnitude of the size → how many runs count
         self._line_error = self._table_error = 0.0  # squares with forgetting
         self._residuals: deque[float] = deque(maxlen=_RESIDUALS_KEPT)  # time / prediction
         self._sorted: list[float] | None = None
+        # Of the newest runs, the size, the time and the residual.
+        self._newest: deque[tuple[float, float, float]] = deque(maxlen=_NEWEST)
 
     @property
     def is_known(self) -> bool:
         """Whether enough runs were seen to rely on the prediction."""
         return self._seen > RUNS_MIN
 
+    def teaches(self, size: float) -> bool:
+        """Whether all runs had one size, so that one of ``size`` would show the slope."""
+        return len(self._rows) == 1 and _magnitude(size) not in self._rows
+
     @property
     def per_item_s(self) -> float:
         """The learnt cost of one more item, at least 0."""
-        if not self._w:
-            return 0.0
-        mean_n, mean_t = self._n / self._w, self._t / self._w
-        variance = self._nn / self._w - mean_n * mean_n
-        slope = (self._nt / self._w - mean_n * mean_t) / (max(variance, 0.0) + _RIDGE)
+        slope = self._covariance() / (self._variance() + _RIDGE)
         # Neither part of the cost is negative, whatever the noise says.
-        return min(max(slope, 0.0), mean_t / mean_n if mean_n else 0.0)
+        return min(max(slope, 0.0), self._per_item_alone_s())
+
+    @property
+    def per_item_most_s(self) -> float:
+        """What one more item may cost: while sizes hardly vary, all of the time may be theirs."""
+        return self.per_item_s if self._variance() > _RIDGE else self._per_item_alone_s()
 
     @property
     def fixed_s(self) -> float:
         """The learnt cost of a batch however small, at least 0."""
-        if not self._w:
-            return 0.0
-        return max(0.0, (self._t - self.per_item_s * self._n) / self._w)
+        # Runs from before a jump may bend the line; no size is quicker than the fixed part.
+        least = min(self._table.values(), default=0.0)
+        return min(least, self._fixed_beside(self.per_item_s))
 
     def learn(self, size: float, duration_s: float) -> None:
         """Take the duration of one run."""
         self._seen += 1
         if self._seen == 1:
             return
-        if self.is_known:
-            expected = self.predict(size)
-            if expected > 0:
-                self._residuals.append(duration_s / expected)
-                self._sorted = None
-                duration_s = min(duration_s, _OUTLIER * expected)
-        self._compare(size, duration_s)
-        keep = _FORGETTING
-        self._w = self._w * keep + 1.0
-        self._n = self._n * keep + size
-        self._nn = self._nn * keep + size * size
-        self._t = self._t * keep + duration_s
-        self._nt = self._nt * keep + size * duration_s
-        bucket = _magnitude(size)
-        known = self._table.get(bucket, duration_s)
-        self._table[bucket] = known + 0.1 * (duration_s - known)
+        expected = self.predict(size)
+        if self.is_known and expected > 0:
+            ratio = duration_s / expected
+            self._residuals.append(ratio)
+            self._sorted = None
+            self._newest.append((size, duration_s, ratio))
+            if not 1 / _JUMP < ratio < _JUMP and self._has_jumped(is_up=ratio > 1):
+                self._begin_again()
+                return
+            duration_s = min(duration_s, _OUTLIER * expected)
+        self._fit(size, duration_s)
 
     def predict(self, size: float) -> float:
         """Return the expected duration of a batch of ``size``, 0 while nothing is known."""
@@ -110,13 +123,76 @@ class StepTimes:
         """Return what 95 % of such batches do not exceed, as far as seen."""
         return self.predict(size) * self._tail()
 
+    def least(self, size: float) -> float:
+        """Return what no such batch has stayed below, as far as seen."""
+        return self.predict(size) * min(self._residuals, default=1.0)
+
+    def _has_jumped(self, *, is_up: bool) -> bool:
+        off = (ratio >= _JUMP if is_up else ratio <= 1 / _JUMP for _, _, ratio in self._newest)
+        return sum(off) >= RUNS_MIN
+
+    def _begin_again(self) -> None:
+        """Forget what was before the newest runs that are off."""
+        runs = list(self._newest)
+        while 1 / _JUMP < runs[0][2] < _JUMP:
+            del runs[0]
+        self._runs.clear()
+        self._n = self._nn = self._t = self._nt = 0.0
+        self._line_error = self._table_error = 0.0
+        self._table.clear()
+        self._rows.clear()
+        self._newest.clear()
+        for size, duration_s, _ in runs:
+            self._residuals.pop()
+            self._fit(size, duration_s)
+
+    def _fit(self, size: float, duration_s: float) -> None:
+        self._compare(size, duration_s)
+        self._sum(size, duration_s, 1)
+        self._runs.append((size, duration_s))
+        bucket = _magnitude(size)
+        known = self._table.get(bucket, duration_s)
+        self._table[bucket] = known + 0.1 * (duration_s - known)
+        self._rows[bucket] += 1
+        if len(self._runs) > _KEPT:
+            self._forget_oldest()
+
+    def _forget_oldest(self) -> None:
+        size, duration_s = self._runs.popleft()
+        self._sum(size, duration_s, -1)
+        bucket = _magnitude(size)
+        self._rows[bucket] -= 1
+        if not self._rows[bucket]:
+            # What such a size took long ago might keep it from being run, and so be found out.
+            del self._rows[bucket], self._table[bucket]
+
+    def _sum(self, size: float, duration_s: float, sign: int) -> None:
+        self._n += sign * size
+        self._nn += sign * size * size
+        self._t += sign * duration_s
+        self._nt += sign * size * duration_s
+
+    def _variance(self) -> float:
+        count = len(self._runs) or 1
+        return max(0.0, self._nn / count - (self._n / count) ** 2)
+
+    def _covariance(self) -> float:
+        count = len(self._runs) or 1
+        return self._nt / count - self._n / count * (self._t / count)
+
+    def _per_item_alone_s(self) -> float:
+        return self._t / self._n if self._n > 0 else 0.0
+
     def _line(self, size: float) -> float:
         slope = self.per_item_s
-        return slope * size + max(0.0, (self._t - slope * self._n) / self._w) if self._w else 0.0
+        return slope * size + self._fixed_beside(slope)
+
+    def _fixed_beside(self, slope: float) -> float:
+        return max(0.0, (self._t - slope * self._n) / len(self._runs)) if self._runs else 0.0
 
     def _compare(self, size: float, duration_s: float) -> None:
         known = self._table.get(_magnitude(size))
-        if known is None or not self._w:
+        if known is None or not self._runs:
             return
         keep = _FORGETTING
         self._line_error = self._line_error * keep + (duration_s - self._line(size)) ** 2

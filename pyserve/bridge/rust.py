@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from pyserve._router import (
     CANCEL,
     CANCEL_CLIENT,
+    CANCEL_DEADLINE,
     CANCEL_SHUTDOWN,
     CHOSEN,
     DEFLATE,
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
 __all__ = [
     "CANCEL",
     "CANCEL_CLIENT",
+    "CANCEL_DEADLINE",
     "CANCEL_SHUTDOWN",
     "CHOSEN",
     "DEFLATE",

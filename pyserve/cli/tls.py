@@ -12,6 +12,7 @@ import grpc
 
 from pyserve.aio.certificates import check_client_files, read_file
 from pyserve.config.tls import TlsOrigins
+from pyserve.driver.channels import own_channel
 
 # A handshake on a network that works; this one only looks for a better text.
 _LOOK_TIMEOUT_S = 3.0
@@ -133,7 +134,7 @@ def open_channel(target: str, tls: ClientTls | None) -> grpc.Channel:
     """Return a channel to ``host:port``, which uses no proxy."""
     options: list[tuple[str, str | int]] = [("grpc.enable_http_proxy", 0)]
     if tls is None:
-        return grpc.insecure_channel(target, options=options)
+        return own_channel(target, options)
     if tls.server_name is not None:
         options.append(("grpc.ssl_target_name_override", tls.server_name))
-    return grpc.secure_channel(target, tls.credentials(), options=options)
+    return own_channel(target, options, tls.credentials())

@@ -99,16 +99,16 @@ def rows_of(overview: Mapping[str, Any]) -> Iterator[Row]:
 
 
 def _replica_row(replica: Mapping[str, Any]) -> Row:
-    odd = f"odd: {replica['odd']}" if replica["odd"] else ""
+    outlier = f"outlier: {replica['odd']}" if replica["odd"] else ""
     cells = (
         f"  {replica['id']}",
         replica["state"],
         str(replica["in_flight"]),
         "",
         *_measures(replica, "p50_s"),
-        odd or ", ".join(replica["models"]),
+        outlier or ", ".join(replica["models"]),
     )
-    return Row(cells, "yellow" if odd else _style(replica["state"]))
+    return Row(cells, "yellow" if outlier else _style(replica["state"]))
 
 
 def event_lines(overview: Mapping[str, Any]) -> list[str]:

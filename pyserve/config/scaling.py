@@ -97,8 +97,8 @@ class AutoscalingConfig(Part):
             ``upscale_delay_s``, but at least half a second and at most this long.
         upscale_delay_s, downscale_delay_s: How long a number must have been too small, or too
             large, before it changes. Ray Serve waits 30 s before it grows; 600 s before it
-            shrinks are the same, but with a target for the latency it is half as long again as a
-            replica takes to start, and at least 10 s.
+            shrinks are the same, but with a target for the latency it is as long as a replica
+            takes to start, and at least 10 s.
         downscale_to_zero_delay_s: The same from 1 to 0; None: ``downscale_delay_s``.
         upscaling_factor, downscaling_factor: What part of a difference is made up for at once.
         aggregation_function: What is made of the numbers of calls in those times.

@@ -20,6 +20,7 @@ from pyserve.config.http import RoutePrefix
 from pyserve.config.tls import TlsFiles
 from pyserve.control.server.transport import UNIX_OPTIONS
 from pyserve.control.state.run import Run
+from pyserve.driver.channels import own_channel
 from pyserve.errors import MeshError, MeshNotFound, MeshUnavailable, PyserveError
 from pyserve.types import ApplicationName, MeshAddress
 from pyserve.wire.v1 import control_pb2, control_pb2_grpc, mesh_pb2
@@ -408,10 +409,10 @@ def open_channel(target: str, tls: TlsFiles | None, pem: Pem | None) -> grpc.Cha
     if target.startswith("unix:"):
         options += UNIX_OPTIONS
     if pem is None or tls is None:
-        return grpc.insecure_channel(target, options=options)
+        return own_channel(target, options)
     # grpc checks one DNS name, no URI and no pattern: without one, what was dialled.
     names = [name for name in tls.names if "*" not in name and "://" not in name]
     options += [("grpc.ssl_target_name_override", name) for name in names[:1]]
     key, chain = pem.pair
     credentials = grpc.ssl_channel_credentials(pem.roots, key, chain)
-    return grpc.secure_channel(target, credentials, options=options)
+    return own_channel(target, options, credentials)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 import grpc
 
 from pyserve.observe.logs.access import Pace, access_record
+from pyserve.observe.logs.kept import own_handlers, takes_info
 from pyserve.observe.logs.sink import SinkHandler
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ class IngressAccessLog:
                 return
             calls = calls[: self._pace.note(len(calls))]
         records = [self._record(call) for call in calls]
-        for handler in logging.getLogger().handlers:
+        for handler in own_handlers():
             if isinstance(handler, SinkHandler):
                 handler.write(records, everywhere=self._is_asked)
 
@@ -121,6 +122,6 @@ def begin_access_log(
     """Write lines if they are wanted and have somewhere to go; ``None``: they are not."""
     wanted = settings.access_log
     has_place = wanted is True or settings.directory is not None
-    if wanted is False or not has_place or not logging.getLogger().isEnabledFor(logging.INFO):
+    if wanted is False or not has_place or not takes_info():
         return None
     return IngressAccessLog(records, calls, settings)

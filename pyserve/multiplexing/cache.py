@@ -58,6 +58,11 @@ class CacheOptions:
         if self.policy not in POLICIES:
             raise OptionError(f"policy: {self.policy!r} is not allowed; write 'lru' or 'gdsf'")
 
+    @property
+    def is_limited(self) -> bool:
+        """Whether a model may ever have to go."""
+        return self.max_num_models_per_replica != UNLIMITED or self.max_bytes is not None
+
 
 @dataclass(slots=True, eq=False)
 class Entry(Generic[Model]):
@@ -114,7 +119,7 @@ class CacheStats:
             the model stayed, the loader raised, nobody waited any more, it did not fit.
         evictions: Models unloaded to make room.
         unloads: Models unloaded on demand, or when the replica stopped.
-        reloads: Loads of models that were evicted less than a minute before. Many of them mean
+        reloads: Loads that twice the room would have saved, see ``_Larger``. Many of them mean
             that the budget is too small for the traffic: the cache thrashes.
         load_s_total: Seconds spent in loads that succeeded.
         models, bytes_used, loading, waiting, pinned: Now: loaded models, their bytes, loads
@@ -151,8 +156,10 @@ class ModelCache(Generic[Model]):
     an evicted entry was evictable; each started load ends in exactly one counter.
     """
 
-    def __init__(self, options: CacheOptions) -> None:
+    def __init__(self, options: CacheOptions, *, is_compared: bool = True) -> None:
         self.options = options
+        # One without a limit evicts nothing, so that more room saves nothing.
+        self._larger = _Larger(options) if is_compared and options.is_limited else None
         self.load_times = Tally()
         self._stats = CacheStats()
         self._loaded: dict[str, Entry[Model]] = {}
@@ -168,6 +175,8 @@ class ModelCache(Generic[Model]):
         """Count a use and return the loaded model, ``None`` if it has to be loaded."""
         entry = self._loaded.get(model_id)
         record = self._history.use(model_id, entry.record if entry else None)
+        if self._larger is not None:
+            self._larger.use(model_id, entry)
         if entry is None:
             self._stats.misses += 1
             record.misses += 1
@@ -208,6 +217,8 @@ class ModelCache(Generic[Model]):
         """Keep a loaded model whether it is used or not, or no longer."""
         if model_id in self._loaded:
             self._loaded[model_id].is_pinned = pinned
+        if self._larger is not None:
+            self._larger.pin(model_id, pinned=pinned)
 
     def unload(self, model_id: str) -> Entry[Model] | None:
         """Take a model out, pinned or not; return it if it has to be unloaded now.
@@ -215,6 +226,8 @@ class ModelCache(Generic[Model]):
         One that is held leaves with its last holder. Until then it counts in the budget, and
         new requests for it wait for another load.
         """
+        if self._larger is not None:
+            self._larger.forget(model_id)
         entry = self._loaded.pop(model_id, None)
         if entry is None:
             return None
@@ -226,7 +239,7 @@ class ModelCache(Generic[Model]):
 
     # What the driver does.
 
-    def start_loads(self, now: float) -> list[Start[Model]]:
+    def start_loads(self) -> list[Start[Model]]:
         """Return the loads that begin now, in the order of their requests.
 
         None overtakes one that waits for room, so that a large model is not starved.
@@ -239,10 +252,10 @@ class ModelCache(Generic[Model]):
             victims = self._room_for(size_bytes)
             if victims is None:
                 break
-            self._evict(victims, now)
+            self._evict(victims)
             del self._queue[model_id]
             self._loading[model_id] = size_bytes
-            if self._history.was_evicted_lately(model_id, now):
+            if self._larger is not None and self._larger.saves(model_id):
                 self._stats.reloads += 1
             started.append(Start(model_id, victims))
         return started
@@ -266,13 +279,15 @@ class ModelCache(Generic[Model]):
             self._queue[model_id] = None
             self._queue.move_to_end(model_id, last=False)
             return Loaded(entry, stays=False, evicted=[])
-        self._evict(victims, now)
+        self._evict(victims)
         self._stats.loads += 1
         record.loads += 1
         self._stats.load_s_total += load_s
         self.load_times.add(load_s)
         entry.floor = self._floor
         self._loaded[model_id] = entry
+        if self._larger is not None:
+            self._larger.loaded(entry)
         return Loaded(entry, stays=True, evicted=victims)
 
     def failed(
@@ -280,6 +295,8 @@ class ModelCache(Generic[Model]):
     ) -> Failure:
         """Record that a load failed; the next one starts after a pause that doubles."""
         del self._loading[model_id]
+        if self._larger is not None:
+            self._larger.forget(model_id)
         self._stats.loads_failed += 1
         return self._history.failed(model_id, cause, now, answer)
 
@@ -301,6 +318,10 @@ class ModelCache(Generic[Model]):
     def entries(self) -> list[Entry[Model]]:
         """Return what is loaded."""
         return list(self._loaded.values())
+
+    def is_loaded(self, model_id: str) -> bool:
+        """Return whether a model is loaded."""
+        return model_id in self._loaded
 
     def is_waiting(self, model_id: str) -> bool:
         """Return whether a load waits for room."""
@@ -358,13 +379,63 @@ class ModelCache(Generic[Model]):
         size = 1 if self.options.max_bytes is None else max(1, entry.size_bytes)
         return entry.floor + self._history.frequency(record) * record.load_s / size
 
-    def _evict(self, victims: list[Entry[Model]], now: float) -> None:
+    def _evict(self, victims: list[Entry[Model]]) -> None:
         for entry in victims:
             self._floor = max(self._floor, self._value(entry))
             del self._loaded[entry.model_id]
-            self._history.evicted(entry.model_id, now)
+            self._history.evicted(entry.model_id)
             self._stats.evictions += 1
 
     def _gone(self, entry: Entry[Model]) -> Entry[Model]:
         self._stats.unloads += 1
         return entry
+
+
+class _Larger:
+    """A cache with twice the room that is asked the same, of ids alone: which loads does it save?
+
+    Its loads take no time. Under a policy other than ``lru``, or with models of several sizes, it
+    may load what the real cache has. Such a load is set off against the next one that it saves, so
+    that what is counted is what more room would truly have saved.
+    """
+
+    def __init__(self, options: CacheOptions) -> None:
+        limit, limit_bytes = options.max_num_models_per_replica, options.max_bytes
+        doubled = replace(
+            options,
+            max_num_models_per_replica=limit if limit == UNLIMITED else 2 * limit,
+            max_bytes=None if limit_bytes is None else 2 * limit_bytes,
+        )
+        self._cache: ModelCache[None] = ModelCache(doubled, is_compared=False)
+        self._owed = 0
+
+    def use(self, model_id: str, real: Entry[Model] | None) -> None:
+        """Count a use of a model, which the real cache has loaded or not."""
+        if self._cache.use(model_id) is None and real is not None:
+            self._owed += 1
+            self.loaded(real)
+
+    def saves(self, model_id: str) -> bool:
+        """Say of a load of the real cache whether this one does without, on balance."""
+        if not self._cache.is_loaded(model_id):
+            return False
+        if self._owed:
+            self._owed -= 1
+            return False
+        return True
+
+    def loaded(self, real: Entry[Model]) -> None:
+        """Have a model that the real cache has, unless pinned ones leave it no room."""
+        model_id, size_bytes, load_s = real.model_id, real.size_bytes, real.record.load_s
+        self._cache.request(model_id, 0.0)
+        if self._cache.start_loads():
+            self._cache.loaded(model_id, None, size_bytes=size_bytes, load_s=load_s, now=0.0)
+        self._cache.withdraw(model_id)
+
+    def pin(self, model_id: str, *, pinned: bool) -> None:
+        """Pin a model as the real cache does."""
+        self._cache.pin(model_id, pinned=pinned)
+
+    def forget(self, model_id: str) -> None:
+        """Unload a model as the real cache does, which room has nothing to do with."""
+        self._cache.unload(model_id)

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 # A frequency halves with every so many uses of the cache (arbitrary: some hundred uses tell
 # the popular models of a cache of dozens apart).
 HALF_LIFE_USES = 1000
-# A model that comes back within this time after its eviction was evicted in vain (arbitrary).
-RELOAD_WINDOW_S = 60.0
 # After the first failure; doubles with each further one (as replicas are restarted).
 BACKOFF_S_MIN = 1.0
 BACKOFF_S_MAX = 60.0
@@ -28,7 +26,6 @@ class Record:
         used_at_use: Number of the cache's use at which it was last used.
         uses: Its uses, decayed, as of ``used_at_use``.
         size_bytes, load_s: Of the last load; 0 before.
-        evicted_at: Time of the last eviction.
         hits, misses, loads, evictions: How often, while it has been remembered.
         failure_count: Failed loads in a row.
         failure: The last one of them.
@@ -38,7 +35,6 @@ class Record:
     uses: float = 0.0
     size_bytes: int = 0
     load_s: float = 0.0
-    evicted_at: float | None = None
     failure_count: int = 0
     failure: Failure | None = None
     hits: int = 0
@@ -93,17 +89,9 @@ class History:
         record = self._records.get(model_id)
         return (record.size_bytes if record else 0) or self._size_bytes_max
 
-    def evicted(self, model_id: str, now: float) -> None:
+    def evicted(self, model_id: str) -> None:
         """Remember an eviction."""
-        record = self._record(model_id)
-        record.evicted_at = now
-        record.evictions += 1
-
-    def was_evicted_lately(self, model_id: str, now: float) -> bool:
-        """Return whether a load now undoes a recent eviction."""
-        record = self._records.get(model_id)
-        evicted_at = record.evicted_at if record else None
-        return evicted_at is not None and now - evicted_at < RELOAD_WINDOW_S
+        self._record(model_id).evictions += 1
 
     def failed(
         self, model_id: str, cause: str, now: float, answer: Exception | None = None

@@ -243,7 +243,7 @@ class Loader(Generic[Model]):
 
     def _pump(self) -> None:
         """Start every load that has room, and report what changed."""
-        for start in self._cache.start_loads(self.loop.time()):
+        for start in self._cache.start_loads():
             load = self._loads[start.model_id]
             context = contextvars.copy_context()
             context.run(CURRENT.set, load.request)

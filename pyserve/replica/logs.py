@@ -14,6 +14,7 @@ import grpc
 from pyserve.config import DeploymentOptions, LoggingConfig
 from pyserve.errors import OptionError
 from pyserve.observe.logs.access import AccessBuffer, FlushOnError, Pace, access_record
+from pyserve.observe.logs.kept import add_handler, remove_handler
 from pyserve.observe.logs.replica import ReplicaLogs
 from pyserve.observe.logs.requests import trace_in
 from pyserve.replica.loading import LoadError
@@ -154,7 +155,7 @@ class AccessLog:
         self._buffer = AccessBuffer(self._write_calls, settings.access_buffer_size, self._loop)
         self._on_error = FlushOnError(self._buffer.flush)
         # First, so that it is asked before those that write.
-        logging.getLogger().handlers.insert(0, self._on_error)
+        add_handler(self._on_error, first=True)
         is_bound = settings.access_log is None
         self._pace = Pace(self._switch, self._calls, self._loop) if is_bound else None
         server.tell_ends(self._on_end)
@@ -165,7 +166,7 @@ class AccessLog:
         if self._pace is not None:
             self._pace.close()
         self._buffer.flush()
-        logging.getLogger().removeHandler(self._on_error)
+        remove_handler(self._on_error)
 
     def _on_end(self, call: EndedCall) -> None:
         if self._pace is None or self._pace.note():

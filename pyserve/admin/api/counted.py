@@ -39,6 +39,7 @@ _TIMES = {
     "pyserve_router_prediction_error_seconds": "direction",
 }
 _ENDS = "pyserve_replica_ended_calls"
+_METHODS = "pyserve_replica_call_seconds"
 _BATCH_TIMES = {
     "pyserve_batch_size": "sizes",
     "pyserve_batch_wait_seconds": "waits",
@@ -68,6 +69,7 @@ class Counted:
 
     edges: Mapping[_Edge, Routed]
     ends: Mapping[str, Mapping[str, int]]
+    methods: Mapping[str, Mapping[str, Histogram]]
     batches: Mapping[tuple[str, str], Batches]
     caches: Mapping[tuple[str, str, str], Cache]
 
@@ -76,6 +78,7 @@ def read_families(families: Iterable[Family]) -> Counted:
     """Return what routers and replicas have done."""
     edges: defaultdict[_Edge, _Edges] = defaultdict(_Edges)
     ends: defaultdict[str, _Counts] = defaultdict(_counts)
+    methods: defaultdict[str, defaultdict[str, Buckets]] = defaultdict(_buckets)
     batches: defaultdict[tuple[str, str], _Batches] = defaultdict(_Batches)
     caches: defaultdict[tuple[str, str, str], _Cache] = defaultdict(_Cache)
     for family in families:
@@ -85,6 +88,8 @@ def read_families(families: Iterable[Family]) -> Counted:
                 edges[labels["caller"], _target(labels)].take(family.name, sample)
             elif family.name == _ENDS:
                 ends[labels["replica"]][labels["code"]] += int(sample.value)
+            elif family.name == _METHODS:
+                methods[labels["replica"]][labels["method"]].take(sample)
             elif family.name in _BATCH_TIMES or family.name in (_BATCHES, _BATCH_WAITING):
                 batches[_target(labels), labels["function"]].take(family.name, sample)
             elif family.name.startswith("pyserve_model"):
@@ -94,6 +99,10 @@ def read_families(families: Iterable[Family]) -> Counted:
         # An ingress knows all deployments, also those that nobody calls through it.
         {edge: each.routed() for edge, each in edges.items() if each.counts["calls"]},
         {name: dict(each) for name, each in ends.items()},
+        {
+            name: {method: times.histogram() for method, times in each.items()}
+            for name, each in methods.items()
+        },
         {key: each.batches() for key, each in batches.items()},
         {key: each.cache() for key, each in caches.items()},
     )

@@ -17,22 +17,22 @@ _PASSING = frozenset({"DEPLOYING", "UPDATING", "DRAINING", "DELETING", "STARTING
 
 
 def events_of(
-    status: control_pb2.StatusReply, odd: Mapping[str, str], unix_s: float
+    status: control_pb2.StatusReply, outliers: Mapping[str, str], unix_s: float
 ) -> list[dict[str, Any]]:
     """Return what is known to have happened; what is so now without a beginning comes first."""
-    found = [*_now(status, odd, unix_s), *_dated(status)]
+    found = [*_now(status, outliers, unix_s), *_dated(status)]
     found.sort(key=lambda event: event["at"], reverse=True)
     return found[:_EVENTS_MAX]
 
 
 def _now(
-    status: control_pb2.StatusReply, odd: Mapping[str, str], unix_s: float
+    status: control_pb2.StatusReply, outliers: Mapping[str, str], unix_s: float
 ) -> Iterator[dict[str, Any]]:
     for application in status.applications:
         for deployment in application.deployments:
             for replica in deployment.replicas:
                 where = f"{application.name}/{deployment.name}"
-                if words := odd.get(replica.replica_id):
+                if words := outliers.get(replica.replica_id):
                     yield _event(unix_s, "odd", where, f"{replica.replica_id}: {words}", "warning")
                 if replica.state in _BAD:
                     text = f"{replica.replica_id} is {replica.state}"

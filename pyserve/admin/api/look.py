@@ -168,6 +168,7 @@ class Look:
         edges: What routers have done, by caller and called deployment. Names are
             "application/Deployment"; calls from outside come from ``INGRESS`` and "driver".
         ends: Calls of each replica by the words of codes, by its id, from all callers.
+        methods: How long calls took in each replica of this node, by its id and by method.
         batches: What the batched functions of a deployment did, by "application/Deployment" and
             function.
         models: Those that a replica has, by its id, as far as routers know.
@@ -180,6 +181,7 @@ class Look:
     status: control_pb2.StatusReply
     edges: Mapping[tuple[str, str], Routed] = field(default_factory=dict)
     ends: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    methods: Mapping[str, Mapping[str, Histogram]] = field(default_factory=dict)
     batches: Mapping[tuple[str, str], Batches] = field(default_factory=dict)
     models: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     caches: Mapping[tuple[str, str, str], Cache] = field(default_factory=dict)
@@ -207,6 +209,17 @@ class Look:
         """Return how calls of each replica ended since an earlier look; as above."""
         before = {} if earlier is None else earlier.ends
         return {name: _counts_since(each, before.get(name, {})) for name, each in self.ends.items()}
+
+    def methods_since(self, earlier: Look | None) -> dict[str, dict[str, Histogram]]:
+        """Return how long calls took in replicas since an earlier look; as above."""
+        before = {} if earlier is None else earlier.methods
+        return {
+            name: {
+                method: times.since(before.get(name, {}).get(method, _NOTHING))
+                for method, times in each.items()
+            }
+            for name, each in self.methods.items()
+        }
 
     def batches_since(self, earlier: Look | None) -> dict[tuple[str, str], Batches]:
         """Return what batches left since an earlier look; as above."""

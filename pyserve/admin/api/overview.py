@@ -1,6 +1,6 @@
 """The mesh on one page: what runs, how it is, what it does now. Pure.
 
-Rates, shares and quantiles are of the time between two looks; what is odd about a replica is
+Rates, shares and quantiles are of the time between two looks; which replicas are outliers is
 judged over a longer time, since few calls say little.
 """
 
@@ -13,7 +13,7 @@ from typing import Any
 from pyserve.admin.api.events import events_of
 from pyserve.admin.api.histograms import Histogram
 from pyserve.admin.api.look import Batches, Look, Routed, by_target, ended, errors
-from pyserve.admin.api.odd import CALLS_MIN, Served, odd_ones
+from pyserve.admin.api.outliers import CALLS_MIN, Served, outliers
 from pyserve.admin.rounding import rate, seconds, share
 from pyserve.wire.v1 import control_pb2
 
@@ -37,7 +37,7 @@ class Between:
         routed: What all routers did in it, by "application/Deployment".
         ends: How calls of replicas ended in it, by id.
         batches: What batches left in it, as ``Look.batches``.
-        odd: What is odd about replicas, by id.
+        outliers: What sets outliers among replicas apart, by id.
     """
 
     now: Look
@@ -46,7 +46,7 @@ class Between:
     routed: Mapping[str, Routed]
     ends: Mapping[str, Mapping[str, int]]
     batches: Mapping[tuple[str, str], Batches]
-    odd: Mapping[str, str]
+    outliers: Mapping[str, str]
 
     @classmethod
     def of(cls, then: Look, now: Look, long_ago: Look | None) -> Between:
@@ -58,18 +58,22 @@ class Between:
             long_ago: Since when replicas are compared; ``None``: since their start.
         """
         longer, ends = by_target(now.edges_since(long_ago)), now.ends_since(long_ago)
-        always = by_target(now.edges)
-        odd: dict[str, str] = {}
+        always, methods = by_target(now.edges), now.methods_since(long_ago)
+        found: dict[str, str] = {}
         for target, routed in longer.items():
             served = {
-                name: _served(each, ends.get(name, {})) for name, each in routed.replicas.items()
+                name: _served(each, ends.get(name, {}), methods.get(name, {}))
+                for name, each in routed.replicas.items()
             }
             for name, each in served.items():
                 if each.calls < CALLS_MIN:
-                    # Routers avoid it, maybe for what is odd about it.
-                    all_of_it = always[target].replicas[name]
-                    served[name] = _served(all_of_it, now.ends.get(name, {}))
-            odd |= odd_ones(served)
+                    # Routers avoid it, maybe because it is an outlier.
+                    served[name] = _served(
+                        always[target].replicas[name],
+                        now.ends.get(name, {}),
+                        now.methods.get(name, {}),
+                    )
+            found |= outliers(served)
         passed_s = max(now.at_s - then.at_s, 1e-3)
         edges = now.edges_since(then)
         return cls(
@@ -79,7 +83,7 @@ class Between:
             routed=by_target(edges),
             ends=now.ends_since(then),
             batches=now.batches_since(then),
-            odd=odd,
+            outliers=found,
         )
 
 
@@ -98,7 +102,7 @@ def overview(between: Between) -> dict[str, Any]:
         "applications": [_application(each) for each in status.applications],
         "deployments": deployments(between),
         "edges": edges(between),
-        "events": events_of(status, between.odd, between.now.unix_s),
+        "events": events_of(status, between.outliers, between.now.unix_s),
     }
 
 
@@ -140,7 +144,7 @@ def deployment(
     found: control_pb2.DeploymentStatus,
     replicas_max: int | None = None,
 ) -> dict[str, Any]:
-    """Return one deployment with its replicas, odd ones and busy ones first."""
+    """Return one deployment with its replicas, outliers and busy ones first."""
     target = f"{application.name}/{found.name}"
     routed = between.routed.get(target, Routed())
     replicas = sorted(
@@ -191,11 +195,11 @@ def prediction(routed: Routed) -> dict[str, Any]:
     }
 
 
-def _served(attempts: Histogram, codes: Mapping[str, int]) -> Served:
-    # Times of good and bad answers: where errors come at once, odd times are theirs.
-    return Served(
-        max(attempts.count, ended(codes)), errors(codes), attempts.mean_s, attempts.quantile(0.5)
-    )
+def _served(
+    attempts: Histogram, codes: Mapping[str, int], methods: Mapping[str, Histogram]
+) -> Served:
+    # Times of good and bad answers: where errors come at once, short times are theirs.
+    return Served(max(attempts.count, ended(codes)), errors(codes), attempts, methods)
 
 
 def _replica(between: Between, routed: Routed, found: control_pb2.ReplicaStatus) -> dict[str, Any]:
@@ -216,7 +220,7 @@ def _replica(between: Between, routed: Routed, found: control_pb2.ReplicaStatus)
         "p99_s": seconds(attempts.quantile(0.99)),
         "models": list(models[:_MODELS_SHOWN_MAX]),
         "models_left_out": len(models[_MODELS_SHOWN_MAX:]),
-        "odd": between.odd.get(found.replica_id, ""),
+        "odd": between.outliers.get(found.replica_id, ""),
     }
 
 

@@ -19,9 +19,9 @@ FIRST_INTERVAL_S = 1.0
 VIEWERS_MAX = 32
 """Arbitrary: more than a team has screens."""
 
-# What is odd about a replica shows over a longer time, of which some looks are kept.
+# Which replica is an outlier shows over a longer time, of which some looks are kept.
 _KEPT_S = 60.0
-_KEPT_EVERY_S = 10.0
+KEPT_EVERY_S = 10.0
 
 
 class TooManyViewers(PyserveError):
@@ -148,7 +148,7 @@ class Sampler:
                 await self._tell(Between.of(then, now, _long_ago(kept, now)))
                 await asyncio.sleep(self._interval_s)
             then = now
-            if not kept or now.at_s - kept[-1].at_s >= _KEPT_EVERY_S:
+            if not kept or now.at_s - kept[-1].at_s >= KEPT_EVERY_S:
                 kept.append(now)
 
     async def _tell(self, latest: Between | PyserveError) -> None:
@@ -162,4 +162,4 @@ def _long_ago(kept: deque[Look], now: Look) -> Look | None:
     """Return the oldest look of the last minute, if there is one that is old enough to tell."""
     while kept and now.at_s - kept[0].at_s > _KEPT_S:
         kept.popleft()
-    return kept[0] if kept and now.at_s - kept[0].at_s >= _KEPT_EVERY_S else None
+    return kept[0] if kept and now.at_s - kept[0].at_s >= KEPT_EVERY_S else None

@@ -32,7 +32,7 @@ class Calls:
 
     Args:
         front: The ingress.
-        look: Looks at the mesh: what is odd about replicas, and on which nodes they are.
+        look: Looks at the mesh: which replicas are outliers, and on which nodes they are.
     """
 
     def __init__(self, front: Front, look: Callable[[], Awaitable[Between]]) -> None:
@@ -78,7 +78,7 @@ class Calls:
         except PyserveError as error:
             # What is known of the call is worth telling all the same.
             return replace(known, silent={**known.silent, "the mesh": str(error)})
-        return replace(known, odd=seen.odd, nodes=seen.now.nodes())
+        return replace(known, outliers=seen.outliers, nodes=seen.now.nodes())
 
     async def _delays(
         self, call: Call, replicas: Mapping[str, str]

@@ -16,8 +16,9 @@ FORMAT = 1
 
 # What a child's call waited for is worth a word if it is so much of it.
 _SHARE_WITHIN_MIN = 0.5
-# An odd replica is no reason where the call waited less than this for its deployment. Arbitrary.
-_SHARE_OF_ODD_MIN = 0.1
+# Where a call waited less than this for a deployment, an outlier there does not explain it.
+# Arbitrary.
+_SHARE_OF_OUTLIER_MIN = 0.1
 _SPANS_MAX = 500
 
 
@@ -29,14 +30,14 @@ class Known:
         delays: What the call waited for, by replica, see ``pyserve.observe.delays``; replicas of
             deployments that it called are among them.
         replicas: Those of each deployment that was asked, by "application/Deployment".
-        odd: What is odd about replicas, by id.
+        outliers: What sets outliers among replicas apart, by id.
         nodes: Where replicas are that have not ended, by id.
         silent: Why replicas did not say anything, by id.
     """
 
     delays: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     replicas: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    odd: Mapping[str, str] = field(default_factory=dict)
+    outliers: Mapping[str, str] = field(default_factory=dict)
     nodes: Mapping[str, str] = field(default_factory=dict)
     silent: Mapping[str, str] = field(default_factory=dict)
 
@@ -133,8 +134,8 @@ def _text(call: Call, span: Span, time_s: float, known: Known) -> str:
     more = ""
     if span.kind == "parked" and call.refused:
         more = f"; none came, and it was refused: {call.refused}"
-    elif span.kind == "here" and (odd := known.odd.get(span.replica_id)):
-        more = f", which is {odd}" if odd[0].isdigit() and "slow" in odd else f" ({odd})"
+    elif span.kind == "here" and (words := known.outliers.get(span.replica_id)):
+        more = f", which is {words}" if words[0].isdigit() and "slow" in words else f" ({words})"
     elif span.kind == "call" and (within := _within(call, span, time_s, known)):
         more = f", which {within}"
     return span.text + more
@@ -151,11 +152,13 @@ def _within(call: Call, child: Span, time_s: float, known: Known) -> str:
                 found.append((overlap_s, f"{span.text} in {replica_id}"))
     if found:
         return max(found)[1]
-    if time_s < _SHARE_OF_ODD_MIN * call.duration_s:
+    if time_s < _SHARE_OF_OUTLIER_MIN * call.duration_s:
         return ""
-    odd = [name for name in known.replicas.get(child.target, ()) if name in known.odd]
+    found_ids = [name for name in known.replicas.get(child.target, ()) if name in known.outliers]
     # Nobody wrote down which of them had the call.
-    return f"may have met an odd replica: {odd[0]} is {known.odd[odd[0]]}" if odd else ""
+    if not found_ids:
+        return ""
+    return f"may have met an outlier: {found_ids[0]} is {known.outliers[found_ids[0]]}"
 
 
 def _span(span: Span) -> dict[str, Any]:

@@ -32,10 +32,10 @@ export function render({ history, details: found }) {
     h("h2", { key: "replicas" }, "Replicas"),
     table("Replicas",
       ["replica", "state", ["in flight", true], ...MEASURES, ["mean", true], "process", "models",
-        "odd"],
+        "outlier"],
       found.replicas.map((each) => ({
         key: each.id,
-        class: each.odd ? "odd" : null,
+        class: each.odd ? "outlier" : null,
         cells: [each.id, state(each.state), bar(each.in_flight, found.replicas), ...measures(each),
           duration(each.mean_s), `${each.pid} on ${each.node}`,
           each.models.join(", ") + (each.models_left_out ? ` and ${each.models_left_out} more` : ""),

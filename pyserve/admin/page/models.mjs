@@ -11,6 +11,11 @@ export async function refresh() {
   return read("/api/models.json");
 }
 
+// As the alert PyserveModelsThrash has it, of all loads instead of those of some minutes.
+function isThrashing(cache) {
+  return cache.reloads > 10 && cache.reloads > 0.3 * cache.loads;
+}
+
 export function render({ details: found }) {
   if (found === undefined) {
     return h("p", { class: "none" }, "Loading.");
@@ -41,13 +46,13 @@ export function render({ details: found }) {
           size(each.bytes || null), number(each.hits), number(each.misses),
           percent(each.hit_share), number(each.loads), number(each.loads_failed),
           number(each.evictions),
-          h("span", { class: each.reloads > 0 ? "warning-text" : null }, number(each.reloads)),
+          h("span", { class: isThrashing(each) ? "warning-text" : null }, number(each.reloads)),
           duration(each.load_mean_s), duration(each.load_p99_s), number(each.waiting)],
       })),
       "None."),
     h("p", { class: "hint", key: "reloads" },
-      "Reloads are loads of models that were evicted less than a minute before: many mean that the "
-      + "replica has room for too few."),
+      "Reloads are loads that twice the room for models would have saved. They are marked where they "
+      + "are more than ten, and more than three in ten loads."),
     found.others.length > 0 && [
       h("h2", { key: "others" }, "On other nodes"),
       table("Models of other nodes", ["model", "replica"],

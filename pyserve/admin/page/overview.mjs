@@ -9,7 +9,7 @@ const EVENTS = 12;
 
 export function render({ overview, history }) {
   const replicas = overview.deployments.flatMap((deployment) => deployment.replicas);
-  const odd = overview.deployments.flatMap((deployment) =>
+  const outliers = overview.deployments.flatMap((deployment) =>
     deployment.replicas.filter((replica) => replica.odd)
       .map((replica) => ({ ...replica, target: deployment.target })));
   return [
@@ -22,11 +22,11 @@ export function render({ overview, history }) {
       ["errors/s", number(total(overview, "errors_per_second"))],
       ["in flight", number(total(overview, "in_flight"))],
       ["waiting", number(total(overview, "parked"))],
-      replicas.length > 0 && ["odd replicas", odd.length === 0 ? "none"
-        : h("span", { class: "warning-text" }, odd.length)],
+      replicas.length > 0 && ["outliers", outliers.length === 0 ? "none"
+        : h("span", { class: "warning-text" }, outliers.length)],
     ]),
     overview.notices.map((notice) => h("p", { class: "notice", key: notice }, notice)),
-    odd.map((replica) => h("p", { class: "notice", key: replica.id },
+    outliers.map((replica) => h("p", { class: "notice", key: replica.id },
       deploymentLink(replica.target), ` ${replica.id}: ${replica.odd}`)),
     h("h2", { key: "deployments" }, "Deployments"),
     table("Deployments",

@@ -1,19 +1,22 @@
 """How the exception of user code crosses the mesh: as plain data, never as a pickle.
 
 ``encode_failure`` runs in the replica, ``rebuild`` at the caller. An exception keeps its type
-where that type can be imported and made again from plain arguments; else a ``RemoteError``
-carries its name and text. Both have the traceback of the replica as ``remote_traceback``.
+where that type can be imported there, or has come with the code of a script or a notebook; what
+it carries that is no plain value arrives as its ``repr``. Else a ``RemoteError`` carries its name
+and text, and the exception itself to a process further on that has the type. Both have the
+traceback of the replica as ``remote_traceback``.
+
+Results of the mesh may be pickles, and failures are none: a call that has chosen another codec
+must not unpickle after all because it fails, and a service's own trailers are user data.
 """
 
 from __future__ import annotations
 
-import importlib
-import sys
-from collections.abc import Iterable, Mapping
-from typing import Any, cast
+from collections.abc import Callable, Mapping
+from typing import Any
 
-import msgpack
-
+from pyserve.api.handles.failure_values import DEPTH_MAX, Repr, Values, cut, imported, pack, shown
+from pyserve.api.pickling import class_of_code, id_in_code
 from pyserve.errors import Abort, RemoteError
 from pyserve.observe.failures import ANSWER_MARK
 from pyserve.observe.places import format_from_user_code, text_of
@@ -31,9 +34,11 @@ _FIELDS_BYTES_MAX = FAILURE_BYTES_MAX * 3 // 4  # The traceback has the rest.
 _TEXT_CHARACTERS_MAX = 1500
 _NOTES_MAX = 8
 _CUT_CHARACTERS = (1500, 700, 300, 100)  # of each text of an exception that is too large
-_TUPLE = 1  # The msgpack extension of a tuple, which exceptions compare their arguments by.
-_OF_THIS_PROCESS = ("__notes__", "remote_traceback", ANSWER_MARK)
-_SCALARS = (bool, int, float, str, bytes)
+_VALUE_BYTES_MAX = _FIELDS_BYTES_MAX // 3  # of each value that is no text
+# An exception inside of another one: without a traceback, since both share the room.
+_NESTED_BYTES_MAX = FAILURE_BYTES_MAX // 4
+_FAILURE = "_pyserve_failure"  # What a RemoteError was made of, for the next process.
+_OF_THIS_PROCESS = ("__notes__", "remote_traceback", ANSWER_MARK, _FAILURE)
 
 
 class RemoteTraceback(Exception):
@@ -53,26 +58,46 @@ def encode_failure(error: BaseException) -> bytes:
     Long texts are cut; the beginning and the end of the traceback stay.
     """
     if isinstance(error, Abort):  # The status itself says everything.
-        return _packed({"abort": True})
-    if isinstance(error, RemoteError):  # It has come from further away: as it was there.
+        return pack({"abort": True})
+    came = vars(error).get(_FAILURE) if isinstance(error, RemoteError) else None
+    if isinstance(came, bytes):  # From further away: as it was there.
+        return came
+    if isinstance(error, RemoteError):
         return _with_traceback(
-            {"type": error.type_name, "text": _cut(error.message, _TEXT_CHARACTERS_MAX)},
+            {"type": error.type_name, "text": cut(error.message, _TEXT_CHARACTERS_MAX)},
             error.remote_traceback,
         )
-    full = {
-        "type": _name(type(error)),
-        "text": _cut(text_of(error), _TEXT_CHARACTERS_MAX),
-        "notes": _notes(error),
-        **_state(error),
-    }
-    data = _packed(full)
-    if len(data) > _FIELDS_BYTES_MAX and (cut := _with_cut_texts(full)) is not None:
-        full = cut
-    elif len(data) > _FIELDS_BYTES_MAX:  # Large arguments of other kinds: the text has to do.
-        full.pop("args", None)
-        full.pop("state", None)
-        full["notes"] = []
+    full = _described(error, DEPTH_MAX)
+    data = pack(full)
+    if len(data) > _FIELDS_BYTES_MAX and (short := _with_cut_texts(full)) is not None:
+        full = short
+    elif len(data) > _FIELDS_BYTES_MAX:  # Many arguments: the text has to do.
+        full = {**full, "notes": [], "args": None, "state": None}
     return _with_traceback(full, format_from_user_code(error))
+
+
+def _described(error: BaseException, depth: int) -> dict[str, object]:
+    kind = type(error)
+    return {
+        "type": f"{kind.__module__}:{kind.__qualname__}",
+        "class": id_in_code(kind),
+        "text": cut(text_of(error), _TEXT_CHARACTERS_MAX),
+        "notes": _notes(error),
+        **_state(error, depth),
+    }
+
+
+def _nested(error: Exception, depth: int) -> bytes:
+    """Return an exception that another one has as an argument: one of a group, for example."""
+    came = vars(error).get(_FAILURE) if isinstance(error, RemoteError) else None
+    if isinstance(came, bytes) and len(came) <= _NESTED_BYTES_MAX:
+        return came
+    full = _described(error, depth)
+    data = pack(full)
+    if len(data) <= _NESTED_BYTES_MAX:
+        return data
+    text = cut(text_of(error), _CUT_CHARACTERS[1])
+    return pack({**full, "text": text, "notes": [], "args": None, "state": None})
 
 
 def is_abort(data: bytes) -> bool:
@@ -84,7 +109,7 @@ def rebuild(data: bytes) -> Exception:
     """Return the exception that a failure describes, ready to be raised.
 
     Nothing is unpickled: the type is imported by name, has to be an ``Exception``, and is made
-    from plain values. Where that does not give the same text, a ``RemoteError`` is returned.
+    from plain values. Where there is no such type, a ``RemoteError`` is returned.
     """
     fields = _unpacked(data)
     name, text = str(fields.get("type", "unknown")), str(fields.get("text", ""))
@@ -92,6 +117,7 @@ def rebuild(data: bytes) -> Exception:
     error = _same_type(name, text, fields)
     if error is None:
         error = RemoteError(name, text, trace)
+        error.__dict__[_FAILURE] = data
     else:
         error.__cause__ = RemoteTraceback(trace)
         error.__dict__["remote_traceback"] = trace
@@ -102,8 +128,8 @@ def rebuild(data: bytes) -> Exception:
 
 
 def _with_traceback(fields: dict[str, object], trace: str) -> bytes:
-    room = FAILURE_BYTES_MAX - len(_packed(fields)) - 32  # for the key and the text's length
-    return _packed({**fields, "traceback": _cut_bytes(trace, room)})
+    room = FAILURE_BYTES_MAX - len(pack(fields)) - 32  # for the key and the text's length
+    return pack({**fields, "traceback": _cut_bytes(trace, room)})
 
 
 def _with_cut_texts(full: dict[str, object]) -> dict[str, object] | None:
@@ -118,16 +144,16 @@ def _with_cut_texts(full: dict[str, object]) -> dict[str, object] | None:
     if not arguments or not all(isinstance(each, str) for each in arguments):
         return None
     for characters_max in _CUT_CHARACTERS:
-        cut = {
+        short = {
             **full,
-            "text": _cut(str(full["text"]), characters_max),
+            "text": cut(str(full["text"]), characters_max),
             "args": [_cut_noting(each, characters_max) for each in arguments],
             "state": {key: _cut_noting(each, characters_max) for key, each in state.items()},
             # So much of the text is that of the whole exception.
             "same_characters": characters_max - 4,
         }
-        for fields in (cut, {**cut, "notes": []}):
-            if len(_packed(fields)) <= _FIELDS_BYTES_MAX:
+        for fields in (short, {**short, "notes": []}):
+            if len(pack(fields)) <= _FIELDS_BYTES_MAX:
                 return fields
     return None
 
@@ -138,96 +164,110 @@ def _cut_noting(value: object, characters_max: int) -> object:
     return f"{value[:characters_max]} ... ({len(value) - characters_max} characters cut)"
 
 
-def _state(error: BaseException) -> dict[str, object]:
-    """Return what the type needs to make the exception again, if that is plain data."""
+def _state(error: BaseException, depth: int) -> dict[str, object]:
+    """Return what the type needs to make the exception again."""
+    maker, arguments, kept = "", error.args, vars(error)
     try:
-        reduced = error.__reduce__()
-    except Exception:  # The user's own; the text has to do.
-        return {}
-    if not isinstance(reduced, tuple) or reduced[0] is not type(error):
-        return {}
-    kept: object = (reduced[2] if len(reduced) > 2 else None) or {}
-    if not isinstance(kept, dict):  # For a `__setstate__` of the user's.
-        return {}
-    state = {key: value for key, value in kept.items() if key not in _OF_THIS_PROCESS}
-    if not (_is_plain(reduced[1]) and _is_plain(state)):
-        return {}
-    return {"args": list(reduced[1]), "state": state}
+        reduced: Any = error.__reduce__()
+        made_by = reduced[0]
+        # A class method of the type makes those whose constructor does not, pydantic's for example.
+        is_own = getattr(made_by, "__self__", None) is type(error)
+        if made_by is type(error) or is_own:
+            maker = made_by.__name__ if is_own else ""
+            arguments = tuple(reduced[1])
+            state = (reduced[2] if len(reduced) > 2 else None) or {}
+            kept = state if isinstance(state, dict) else kept
+    except Exception:  # noqa: S110  # The user's own; what every exception has has to do.
+        pass
+    fields: dict[str, object] = {
+        "args": [_plain(each, depth) for each in arguments],
+        "state": {
+            str(key): _plain(value, depth)
+            for key, value in kept.items()
+            if key not in _OF_THIS_PROCESS
+        },
+    }
+    return {**fields, "maker": maker} if maker else fields
+
+
+def _plain(value: object, depth: int) -> object:
+    found = _VALUES.plain(value, depth)
+    if not isinstance(value, str) and len(pack(found)) > _VALUE_BYTES_MAX:
+        return shown(value)
+    return found
 
 
 def _same_type(name: str, text: str, fields: Mapping[str, object]) -> Exception | None:
-    found = _import(name)
-    arguments, state = fields.get("args"), fields.get("state")
-    if found is None or not isinstance(arguments, list) or not isinstance(state, dict):
+    found = _type_of(name, fields.get("class"))
+    if found is None:
         return None
     same = fields.get("same_characters")
     end = same if isinstance(same, int) and same > 0 else _TEXT_CHARACTERS_MAX
-    for make in (_made_anew, _made_as_it_was):
+    others: dict[_Make, Exception] = {}
+    for make in (_made_anew, _made_as_it_was, _made_of_text):
         try:
-            error = make(found, arguments, state)
-            if _cut(text_of(error), _TEXT_CHARACTERS_MAX)[:end] == text[:end]:
+            error = make(found, fields)
+            if cut(text_of(error), _TEXT_CHARACTERS_MAX)[:end] == text[:end]:
                 return error
+            others[make] = error
         except Exception:  # noqa: S112  # A constructor of the user's with other parameters.
             continue
+    for make in (_made_as_it_was, _made_of_text, _made_anew):
+        if make in others:
+            others[make].add_note(f"Where it was raised, its text was: {text}")
+            return others[make]
     return None
 
 
-def _made_anew(
-    kind: type[Exception], arguments: list[object], state: dict[str, object]
-) -> Exception:
-    error = kind(*arguments)
-    error.__dict__.update(state)
+_Make = Callable[[type[Exception], Mapping[str, Any]], Exception]
+
+
+def _made_anew(kind: type[Exception], fields: Mapping[str, Any]) -> Exception:
+    make: Callable[..., object] = kind
+    if maker := fields.get("maker"):
+        make = getattr(kind, str(maker))
+        if getattr(make, "__self__", None) is not kind:
+            raise TypeError(f"{maker} is no class method")
+    error = make(*fields["args"])
+    if not isinstance(error, kind):
+        raise TypeError(f"{maker} makes something else")
+    error.__dict__.update(fields["state"])
     return error
 
 
-def _made_as_it_was(
-    kind: type[Exception], arguments: list[object], state: dict[str, object]
-) -> Exception:
+def _made_as_it_was(kind: type[Exception], fields: Mapping[str, Any]) -> Exception:
     # Constructors that build their text from other parameters: what they have left behind is
     # put in place without running them again.
-    error: Exception = kind.__new__(kind, *arguments)
-    error.args = tuple(arguments)
-    error.__dict__.update(state)
+    error: Exception = kind.__new__(kind, *fields["args"])
+    error.args = tuple(fields["args"])
+    error.__dict__.update(fields["state"])
     return error
 
 
-def _import(name: str) -> type[Exception] | None:
-    module_name, _, qualified = name.partition(":")
+def _made_of_text(kind: type[Exception], fields: Mapping[str, Any]) -> Exception:
+    # Its arguments were too large.
+    text = str(fields.get("text", ""))
+    error: Exception = kind.__new__(kind)
+    error.args = (Repr(text, text),)
+    error.__dict__.update(fields.get("state") or {})
+    return error
+
+
+def _type_of(name: str, class_id: object) -> type[Exception] | None:
     try:
-        found: object = sys.modules.get(module_name) or importlib.import_module(module_name)
-        for part in qualified.split("."):
-            found = getattr(found, part)
-    except (Exception, SystemExit):  # Not importable here, maybe a script: the text has to do.
-        return None
-    if isinstance(found, type) and issubclass(found, Exception):
-        return found
-    return None
-
-
-def _name(kind: type) -> str:
-    return f"{kind.__module__}:{kind.__qualname__}"
+        found = imported(name)
+    except Exception:  # Not importable here: a script's, maybe.
+        found = None
+    if found is None and isinstance(class_id, str):
+        found = class_of_code(class_id)
+    return found if isinstance(found, type) and issubclass(found, Exception) else None
 
 
 def _notes(error: BaseException) -> list[str]:
     notes = getattr(error, "__notes__", None)
     if not isinstance(notes, list):  # Anything may have been put there.
         return []
-    return [_cut(note, 200) for note in notes[:_NOTES_MAX] if isinstance(note, str)]
-
-
-def _is_plain(value: object, depth: int = 4) -> bool:
-    if value is None or type(value) in _SCALARS:
-        return not isinstance(value, int) or -(2**63) <= value < 2**64
-    if depth and type(value) in (list, tuple):
-        items = cast("Iterable[object]", value)
-        return all(_is_plain(item, depth - 1) for item in items)
-    if depth and type(value) is dict:
-        return all(type(key) is str and _is_plain(item, depth - 1) for key, item in value.items())
-    return False
-
-
-def _cut(text: str, characters_max: int) -> str:
-    return text if len(text) <= characters_max else text[: characters_max - 4] + " ..."
+    return [cut(note, 200) for note in notes[:_NOTES_MAX] if isinstance(note, str)]
 
 
 def _cut_bytes(text: str, size_max: int) -> str:
@@ -241,35 +281,16 @@ def _cut_bytes(text: str, size_max: int) -> str:
     return data[:head].decode("utf-8", "ignore") + gap + data[-tail:].decode("utf-8", "ignore")
 
 
-def _packed(fields: dict[str, object]) -> bytes:
-    data: bytes = msgpack.packb(
-        fields, default=_extend, strict_types=True, unicode_errors="surrogatepass"
-    )
-    return data
-
-
 def _unpacked(data: bytes) -> dict[str, object]:
     try:
-        fields = msgpack.unpackb(
-            data, ext_hook=_restore, strict_map_key=False, unicode_errors="surrogatepass"
-        )
+        fields = _VALUES.unpack(data)
     except Exception:  # msgpack raises several kinds; a garbled trailer is a failure all the same.
         return {"text": "its description could not be read"}
     return fields if isinstance(fields, dict) else {"text": "its description is no map"}
 
 
-def _extend(value: object) -> msgpack.ExtType:
-    if isinstance(value, tuple):
-        return msgpack.ExtType(
-            _TUPLE,
-            msgpack.packb(
-                list(value), default=_extend, strict_types=True, unicode_errors="surrogatepass"
-            ),
-        )
-    raise TypeError(f"not plain: {value!r}")
+def _rebuild_nested(data: bytes) -> Exception:
+    return rebuild(data)
 
 
-def _restore(code: int, data: bytes) -> object:
-    if code != _TUPLE:
-        raise ValueError(f"unknown extension {code}")
-    return tuple(msgpack.unpackb(data, ext_hook=_restore, unicode_errors="surrogatepass"))
+_VALUES = Values(_nested, _rebuild_nested)

@@ -10,9 +10,8 @@ from collections.abc import Sequence
 # Bursts of the last minutes count.
 KEPT_S = 180.0
 _BIN_S = 0.5
-# Windows of a rate, in bins: half a second to half a minute.
-_WINDOWS = (1, 2, 4, 10, 20, 60)
-_RECENT = 20
+# Windows of a rate, in bins: half a second to ten seconds.
+_WINDOWS = (1, 2, 4, 10, 20)
 # A rate over a short window counts for what it is with 97.5 % certainty.
 _DEVIATIONS = 2.0
 # Independent callers have 1 (Poisson). Less cannot be relied on; more than this is not bursts any
@@ -30,38 +29,40 @@ class Arrivals:
     def __init__(self, now: float) -> None:
         self._bins: deque[float] = deque([0.0], maxlen=int(KEPT_S / _BIN_S))
         self._begun = now  # Of the last bin, which is not over.
+        self._since = now  # Before that, other calls came.
+        self._dispersion: float | None = None  # Of the bins that are over; None: not measured.
+
+    def begin_again(self, at: float) -> None:
+        """Other calls come since then: rates are theirs alone. Bursts are not."""
+        self._since = at
 
     def add(self, count: float, now: float) -> None:
         """So many calls have come since the last word."""
         self._pass(now)
         self._bins[-1] += count
 
-    def rate(self, now: float) -> float:
+    def rate(self, now: float, service_s: float = 0.0) -> float:
         """Return the calls per second that are certain to come now.
 
-        Of the rates over windows of half a second to half a minute it is the largest one, each
-        less two standard deviations of what chance alone would make of it: so a jump counts at
-        once, and noise does not.
+        Of the rates over windows of half a second to ten seconds it is the largest one, each less
+        two standard deviations of what chance alone would make of it: so a jump counts at once,
+        and noise does not. What is longer ago says nothing of now, but where calls take longer than
+        ten seconds: then all that came in the time of one are still there, and their mean counts.
         """
         self._pass(now)
-        counts = self._whole()
+        counts = self._of_now()
         spread = _DEVIATIONS * math.sqrt(self.dispersion(now))
-        # Long windows say no more than the last ten seconds allow: so a fall counts soon, too.
-        recent = sum(counts[-_RECENT:])
-        most = (recent + spread * math.sqrt(recent) + spread**2) / (_RECENT * _BIN_S)
-        best = 0.0
+        best = self.mean(now, max(_WINDOWS[-1] * _BIN_S, service_s))
         for window in _WINDOWS:
             if window <= len(counts):
                 found = sum(counts[-window:])
-                certain = (found - spread * math.sqrt(found)) / (window * _BIN_S)
-                best = max(best, certain if window <= _RECENT else min(certain, most))
-        mean = self.mean(now)
-        return max(best, mean)
+                best = max(best, (found - spread * math.sqrt(found)) / (window * _BIN_S))
+        return best
 
     def mean(self, now: float, over_s: float = 10.0) -> float:
         """Return the mean rate of the last seconds, per second."""
         self._pass(now)
-        counts = self._whole()[-max(int(over_s / _BIN_S), 1) :]
+        counts = self._of_now()[-max(int(over_s / _BIN_S), 1) :]
         return sum(counts) / (len(counts) * _BIN_S) if counts else 0.0
 
     def dispersion(self, now: float) -> float:
@@ -73,6 +74,11 @@ class Arrivals:
         the load does not count as bursts.
         """
         self._pass(now)
+        if self._dispersion is None:
+            self._dispersion = self._measure_dispersion()
+        return self._dispersion
+
+    def _measure_dispersion(self) -> float:
         counts = self._whole()
         if len(counts) < 2 or not (total := sum(counts)):
             return _DISPERSION_MIN
@@ -89,7 +95,7 @@ class Arrivals:
         counts, so that a jump is no trend; each has to be more than chance makes of it.
         """
         self._pass(now)
-        counts = self._whole()[-int(over_s / _BIN_S) :]
+        counts = self._of_now()[-int(over_s / _BIN_S) :]
         if len(counts) < over_s / _BIN_S:
             return 0.0
         half = len(counts) // 2
@@ -105,11 +111,17 @@ class Arrivals:
         """Return the bins that are over."""
         return list(self._bins)[:-1]
 
+    def _of_now(self) -> list[float]:
+        """Return those of them in which the calls of now came."""
+        count = math.ceil((self._begun - self._since) / _BIN_S - 1e-9)
+        return self._whole()[-count:] if count > 0 else []
+
     def _pass(self, now: float) -> None:
         passed = int((now - self._begun) / _BIN_S)
         if passed > 0:
             self._bins.extend([0.0] * min(passed, self._bins.maxlen or 0))
             self._begun += passed * _BIN_S
+            self._dispersion = None
 
 
 def _slope(counts: Sequence[float]) -> float:

@@ -4,7 +4,8 @@ Arrival rate and service time are learnt; the number follows by Allen and Cunnee
 (``queueing``), with the burstiness of the last minutes. It plans for the time at which a replica
 that starts now will serve: a steady growth is carried on until then, and calls that will have
 piled up are worked off in about as long as that takes. A load that comes again is known
-beforehand (``seasons``).
+beforehand (``seasons``). The policy keeps nothing for longer than its evidence: each number that it
+remembers has a time after which it is computed again.
 """
 
 from __future__ import annotations
@@ -14,10 +15,12 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pyserve.config import AutoscalingConfig
+from pyserve.config import AggregationFunction, AutoscalingConfig
 from pyserve.control.autoscaling.arrivals import KEPT_S
 from pyserve.control.autoscaling.queueing import servers_for
 from pyserve.control.autoscaling.rule import Proposal
+from pyserve.control.autoscaling.seasons import Ahead
+from pyserve.control.autoscaling.series import Series
 from pyserve.control.autoscaling.signals import Signals
 from pyserve.types import ReplicaId
 
@@ -68,35 +71,65 @@ class LatencyPolicy:
         assert target is not None, "the configuration has a target for the latency"
         self._name, self._target_s = target
         self._config = config
-        # What was wanted, and when; largest first, each later than the one before.
-        self._wanted: deque[tuple[float, int]] = deque()
-        # So many more, until no call waits too long any more.
-        self._extra = 0.0
+        self._wanted = _Most()
+        # So many more, for calls that wait too long.
+        self._extra = _Most()
+        self._used = Series(_BACKLOG_S)
 
     def propose(self, signals: Signals, fleet: Fleet, now: float) -> Proposal:
         """Return how many replicas the target takes."""
-        service_s = signals.service_s
-        if service_s is None:
-            return self._unlearnt(signals, fleet)
+        if self._wanted.is_empty:
+            # What runs already may be there for a load that nobody has seen yet.
+            self._wanted.add(float(fleet.target), now)
         each = min(self._config.target_ongoing_requests, fleet.ongoing_max)
         ready_s = _READY_AFTER_S if fleet.ready_after_s is None else fleet.ready_after_s
-        season = signals.seasons.ahead(now, ready_s + _REACTION_S)
-        rate = self._planned_rate(signals, season, ready_s, now)
-        servers = self._servers(rate, service_s, signals.arrivals.dispersion(now))
+        most = self._most_for_waiting(signals, len(fleet.running), each, now)
+        service_s = signals.service_s(now)
+        if service_s is None:
+            return self._unlearnt(signals, each, most, ready_s, now)
+        season = signals.seasons.ahead(now, ready_s + _REACTION_S, service_s)
+        rate = self._planned_rate(signals, season, service_s, ready_s, now)
+        dispersion = signals.arrivals.dispersion(now)
+        servers = self._servers(rate * service_s, service_s, dispersion)
+        if season is not None and season.rate > 0:
+            other_s = season.load / season.rate
+            servers = max(servers, self._servers(season.load, other_s, dispersion))
         # Who knows what comes need not keep replicas for what may come.
-        hold_s = _HOLD_S if season is not None else max(_HOLD_S, ready_s)
-        if not self._wanted:
-            # What runs already may be there for a load that nobody has seen yet.
-            self._wanted.append((now, fleet.target))
-        replicas = self._held(math.ceil(servers / each - 1e-9), hold_s, now)
-        backlog = self._backlog(signals, fleet, rate, each / service_s, ready_s, now)
+        hold_s = self._hold_s(_HOLD_S if season is not None else max(_HOLD_S, ready_s))
+        replicas = self._wanted.add(math.ceil(servers / each - 1e-9), now, hold_s)
+        has_room = False
+        backlog = _backlog(signals.parked, fleet, rate, each / service_s, ready_s, now)
         if backlog < max(rate * self._wait_s(service_s), 1.0):
-            self._extra = 0.0  # By Little's law they wait no longer than they may.
+            self._extra.clear()  # By Little's law they wait no longer than they may.
         else:
+            work_off_s = max(_BACKLOG_S, _WORK_OFF_STARTS * ready_s)
             spare_per_s = max(replicas * each / service_s - rate, 0.0)
-            worked_off_per_s = backlog / max(_BACKLOG_S, _WORK_OFF_STARTS * ready_s)
-            more_per_s = max(worked_off_per_s - spare_per_s, 0.0)
-            self._extra = max(more_per_s * service_s / each, self._extra)
+            more_per_s = max(backlog / work_off_s - spare_per_s, 0.0)
+            # The backlog shrinks, but the replicas for it stay for as long as the work was planned.
+            wanted = replicas + self._extra.add(more_per_s * service_s / each, now, work_off_s)
+            has_room = wanted > most
+            replicas = max(replicas, min(wanted, most))
+        reason = self._reason(rate, service_s, season)
+        if backlog >= 1:
+            reason += f", and {backlog:.0f} calls that wait until then"
+        if has_room:
+            reason += ", although replicas have room"
+        return Proposal(replicas, reason)
+
+    def _unlearnt(
+        self, signals: Signals, each: float, most: float, ready_s: float, now: float
+    ) -> Proposal:
+        """Return a number where it is not known how long calls take: for those of now."""
+        calls = signals.total
+        wanted = max(signals.ongoing / each, min(calls / each, most))
+        replicas = self._wanted.add(wanted, now, self._hold_s(max(_HOLD_S, ready_s)))
+        if not calls:
+            return Proposal(replicas, "nothing is known of its calls yet")
+        return Proposal(
+            replicas, f"{calls} calls at once, {each:g} for each replica; no call has ended yet"
+        )
+
+    def _reason(self, rate: float, service_s: float, season: Ahead | None) -> str:
         reason = (
             f"{rate:.1f} calls/s of {service_s * 1000:.0f} ms each and "
             f"{self._name}={self._target_s:g}"
@@ -104,37 +137,43 @@ class LatencyPolicy:
         if self._name == "target_p99_s" and service_s >= self._target_s:
             reason += ", which no number of replicas keeps: the call itself takes longer"
         if season is not None:
-            reason += f"; its period says {season:.1f} calls/s for as long as a start takes"
-        if backlog >= 1:
-            reason += f", and {backlog:.0f} calls that wait until then"
-        return Proposal(replicas + self._extra, reason)
+            reason += f"; its period says {season.rate:.1f} calls/s for as long as a start takes"
+        return reason
 
-    def _unlearnt(self, signals: Signals, fleet: Fleet) -> Proposal:
-        if not signals.total:
-            return Proposal(float(len(fleet.running)), "nothing is known of its calls yet")
-        each = min(self._config.target_ongoing_requests, fleet.ongoing_max)
-        return Proposal(
-            max(signals.total / each, float(fleet.target)),
-            f"{signals.total} calls at once, {each:g} for each replica; no call has ended yet",
-        )
+    def _most_for_waiting(self, signals: Signals, running: int, each: float, now: float) -> float:
+        """Return how many replicas calls that wait may bring.
+
+        A router may keep them for another reason than a lack of replicas, such as a model that only
+        one replica has loaded. Then places are free. So calls that wait multiply the replicas at
+        most by the ratio of used to free places. Where no place is free, there is no limit; where
+        more are free than used, as in replicas that have come and did not help, they add none.
+        """
+        places = running * each
+        self._used.set(1 - signals.places_free(each) / places if places else 1.0, now)
+        used = self._used.aggregate(AggregationFunction.MEAN, now)
+        return math.inf if used > 1 - 1e-9 else running * used / (1 - used)
 
     def _planned_rate(
-        self, signals: Signals, season: float | None, ready_s: float, now: float
+        self,
+        signals: Signals,
+        season: Ahead | None,
+        service_s: float,
+        ready_s: float,
+        now: float,
     ) -> float:
-        """Return the rate of the time when a replica that starts now will serve."""
+        """Return the rate of these calls at the time when a replica that starts now will serve."""
         arrivals = signals.arrivals
         if season is not None:
-            return max(arrivals.rate(now), season)
+            return arrivals.rate(now, service_s)
         over_s, growth = _TREND_S, arrivals.growth(now, _TREND_S)
         while not growth and over_s < min(2 * ready_s, KEPT_S / 2):
             over_s *= 2
             growth = arrivals.growth(now, over_s)
         # The mean is of five seconds ago.
         trend = arrivals.mean(now) + growth * (ready_s + _REACTION_S + 5.0) if growth else 0.0
-        return max(arrivals.rate(now), trend)
+        return max(arrivals.rate(now, service_s), trend)
 
-    def _servers(self, rate: float, service_s: float, dispersion: float) -> int:
-        load = rate * service_s
+    def _servers(self, load: float, service_s: float, dispersion: float) -> int:
         if load <= 0:
             return 0
         most = math.ceil(self._config.max_replicas * self._config.target_ongoing_requests)
@@ -151,29 +190,41 @@ class LatencyPolicy:
         wait_s = self._target_s - (service_s if self._name == "target_p99_s" else 0.0)
         return max(wait_s, _WAIT_SHARE_MIN * service_s)
 
-    def _held(self, replicas: int, hold_s: float, now: float) -> int:
-        """Return the most that was wanted in the time before a shrinking."""
-        if self._config.downscale_delay_s is not None:
-            hold_s = self._config.downscale_delay_s
-        while self._wanted and self._wanted[-1][1] <= replicas:
-            self._wanted.pop()
-        self._wanted.append((now, replicas))
-        while self._wanted[0][0] < now - hold_s:
-            self._wanted.popleft()
-        return self._wanted[0][1]
+    def _hold_s(self, otherwise_s: float) -> float:
+        delay_s = self._config.downscale_delay_s
+        return otherwise_s if delay_s is None else delay_s
 
-    def _backlog(
-        self,
-        signals: Signals,
-        fleet: Fleet,
-        rate: float,
-        each_per_s: float,
-        ready_s: float,
-        now: float,
-    ) -> float:
-        """Return the calls that will wait when the next replica serves."""
-        missing_per_s = rate - len(fleet.running) * each_per_s
-        if not signals.parked or missing_per_s <= 0:
-            return float(signals.parked)
-        first = min(fleet.starting_since, default=now)
-        return signals.parked + missing_per_s * max(first + ready_s - now, 0.0)
+
+class _Most:
+    """The largest of the numbers of the last while."""
+
+    def __init__(self) -> None:
+        # Largest first, each later than the one before.
+        self._numbers: deque[tuple[float, float]] = deque()
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._numbers
+
+    def add(self, number: float, now: float, for_s: float = math.inf) -> float:
+        """Return the largest one of so many seconds, this one included."""
+        while self._numbers and self._numbers[-1][1] <= number:
+            self._numbers.pop()
+        self._numbers.append((now, number))
+        while self._numbers[0][0] < now - for_s:
+            self._numbers.popleft()
+        return self._numbers[0][1]
+
+    def clear(self) -> None:
+        self._numbers.clear()
+
+
+def _backlog(
+    waiting: int, fleet: Fleet, rate: float, each_per_s: float, ready_s: float, now: float
+) -> float:
+    """Return the calls that will wait when the next replica serves."""
+    missing_per_s = rate - len(fleet.running) * each_per_s
+    if not waiting or missing_per_s <= 0:
+        return float(waiting)
+    first = min(fleet.starting_since, default=now)
+    return waiting + missing_per_s * max(first + ready_s - now, 0.0)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 _BIN_S = 5.0
 # Periods of a minute to half an hour, each of which has to have been there twice.
@@ -19,14 +20,38 @@ _PERIOD_MIN = 12
 # The forecast's error, as a share of that of going on as now; and of the load.
 _BETTER, _EXACT = 0.5, 0.2
 _CLEARLY = 0.9
+# The load has not come again if so many bins in a row had less than this share of the forecast. Two
+# bins prove nothing, since an edge of the load may lie within a bin in both periods.
+_MISSED, _MISSED_SHARE = 3, 0.5
 # What is to be foreseen has to be more than chance, so many times.
 _SWINGS = 2.0
 # All periods are tried so often; the one that was found is tried at each bin.
 _SEARCH_EVERY_S = 30.0
 
 
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """A forecast.
+
+    Attributes:
+        rate: Calls per second.
+        load: Calls at once, in the place of those that come then.
+    """
+
+    rate: float
+    load: float
+
+
+@dataclass(slots=True)
+class _Work:
+    """The time that calls spent in replicas in a bin, and how many those were."""
+
+    busy_s: float = 0.0
+    calls: float = 0.0
+
+
 class Seasons:
-    """Counts of calls in bins of five seconds.
+    """Counts of calls in bins of five seconds, and how long they took.
 
     Args:
         now: When counting begins.
@@ -34,6 +59,7 @@ class Seasons:
 
     def __init__(self, now: float) -> None:
         self._bins: deque[float] = deque([0.0], maxlen=int(KEPT_S / _BIN_S) + 1)
+        self._work: deque[_Work] = deque([_Work()], maxlen=self._bins.maxlen)
         self._begun = now  # Of the last bin, which is not over.
         self._period = 0
         self._searched_at = self._tried_at = -math.inf
@@ -43,16 +69,38 @@ class Seasons:
         self._pass(now)
         self._bins[-1] += count
 
-    def ahead(self, now: float, over_s: float) -> float | None:
-        """Return the highest rate from now on for so long; None where it is not known."""
+    def add_work(self, busy_s: float, calls: float, now: float) -> None:
+        """Calls have spent so much time in replicas since the last word, and were so many."""
+        self._pass(now)
+        self._work[-1].busy_s += busy_s
+        self._work[-1].calls += calls
+
+    def ahead(self, now: float, over_s: float, service_s: float) -> Ahead | None:
+        """Return the highest load from now on for so long; None where it is not known.
+
+        Args:
+            now: Seconds.
+            over_s: For so long.
+            service_s: How long a call takes, where it is not known how long those took.
+        """
         self._pass(now)
         distance = math.ceil(over_s / _BIN_S) + 1
         self._look(distance, now)
         if not self._period:
             return None
         # What was a period before the bin that is not over, and after that.
-        past = list(self._bins)[-1 - self._period : -1]
-        return max(past[index % len(past)] for index in range(distance)) / _BIN_S
+        begin, end = len(self._bins) - 1 - self._period, len(self._bins) - 1
+        bins = {begin + index % (end - begin) for index in range(distance)}
+        loads = [self._load(index, service_s) for index in bins]
+        return max(loads, key=lambda each: (each.load, each.rate))
+
+    def _load(self, index: int, service_s: float) -> Ahead:
+        """Return the load of a bin: with the times of its own calls, not of those of now."""
+        rate, work = self._bins[index] / _BIN_S, self._work[index]
+        if work.calls >= 1:
+            service_s = work.busy_s / work.calls
+        # Where calls take longer than a bin, those that run tell more than those that come.
+        return Ahead(rate, max(rate * service_s, work.busy_s / _BIN_S))
 
     def _look(self, distance: int, now: float) -> None:
         """Try the period again, or look for one."""
@@ -68,7 +116,9 @@ class Seasons:
     def _pass(self, now: float) -> None:
         passed = int((now - self._begun) / _BIN_S)
         if passed > 0:
-            self._bins.extend([0.0] * min(passed, self._bins.maxlen or 0))
+            passed_bins = min(passed, self._bins.maxlen or 0)
+            self._bins.extend([0.0] * passed_bins)
+            self._work.extend(_Work() for _ in range(passed_bins))
             self._begun += passed * _BIN_S
 
 
@@ -91,7 +141,20 @@ def _helpful(counts: Sequence[float], period: int, distance: int) -> float:
     if as_now <= _SWINGS * _by_chance(mean):
         return math.inf
     error = _error(counts, period, period)
-    return error if error < min(_BETTER * as_now, _EXACT * mean) else math.inf
+    if error >= min(_BETTER * as_now, _EXACT * mean) or _has_missed(counts, period):
+        return math.inf
+    return error
+
+
+def _has_missed(counts: Sequence[float], period: int) -> bool:
+    """Return whether what was said did not come, in the last period."""
+    missed = 0
+    for said, came in zip(counts[-2 * period : -period], counts[-period:], strict=True):
+        is_less = came < _MISSED_SHARE * said and said - came > _SWINGS * _by_chance(said)
+        missed = missed + 1 if is_less else 0
+        if missed == _MISSED:
+            return True
+    return False
 
 
 def _by_chance(mean: float) -> float:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict, deque
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -11,12 +10,11 @@ from pyserve.config import AutoscalingConfig, TimeStampedValue
 from pyserve.control.autoscaling.arrivals import Arrivals
 from pyserve.control.autoscaling.seasons import Seasons
 from pyserve.control.autoscaling.series import Series
+from pyserve.control.autoscaling.services import Services
 from pyserve.types import ReplicaId
 
 # Growing looks back at least so long: five reports, so that one of them decides nothing.
 GROWTH_WINDOW_S = 0.5
-# A learnt service time forgets: two thirds of it are of the last minute.
-_SERVICE_MEMORY_S = 60.0
 # Of each metric of a replica; at one report a second, a quarter of an hour.
 _VALUES_MAX = 1000
 # Names of a replica's metrics; each costs a series.
@@ -25,10 +23,9 @@ _METRICS_MAX = 64
 
 @dataclass(slots=True)
 class _Replica:
-    ongoing: int = 0
-    calls: int = 0
-    busy_s: float = 0.0
-    metrics: Mapping[str, float] | None = None
+    ongoing: int
+    calls: int
+    busy_s: float
 
 
 @dataclass(slots=True)
@@ -59,19 +56,25 @@ class Signals:
         self._replicas: dict[ReplicaId, _Replica] = {}
         self._routers: dict[str, _Router] = {}
         self._values: dict[str, dict[ReplicaId, deque[tuple[float, float]]]] = defaultdict(dict)
-        self._busy_s = self._finished = 0.0
-        self._forgot_at = now
+        self._services = Services(now)
 
     def on_replica(
         self, replica: ReplicaId, *, ongoing: int, calls: int, busy_s: float, now: float
     ) -> None:
         """A replica has so many calls now; the other two are counted since it serves."""
-        before = self._replicas.setdefault(replica, _Replica())
-        self._forget(now)
+        before = self._replicas.get(replica)
+        if before is None:
+            # Its counters run since its start: earlier calls are not evidence of the present ones.
+            before = self._replicas[replica] = _Replica(ongoing, calls, busy_s)
         if calls >= before.calls and busy_s >= before.busy_s:
             # Calls that began, less by how many more are on the way, are those that ended.
-            self._finished += max(calls - before.calls - (ongoing - before.ongoing), 0)
-            self._busy_s += busy_s - before.busy_s
+            started = calls - before.calls
+            self._work(
+                busy_s=busy_s - before.busy_s,
+                started=started,
+                finished=max(started - (ongoing - before.ongoing), 0),
+                now=now,
+            )
         before.ongoing, before.calls, before.busy_s = ongoing, calls, busy_s
         self._count(now)
 
@@ -102,13 +105,13 @@ class Signals:
 
     def take_over(self, before: Signals, now: float) -> None:
         """Go on with what another one was told, of the same deployment and other options."""
-        self.arrivals = before.arrivals
+        self.arrivals, self.seasons = before.arrivals, before.seasons
+        self._services = before._services
         self._replicas, self._routers, self._values = (
             before._replicas,
             before._routers,
             before._values,
         )
-        self._busy_s, self._finished = before._busy_s, before._finished
         self._count(now)
 
     def keep_replicas(self, running: Collection[ReplicaId], now: float) -> None:
@@ -128,20 +131,23 @@ class Signals:
         return sum(each.parked for each in self._routers.values())
 
     @property
-    def total(self) -> int:
-        """Calls that wait or run now."""
-        return self.parked + sum(each.ongoing for each in self._replicas.values())
+    def ongoing(self) -> int:
+        """Calls that run in replicas now."""
+        return sum(each.ongoing for each in self._replicas.values())
 
     @property
-    def service_s(self) -> float | None:
-        """How long a replica takes for a call, learnt; None: no call has ended yet.
+    def total(self) -> int:
+        """Calls that wait or run now."""
+        return self.parked + self.ongoing
 
-        By Little's law (J. D. C. Little, 1961): the time that calls spent in replicas, divided by
-        how many ended.
-        """
-        if self._finished < 1 or self._busy_s <= 0:
-            return None
-        return self._busy_s / self._finished
+    def service_s(self, now: float) -> float | None:
+        """Return how long a replica takes for a call, learnt; None: no call has ended yet."""
+        self._look(now)
+        return self._services.mean_s
+
+    def places_free(self, each: float) -> float:
+        """Return how many places are free for certain, where a replica has so many."""
+        return sum(max(each - replica.ongoing, 0) for replica in self._replicas.values())
 
     def total_recently(self, now: float) -> float:
         """Return the calls at once that growing is decided upon."""
@@ -189,13 +195,16 @@ class Signals:
         self._recent.set(self.total, now)
         self._whole.set(self.total, now)
 
-    def _forget(self, now: float) -> None:
-        left = math.exp(-(now - self._forgot_at) / _SERVICE_MEMORY_S)
-        self._busy_s, self._finished, self._forgot_at = (
-            self._busy_s * left,
-            self._finished * left,
-            now,
-        )
+    def _work(self, *, busy_s: float, started: float, finished: float, now: float) -> None:
+        self._look(now)
+        self._services.add(busy_s=busy_s, started=started, finished=finished)
+        self.seasons.add_work(busy_s, (started + finished) / 2, now)
+
+    def _look(self, now: float) -> None:
+        changed_at = self._services.look(self.ongoing, now)
+        if changed_at is not None:
+            # How many came of other calls says nothing of how many come of these.
+            self.arrivals.begin_again(changed_at)
 
 
 def _mean(values: list[float]) -> float:

@@ -15,6 +15,13 @@ from pyserve.config.logs import LogSettings
 from pyserve.errors import OptionError
 from pyserve.observe.logs.files import open_rotating_file, write_lines
 from pyserve.observe.logs.formats import JsonFormatter, TextFormatter
+from pyserve.observe.logs.kept import (
+    add_handler,
+    own_handlers,
+    remove_handler,
+    set_level,
+    takes_info,
+)
 from pyserve.observe.logs.requests import RequestFilter
 
 
@@ -49,7 +56,7 @@ class ReplicaLogs:
         self._file: logging.StreamHandler[Any] | None = None
         self._formatter: logging.Formatter = TextFormatter()
         # Those that user code adds later are its own.
-        self._handlers = list(logging.getLogger().handlers)
+        self._handlers = own_handlers()
         self._is_silent = not (is_launched or settings.to_standard_error)
 
     @property
@@ -59,7 +66,7 @@ class ReplicaLogs:
 
     def takes_info(self) -> bool:
         """Whether records of the level INFO are written."""
-        return logging.getLogger().isEnabledFor(logging.INFO)
+        return takes_info()
 
     def follow(self, config: LoggingConfig) -> None:
         """Log in that way from now on.
@@ -67,12 +74,11 @@ class ReplicaLogs:
         Raises:
             OptionError: No file can be written there; nothing has changed.
         """
-        root = logging.getLogger()
         folder = self._settings.directory if config.logs_dir is None else Path(config.logs_dir)
         path = None if folder is None else folder / self._file_name
         if path != self._path:
             opened = None if path is None else self._open(path, config)
-            self._replace_file(root, opened)
+            self._replace_file(opened)
             self._path = path
         additional = config.additional_log_standard_attrs
         is_json = config.encoding == EncodingType.JSON
@@ -81,10 +87,10 @@ class ReplicaLogs:
         )
         for handler in (*self._handlers, *filter(None, [self._file])):
             handler.setFormatter(self._formatter)
-        root.setLevel(config.log_level)
+        set_level(config.log_level)
         if self._is_silent and self._file is not None:
             for handler in self._handlers:
-                root.removeHandler(handler)
+                remove_handler(handler)
             self._handlers.clear()
 
     def write(self, records: Sequence[logging.LogRecord], *, everywhere: bool) -> None:
@@ -97,15 +103,15 @@ class ReplicaLogs:
 
     def close(self) -> None:
         """Close the file. Idempotent."""
-        self._replace_file(logging.getLogger(), None)
+        self._replace_file(None)
         self._path = None
 
-    def _replace_file(self, root: logging.Logger, file: logging.StreamHandler[Any] | None) -> None:
+    def _replace_file(self, file: logging.StreamHandler[Any] | None) -> None:
         former, self._file = self._file, file
         if file is not None:
-            root.addHandler(file)
+            add_handler(file)
         if former is not None:
-            root.removeHandler(former)
+            remove_handler(former)
             former.close()
 
     def _open(self, path: Path, config: LoggingConfig) -> logging.StreamHandler[Any]:

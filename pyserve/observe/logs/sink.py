@@ -21,6 +21,7 @@ from pyserve.errors import OptionError
 from pyserve.folders import PrivateFolder
 from pyserve.observe.logs.files import open_rotating_file
 from pyserve.observe.logs.formats import JsonFormatter, TextFormatter, output_as_json
+from pyserve.observe.logs.kept import keep_loggers
 from pyserve.observe.logs.requests import RequestFilter
 
 _QUEUE_LENGTH_MAX = 10_000
@@ -177,9 +178,7 @@ def set_up_logging(
     """
     sink = LogSink(name, settings, screen)
     formatter = formatter_of(settings.encoding, {"component": name, **(facts or {})})
-    root = logging.getLogger()
-    root.handlers[:] = [SinkHandler(sink, formatter)]
-    root.setLevel(settings.level)
+    keep_loggers([SinkHandler(sink, formatter)], settings.level)
     return sink
 
 
@@ -193,4 +192,4 @@ def log_to_standard_error(level: int = logging.INFO) -> None:
     handler = logging.StreamHandler()
     handler.setFormatter(TextFormatter())
     handler.addFilter(RequestFilter())
-    logging.basicConfig(level=level, handlers=[handler])
+    keep_loggers([handler], level)

@@ -84,7 +84,7 @@ _MODELS = (
     counter("pyserve_model_unloads_total", "Models that were unloaded on demand.", "function"),
     counter(
         "pyserve_model_reloads_total",
-        "Loads of models that were evicted less than a minute before: many mean thrashing.",
+        "Loads that twice the room for models would have saved: many mean thrashing.",
         "function",
     ),
     gauge("pyserve_models_loaded", "Models that are loaded.", "function"),

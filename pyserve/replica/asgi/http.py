@@ -6,9 +6,11 @@ the end of the loop's turn, and leaves alone when none came: a stream's client s
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import sys
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
 
 from pyserve.aio import ClientDisconnected
 from pyserve.aio._watched import note_failure
@@ -23,6 +25,11 @@ if TYPE_CHECKING:
 
 _LOGGER = failure_logger(__name__)
 
+# How long an application may take to end once its client is gone; then it is cancelled.
+LEAVE_TIMEOUT_S = 10.0
+# Their content-length is none of a body: with 304 it is that of the 200 which the client could
+# have had (RFC 9110, 8.6 and 15.4.5). A client that sends CONNECT is refused by the ingress.
+_BODILESS = frozenset({204, 304})
 _SERVER_ERRORS = 500
 HeaderList = list[tuple[bytes, bytes]]
 _CONTENT_LENGTH = b"content-length"
@@ -36,9 +43,14 @@ FAILURE_HEADERS = [
 async def serve_http(app: Application, call: HttpCall, scope: Scope) -> None:
     """Run ``app`` for one request and see to it that it is answered.
 
+    When the client leaves, ``receive`` and ``send`` say so, and the application has
+    ``LEAVE_TIMEOUT_S`` to end. What it does after its last message is not limited.
+
     Raises:
-        asyncio.CancelledError: The client has gone, and the application did not catch it.
+        asyncio.CancelledError: The application did not end in that time, or the deadline has
+            passed before it began to answer.
     """
+    call.allow_leave(LEAVE_TIMEOUT_S)
     exchange = HttpExchange(call, scope["method"])
     try:
         result = await app(scope, exchange.receive, exchange.send)
@@ -83,16 +95,28 @@ class HttpExchange:
         ended: The answer's end was sent.
     """
 
-    __slots__ = ("_all_read", "_bytes_left", "_call", "_has_head", "_head", "_is_head", "ended")
+    __slots__ = (
+        "_all_read",
+        "_bytes_left",
+        "_call",
+        "_has_head",
+        "_has_no_body",
+        "_head",
+        "_is_head",
+        "_listener",
+        "ended",
+    )
 
     def __init__(self, call: HttpCall, method: str) -> None:
         self._call = call
         self._all_read = False
         self._head: tuple[int, HeaderList] | None = None  # It waits for the body.
         self._has_head = False
+        self._has_no_body = False
         self.ended = False
         self._bytes_left: int | None = None  # Of the body, by its content-length.
         self._is_head = method == "HEAD"
+        self._listener: asyncio.Task[Any] | None = None  # It learns of a client that leaves.
 
     # --- what the application calls -----------------------------------------------------
 
@@ -105,19 +129,36 @@ class HttpExchange:
                 self._all_read = True
                 return {"type": "http.request", "body": whole, "more_body": False}
             if not self.ended:
-                try:
-                    piece = await call.read()
-                except ClientDisconnected:
-                    return {"type": "http.disconnect"}
+                with self._listening():
+                    try:
+                        piece = await call.read()
+                    except ClientDisconnected:
+                        return {"type": "http.disconnect"}
                 self._all_read = not piece
                 return {"type": "http.request", "body": piece, "more_body": bool(piece)}
-        await call.over()
+        with self._listening():
+            await call.over()
         return {"type": "http.disconnect"}
+
+    @contextlib.contextmanager
+    def _listening(self) -> Iterator[None]:
+        before, self._listener = self._listener, asyncio.current_task()
+        try:
+            with self._call.listening():
+                yield
+        except asyncio.CancelledError:
+            self._listener = before  # It was not told.
+            raise
 
     async def send(self, message: Message) -> None:
         """Send the head or a piece of the body; waits while the client does not read.
 
+        What ends by itself may be sent to a client that has gone, and is thrown away: an exception
+        would make frameworks skip what the application does after its answers.
+
         Raises:
+            OSError: The client has gone, more was to follow, of no announced length, and no other
+                task of the application waits to be told by ``receive`` and to end the stream.
             RuntimeError: The message is not its turn, or does not fit the head.
         """
         kind = message["type"]
@@ -134,7 +175,9 @@ class HttpExchange:
             if type(body) is not bytes:
                 body = bytes(body)
             more = message.get("more_body", False)
-            if self._is_head:
+            if self._has_no_body:
+                body = b""
+            elif self._is_head:
                 # Nobody wants a stream: what is sent of it ends the call as if its client had left.
                 body = body if more else b""
             elif self._bytes_left is not None:
@@ -150,6 +193,7 @@ class HttpExchange:
 
     def _start(self, status: int, headers: Iterable[Iterable[bytes]]) -> None:
         kept = pairs(headers)
+        self._has_no_body = status in _BODILESS
         self._bytes_left = _content_length(kept)
         if status >= _SERVER_ERRORS and (error := sys.exc_info()[1]) is not None:
             # Frameworks answer before they let it through; the answer ends the call's span.
@@ -176,7 +220,10 @@ class HttpExchange:
         try:
             await call.write(body)
         except ClientDisconnected:
-            return  # The task is cancelled, or goes on for nobody, as its client wished.
+            is_endless = more and self._bytes_left is None and not self._has_no_body
+            if is_endless and self._listener in {None, asyncio.current_task()}:
+                raise
+            await asyncio.sleep(0)  # The listener must get its turn.
         if not more:
             self.ended = True
             call.end()

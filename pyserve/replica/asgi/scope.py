@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 _PORT_MAX = 65535
 _PORT_DIGITS_MAX = len(str(_PORT_MAX))
 _DEFAULT_PORTS = {"http": 80, "https": 443}
+# The ingress takes away what is about the connection, and over HTTP/2 a handshake has none of it.
+# Under uvicorn, hypercorn and granian applications find these, and some (Socket.IO) ask for them.
+_HANDSHAKE = ((b"upgrade", b"websocket"), (b"connection", b"Upgrade"))
 # Names by which clients have lately called: a handful, unless somebody makes them up (arbitrary).
 _HOSTS_KEPT = 64
 
@@ -50,6 +53,8 @@ def websocket_scope(call: HttpCall, state: dict[str, Any]) -> Scope:
     scope["asgi"]["spec_version"] = "2.4"
     scope["scheme"] = "wss" if scope["scheme"] == "https" else "ws"
     del scope["method"]
+    # A new list: the call's own says what came.
+    scope["headers"] = [*_HANDSHAKE, *scope["headers"]]
     scope["subprotocols"] = tokens(scope["headers"], b"sec-websocket-protocol")
     scope["extensions"] = {"websocket.http.response": {}}
     return scope

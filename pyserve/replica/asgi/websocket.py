@@ -25,7 +25,7 @@ from pyserve.aio._watched import note_failure
 from pyserve.bridge import end_if_forked
 from pyserve.observe.failures import failure_logger
 from pyserve.replica.asgi.announced import AnnouncedSize
-from pyserve.replica.asgi.http import FAILURE_BODY, FAILURE_HEADERS, pairs
+from pyserve.replica.asgi.http import FAILURE_BODY, FAILURE_HEADERS, LEAVE_TIMEOUT_S, pairs
 from pyserve.replica.asgi.inbox import Inbox, MessageTooLarge
 from pyserve.replica.asgi.scope import tokens, websocket_scope
 
@@ -41,8 +41,6 @@ _MESSAGE_BYTES_MAX = 16 * 1024 * 1024
 _PING_INTERVAL_S = 20.0
 _PONG_TIMEOUT_S = 20.0
 _CLOSE_TIMEOUT_S = 10.0  # for the client's answer to a close
-# How long an application may take to end once its client is gone; then it is cancelled.
-_LEAVE_TIMEOUT_S = 10.0
 # So many frames are read before others have their turn: a tenth of a millisecond, and as long as
 # their messages take the application. Arbitrary.
 _FRAMES_PER_TURN = 8
@@ -376,6 +374,6 @@ async def _end(application: asyncio.Task[None]) -> None:
     """
     if application.done():
         return
-    await asyncio.wait({application}, timeout=_LEAVE_TIMEOUT_S)
+    await asyncio.wait({application}, timeout=LEAVE_TIMEOUT_S)
     application.cancel()
     await asyncio.wait({application})

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyserve.aio._pool import steps_on_threads
 from pyserve.replica import iterators
-from pyserve.replica.asgi.http import HttpExchange
+from pyserve.replica.asgi.http import LEAVE_TIMEOUT_S, HttpExchange
 from pyserve.replica.asgi.scope import http_scope
 from pyserve.replica.http.streams import send_stream, write_for_anyone
 from pyserve.replica.http.values import BYTES, JSON, TEXT, to_json
@@ -75,17 +75,17 @@ async def _send_response(http: HttpCall, response: Response) -> None:
     from starlette.responses import Response, StreamingResponse
 
     run = type(response).__call__
-    if run is StreamingResponse.__call__:
+    if run is StreamingResponse.__call__ and response.background is None:
         await _send_streaming(http, response)  # type: ignore[arg-type]  # as asked just now
     elif run is Response.__call__:
         http.respond(response.status_code, response.raw_headers, bytes(response.body))
+        if response.background is not None:
+            await response.background()
     else:  # Files, and what libraries derive: it speaks ASGI, and runs its own background task.
+        http.allow_leave(LEAVE_TIMEOUT_S)
         scope = http_scope(http, {})
         exchange = HttpExchange(http, scope["method"])
         await response(scope, exchange.receive, exchange.send)
-        return
-    if response.background is not None:
-        await response.background()
 
 
 async def _send_streaming(http: HttpCall, response: StreamingResponse) -> None:

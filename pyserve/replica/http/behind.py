@@ -7,6 +7,7 @@ HTTP exceptions and bodies that do not fit, is worded by the native side and pas
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
 
@@ -36,7 +37,11 @@ def behind(handler: HttpHandler, middlewares: Sequence[Middleware]) -> HttpHandl
 
     async def innermost(scope: Scope, receive: Receive, send: Send) -> None:
         relayed = RelayedCall(scope[_CALL], scope, receive, send)
-        await handler(cast("HttpCall", relayed))
+        relayed.on_leave(relayed.leave)
+        try:
+            await handler(cast("HttpCall", relayed))
+        finally:
+            relayed.task = None
         await relayed.deliver()
 
     built = wrap(innermost, middlewares)
@@ -63,6 +68,9 @@ class RelayedCall:
         scope: As the innermost middleware has passed it on.
         receive: Gives the body.
         send: Takes the answer.
+
+    Attributes:
+        task: Runs the handler, until it has ended.
     """
 
     def __init__(self, http: HttpCall, scope: Scope, receive: Receive, send: Send) -> None:
@@ -74,6 +82,8 @@ class RelayedCall:
         self._receive = receive
         self._send = send
         self._has_all = False
+        self.task = asyncio.current_task()
+        self._may_leave = False
         # What was queued where nobody could wait.
         self._queued: list[Message] = []
 
@@ -114,6 +124,11 @@ class RelayedCall:
             self.whole_body = b"".join(pieces)
         return self.whole_body
 
+    async def over(self) -> None:
+        """See ``HttpCall.over``; the middlewares know that somebody waits for it."""
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+
     @property
     def is_over(self) -> bool:
         """See ``HttpCall.is_over``."""
@@ -142,6 +157,8 @@ class RelayedCall:
         """See ``HttpCall.end``."""
         if not self.is_over:
             self._end(b"")
+        elif not self.finished:
+            self._http.end()  # It has nobody to tell, and notes that the handler is done.
 
     def abort(self) -> None:
         """See ``HttpCall.abort``."""
@@ -152,6 +169,16 @@ class RelayedCall:
         """See ``HttpCall.fail``."""
         self.finished = True
         self._http.fail(*failure)
+
+    def allow_leave(self, timeout_s: float) -> None:
+        """See ``HttpCall.allow_leave``."""
+        self._may_leave = True
+        self._http.allow_leave(timeout_s)
+
+    def leave(self) -> None:
+        """Cancel a handler that has not asked for time: middlewares get it, as under ASGI."""
+        if not self._may_leave and self.task is not None:
+            self.task.cancel()
 
     def _end(self, body: bytes) -> None:
         self.finished = True

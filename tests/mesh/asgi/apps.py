@@ -152,10 +152,19 @@ class Frames:
         await self.numbers.wait.remote(name)
 
     @api.get("/unhurried/{name}")
-    async def unhurried(self, name: str) -> None:
+    async def unhurried(self, request: Request, name: str) -> None:
         self.began.add(name)
+        await request.body()
         await self.patience.wait()
-        self.finished.append(name)
+        told = "was told" if await request.is_disconnected() else "was not told"
+        self.finished.append(f"{name} {told}")
+
+    @api.get("/billed/{name}")
+    async def billed(self, name: str, later: BackgroundTasks) -> StreamingResponse:
+        """Streams what a handle streams, and bills it in the end."""
+        later.add_task(self.finished.append, f"{name} billed")
+        items = self.numbers.options(stream=True).count.remote(1_000_000_000)
+        return StreamingResponse(f"{each}\n" async for each in items)
 
     @api.get("/hurry")
     async def hurry(self) -> None:

@@ -164,3 +164,62 @@ def test_a_fork_says_that_it_cannot_call(drive) -> None:
         print(handle.remote(2).result(30))
     """)
     assert "RuntimeForked this process is a fork\n3\n" == output
+
+
+def test_exceptions_of_a_script_keep_their_type_through_deployments(drive) -> None:
+    """Also through one that has never got the type."""
+    output = drive("""
+        import enum
+
+        class Colour(enum.Enum):
+            RED = 1
+
+        class OutOfStock(Exception):
+            def __init__(self, *, item):
+                super().__init__(f"no {item}")
+                self.item = item
+
+        @pyserve.deployment
+        class Stock:
+            def take(self, item):
+                raise OutOfStock(item=item)
+
+            def colour(self):
+                raise KeyError(Colour.RED)
+
+        @pyserve.deployment
+        class Shop:
+            def __init__(self, stock):
+                self.stock = stock
+
+            async def catch(self, item):
+                try:
+                    return await self.stock.take.remote(item)
+                except OutOfStock as error:
+                    return f"caught {error.item}"
+
+        @pyserve.deployment
+        class PassOn:
+            def __init__(self, stock):
+                self.stock = stock
+
+            async def __call__(self, item):
+                return await self.stock.take.remote(item)
+
+        stock = Stock.bind()
+        shop = pyserve.run(Shop.bind(stock), name="shop", route_prefix="/shop")
+        pass_on = pyserve.run(PassOn.bind(stock), name="pass", route_prefix="/pass")
+        print(shop.catch.remote("tea").result(timeout_s=30))
+        for call in (pyserve.get_deployment_handle("Stock", "shop").take, pass_on):
+            try:
+                call.remote("milk").result(timeout_s=30)
+            except OutOfStock as error:
+                print("here", error.item, error)
+        try:
+            pyserve.get_deployment_handle("Stock", "shop").colour.remote().result(timeout_s=30)
+        except KeyError as error:
+            print(error.args[0])
+    """)
+    assert ["caught tea", "here milk no milk", "here milk no milk", "Colour.RED"] == [
+        line for line in output.splitlines() if line.startswith(("caught", "here", "Colour"))
+    ]

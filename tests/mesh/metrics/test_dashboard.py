@@ -52,7 +52,7 @@ def test_the_dashboard_has_a_row_for_each_question() -> None:
         "Is it up",
         "What fails",
         "Where the time is",
-        "Which replica is odd",
+        "Which replica is an outlier",
         "Batches",
         "What is loaded",
         "Is scaling doing the right thing",

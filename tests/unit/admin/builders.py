@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from pyserve.admin.api.histograms import Histogram
 from pyserve.admin.api.look import INGRESS, Look, Routed
+from pyserve.observe.metrics.tally import Tally
 from pyserve.wire.v1 import control_pb2, mesh_pb2
 
 BOUNDS = (0.001, 0.01, 0.1, 1.0)
@@ -33,7 +34,10 @@ class Attempts:
 
 def attempts(count: int, each_s: float, failed: int = 0) -> Attempts:
     """Return what a replica did that took the same time for each of its calls."""
-    return Attempts(times(*[each_s] * count), failed)
+    tally = Tally()
+    for _ in range(count):
+        tally.add(each_s)
+    return Attempts(Histogram.of(tally.bounds, tally.counts, tally.sum), failed)
 
 
 def routed(**replicas: Attempts) -> Routed:

@@ -122,8 +122,10 @@ def test_a_call_that_was_parked():
 
 def test_a_call_whose_replica_is_slow():
     record = Record(attempts=[attempt(1, 98, 99)])
-    odd = {"Cart#1": "16.0 × as slow as its siblings"}
-    found = check([("here", 97), ("request", 1), ("answer", 1), ("end", 1)], record, odd=odd)
+    outliers = {"Cart#1": "16.0 × as slow as its siblings"}
+    found = check(
+        [("here", 97), ("request", 1), ("answer", 1), ("end", 1)], record, outliers=outliers
+    )
     assert "ran in Cart#1, which is 16.0 × as slow as its siblings" == found["cause"]["text"]
 
 
@@ -189,7 +191,7 @@ def test_a_called_deployment_that_raised_says_what():
 
 
 @pytest.mark.parametrize(("took_ms", "is_blamed"), [(90, True), (40, False)])
-def test_an_odd_replica_is_named_only_where_much_of_the_time_went(took_ms: int, is_blamed: bool):
+def test_an_outlier_is_named_only_where_much_of_the_time_went(took_ms: int, is_blamed: bool):
     """A call that another one outlasted is nothing that the client waited for."""
     record = Record(attempts=[attempt(0, 100, 100)])
     delays = {"Cart#1": {"calls": [child(0, took_ms), child(5, 80, "shop/Stock.of")]}}
@@ -197,9 +199,9 @@ def test_an_odd_replica_is_named_only_where_much_of_the_time_went(took_ms: int, 
         record,
         delays=delays,
         replicas={"shop/Prices": ["Prices#1"]},
-        odd={"Prices#1": "9 × as slow as its siblings"},
+        outliers={"Prices#1": "9 × as slow as its siblings"},
     )
-    more = ", which may have met an odd replica: Prices#1 is 9 × as slow as its siblings"
+    more = ", which may have met an outlier: Prices#1 is 9 × as slow as its siblings"
     assert [f"called shop/Prices.of{more if is_blamed else ''}"] == [
         part["text"] for part in found["parts"] if "Prices" in part["text"]
     ]

@@ -92,6 +92,17 @@ def test_ends_of_a_replica_are_those_of_all_its_methods():
     assert (8, 1) == (ended(ends), errors(ends))
 
 
+def test_times_of_a_replica_are_told_by_method():
+    families = [
+        times("pyserve_replica_call_seconds", 0.01, 0.03, replica="Cart#1", method="a"),
+        times("pyserve_replica_call_seconds", 0.5, replica="Cart#1", method="b"),
+    ]
+    found = read_families(families).methods["Cart#1"]
+    assert {"a": (2, 0.02), "b": (1, 0.5)} == {
+        method: (each.count, each.mean_s) for method, each in found.items()
+    }
+
+
 def test_batches_of_all_replicas_are_one():
     families = [
         family

@@ -128,8 +128,8 @@ async def test_a_look_of_a_minute_ago_is_what_replicas_are_compared_since():
 
     async def take() -> Look:
         now = next(at_s)
-        fast = attempts(20 + now, 0.005)
-        was_slow = attempts(20, 0.9).plus(attempts(now, 0.005))
+        fast = attempts(200 + now, 0.005)
+        was_slow = attempts(200, 0.9).plus(attempts(now, 0.005))
         return look(float(now), {CART: routed(Cart_1=was_slow, Cart_2=fast)})
 
     sampler = Sampler(take, interval_s=0.0, first_interval_s=0.0)
@@ -137,7 +137,7 @@ async def test_a_look_of_a_minute_ago_is_what_replicas_are_compared_since():
         viewer = sampler.watch()
         first = await anext(viewer)
         assert isinstance(first, Between)
-        assert ["Cart#1"] == list(first.odd)
-        while isinstance(found := await anext(viewer), Between) and found.odd:
+        assert ["Cart#1"] == list(first.outliers)
+        while isinstance(found := await anext(viewer), Between) and found.outliers:
             pass
         await viewer.aclose()

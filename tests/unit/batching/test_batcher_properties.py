@@ -222,7 +222,7 @@ def test_the_state_machine_accounts_for_every_item_and_never_asks_in_vain(
             added += 1
         elif kind == "end" and running:
             batch = running.pop(0)
-            batcher.learn(batch.size, delay_s, now, batch.key)
+            batcher.learn(batch.size, delay_s, batch.key)
             batcher.complete(batch, now)
         elif kind == "flush":
             batcher.flush()

@@ -20,14 +20,16 @@ service Greeter { rpc Greet(Name) returns (Name); }
 """
 
 
-def run(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def run(
+    directory: Path, *arguments: str, path: tuple[Path, ...] = ()
+) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "pyserve", "proto", *arguments],
         cwd=directory,
         capture_output=True,
         text=True,
         timeout=30,
-        env={"PYTHONPATH": str(Path(__file__).parents[3]), "PATH": ""},
+        env={"PYTHONPATH": ":".join(map(str, (Path(__file__).parents[3], *path))), "PATH": ""},
         check=False,
     )
 
@@ -118,3 +120,59 @@ def test_without_the_generator_it_says_what_to_install(
     monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)
     found = CliRunner().invoke(proto, [str(tmp_path)])
     assert "pip install 'pyserve-mesh[proto]'" in str(found.exception)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("imported", "field"),
+    [
+        ("google/api/http.proto", "google.api.HttpRule"),
+        ("google/api/field_behavior.proto", "google.api.FieldBehavior"),
+        ("google/rpc/status.proto", "google.rpc.Status"),
+        ("google/rpc/error_details.proto", "google.rpc.ErrorInfo"),
+        ("google/type/money.proto", "google.type.Money"),
+        ("google/longrunning/operations.proto", "google.longrunning.Operation"),
+        ("google/protobuf/any.proto", "google.protobuf.Any"),
+    ],
+)
+def test_what_pyserve_requires_can_be_imported(tmp_path: Path, imported: str, field: str) -> None:
+    """The modules of the stubs find those of their imports, too."""
+    (tmp_path / "own.proto").write_text(
+        f'syntax = "proto3"; package own; import "{imported}"; '
+        f'import "google/api/annotations.proto"; message Own {{ {field} field = 1; }}'
+        "service Owns { rpc Get(Own) returns (Own) {"
+        ' option (google.api.http) = { get: "/own" }; } }'
+    )
+    result = run(tmp_path, ".")
+    assert (0, "") == (result.returncode, result.stderr)
+    check = "import own_pb2; print(own_pb2.Own.DESCRIPTOR.fields[0].name)"
+    made = subprocess.run(
+        [sys.executable, "-c", check],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert ("field\n", "") == (made.stdout, made.stderr)
+
+
+@pytest.mark.slow
+def test_files_of_installed_packages_can_be_imported_and_own_ones_come_first(
+    tmp_path: Path,
+) -> None:
+    packages, own = tmp_path / "installed", tmp_path / "own"
+    for folder, name in ((packages, "Shipped"), (own, "Mine")):
+        (folder / "kit").mkdir(parents=True)
+        (folder / "kit" / "both.proto").write_text(
+            f'syntax = "proto3"; package kit; message {name} {{}}'
+        )
+    (packages / "kit" / "only.proto").write_text('syntax = "proto3"; package kit; message Only {}')
+    (own / "use.proto").write_text(
+        'syntax = "proto3"; import "kit/both.proto"; import "kit/only.proto";'
+        "message Use { kit.Mine mine = 1; kit.Only only = 2; }"
+    )
+    result = run(own, "use.proto", path=(packages,))
+    assert (0, "") == (result.returncode, result.stderr)
+    assert (own / "use_pb2.py").exists()
+    assert not list(packages.rglob("*.py"))

@@ -41,12 +41,12 @@ def test_a_deployment_has_its_rates_and_why_it_has_so_many_replicas():
     assert line.endswith("scales to 2: 3 calls wait")
 
 
-def test_the_odd_replica_comes_first_and_is_marked():
+def test_the_outlier_comes_first_and_is_marked():
     first, second = [each for each in lines() if each.startswith("  Cart#")]
     assert first.startswith("  Cart#2")
-    assert first.endswith("odd: 10.0 × as slow as its siblings")
+    assert first.endswith("outlier: 10.0 × as slow as its siblings")
     assert second.startswith("  Cart#1")
-    assert "odd" not in second
+    assert "outlier" not in second
 
 
 def test_columns_stand_below_their_names():
@@ -67,7 +67,7 @@ def test_a_terminal_gets_the_same():
     console = Console(file=io.StringIO(), width=160, color_system=None)
     console.print(as_table(found()))
     text = console.file.getvalue()  # type: ignore[attr-defined]
-    for words in ("shop/Cart", "Cart#2", "odd: 10.0 × as slow", "scales to 2", "connections"):
+    for words in ("shop/Cart", "Cart#2", "outlier: 10.0 × as slow", "scales to 2", "connections"):
         assert words in text
 
 

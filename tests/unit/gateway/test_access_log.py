@@ -16,6 +16,7 @@ from pyserve.config import LogSettings
 from pyserve.gateway import access_log
 from pyserve.gateway.access_log import begin_access_log
 from pyserve.observe.logs import access
+from pyserve.observe.logs.kept import keeping_nothing
 from pyserve.observe.logs.sink import LogSink, set_up_logging
 from tests.support.waiting import eventually
 
@@ -78,11 +79,8 @@ class FakeRecords:
 
 @pytest.fixture
 def root() -> Iterator[logging.Logger]:
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    yield root
-    root.handlers[:] = handlers
-    root.setLevel(level)
+    with keeping_nothing():
+        yield logging.getLogger()
 
 
 def written(folder: Path, sink: LogSink) -> list[str]:

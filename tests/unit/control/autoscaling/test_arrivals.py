@@ -74,3 +74,19 @@ def test_silence_is_no_load():
 
     assert 0.0 == arrivals.rate(now + 3600)
     assert 0.0 == Arrivals(5.0).rate(5.0)
+
+
+def test_ten_seconds_without_a_call_are_no_load_however_bursty_it_was():
+    arrivals, now = _fed(lambda now: 400.0 if now % 10 < 1 else 5.0, 120, clump=20)
+    assert arrivals.dispersion(now) > 10.0
+
+    assert 0.0 == arrivals.rate(now + 10.5)
+
+
+def test_rates_are_of_the_calls_of_now_alone():
+    arrivals, now = _fed(lambda now: 400.0 if now < 58 else 5.0, 60)
+    assert arrivals.rate(now) > 200.0
+
+    arrivals.begin_again(58.0)
+
+    assert 12.0 > arrivals.rate(now) > 1.0

@@ -37,10 +37,12 @@ class Load:
             self.busy_s += rate * _TICK_S * self.service_s
             self.tell(parked=0)
 
-    def tell(self, parked: int) -> None:
+    def tell(self, parked: int, *, ongoing: int = 0) -> None:
         calls = round(self.calls)
         self.signals.on_router("one", parked=parked, offered=calls, now=self.now)
-        self.signals.on_replica(_ONE, ongoing=0, calls=calls, busy_s=self.busy_s, now=self.now)
+        self.signals.on_replica(
+            _ONE, ongoing=ongoing, calls=calls + ongoing, busy_s=self.busy_s, now=self.now
+        )
 
     def wants(self, running: int = 1, **fleet: Any) -> float:
         ids = [ReplicaId(f"r{index}") for index in range(running)]
@@ -88,12 +90,13 @@ def test_calls_that_wait_are_worked_off():
     usual = load.wants()
     spare_per_s = usual * 4 / _SERVICE_S - 400.0
 
-    load.tell(parked=3000)
+    load.tell(parked=3000, ongoing=4)
 
     # In the time of 1.4 starts, by the spare places and by more replicas.
     more_per_s = 3000 / (1.4 * 5.0) - spare_per_s
     assert more_per_s > 0
-    assert usual + more_per_s * _SERVICE_S / 4 == pytest.approx(load.wants(running=int(usual)))
+    more = more_per_s * _SERVICE_S / 4
+    assert usual + more == pytest.approx(load.wants(running=int(usual)), rel=1e-3)
     fleet = Fleet([ReplicaId(f"r{i}") for i in range(int(usual))], int(usual))
     assert "3000 calls that wait" in load.policy.propose(load.signals, fleet, load.now).reason
 
@@ -102,14 +105,94 @@ def test_what_works_off_a_backlog_stays_until_it_is_gone():
     load = Load()
     load.run(60, 400.0)
     usual = load.wants()
-    load.tell(parked=3000)
+    load.tell(parked=3000, ongoing=4)
     most = load.wants(running=int(usual))
 
-    load.tell(parked=60)
+    load.tell(parked=60, ongoing=4)
     soon = load.wants(running=int(usual))
-    load.tell(parked=20)
+    load.tell(parked=20, ongoing=4)
 
     assert most == soon > usual == load.wants(running=int(usual))
+
+
+def test_what_works_off_a_backlog_is_reckoned_again_when_it_should_be_gone():
+    """Some calls go on to wait for something else: they do not keep the replicas of thousands."""
+    load = Load()
+    load.run(60, 400.0)
+    usual = load.wants()
+    load.tell(parked=3000, ongoing=4)
+    most = load.wants(running=int(usual))
+
+    numbers = []
+    for _ in range(90):
+        load.now += 0.1
+        load.calls += 40
+        load.busy_s += 40 * _SERVICE_S
+        load.tell(parked=60, ongoing=4)
+        numbers.append(load.wants(running=int(usual)))
+
+    assert most > usual
+    assert (most, usual) == (numbers[60], numbers[-1]), "1.4 starts of five seconds"
+
+
+@pytest.mark.parametrize(("used", "most"), [(0, 1), (1, 1), (2, 1), (3, 3)])
+def test_calls_that_wait_bring_few_replicas_while_places_are_free(used: int, most: int):
+    """So many times the replicas as places are used for each that is free."""
+    load = Load()
+    load.run(60, 40.0)
+
+    for _ in range(60):
+        load.now += 0.1
+        load.tell(parked=3000, ongoing=used)
+        number = load.wants()
+
+    assert most == pytest.approx(number, rel=0.01)
+    assert "3000 calls that wait until then, although replicas have room" in load.reason()
+
+
+def test_calls_that_wait_while_all_places_are_used_bring_as_many_as_it_takes():
+    load = Load()
+    load.run(60, 40.0)
+
+    for _ in range(60):
+        load.now += 0.1
+        load.tell(parked=3000, ongoing=4)
+        number = load.wants()
+
+    assert number > 5.0
+
+
+def test_what_was_deployed_and_is_not_called_ends():
+    load = Load(min_replicas=0)
+    assert 9 == load.wants(running=9)
+
+    load.now = 11.0
+
+    assert 0 == load.wants(running=9)
+
+
+def test_what_a_replica_did_before_teaches_nothing():
+    """A controller that starts again, or a scaling that is new, meets replicas of old."""
+    load = Load()
+    load.calls, load.busy_s = 1e8, 1e8 * 0.005
+
+    load.service_s = 2.0
+    load.run(20, 4.0)
+
+    assert 2.0 == pytest.approx(load.signals.service_s(load.now), rel=0.1)
+
+
+def test_a_change_of_the_calls_does_not_multiply_the_old_rate_by_the_new_time():
+    load = Load()
+    load.run(60, 400.0)
+
+    load.service_s = 4.0
+    numbers = []
+    for _ in range(100):
+        load.run(0.1, 5.0)
+        numbers.append(load.wants(running=6))
+
+    assert max(numbers) <= by_formula(400.0) + by_formula(20.0 / _SERVICE_S)
 
 
 def test_a_backlog_that_the_spare_places_work_off_takes_no_more():
@@ -117,7 +200,7 @@ def test_a_backlog_that_the_spare_places_work_off_takes_no_more():
     load.run(60, 400.0)
     usual = load.wants()
 
-    load.tell(parked=100)
+    load.tell(parked=100, ongoing=4)
 
     assert usual == load.wants(running=int(usual))
 
@@ -126,10 +209,10 @@ def test_calls_that_wait_no_longer_than_they_may_are_no_backlog():
     load = Load(target_wait_s=5.0)
     load.run(60, 400.0)
     usual = load.wants()
-    load.tell(parked=8000)
+    load.tell(parked=8000, ongoing=4)
     assert load.wants(running=int(usual)) > usual
 
-    load.tell(parked=1900)
+    load.tell(parked=1900, ongoing=4)
 
     assert usual == load.wants(running=int(usual))
 

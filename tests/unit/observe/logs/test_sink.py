@@ -9,16 +9,14 @@ import threading
 import pytest
 
 from pyserve.config.logs import LogSettings
+from pyserve.observe.logs.kept import keeping_nothing
 from pyserve.observe.logs.sink import LogSink, log_to_standard_error, set_up_logging
 
 
 @pytest.fixture
 def root_logger():
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    yield root
-    root.handlers[:] = handlers
-    root.setLevel(level)
+    with keeping_nothing():
+        yield logging.getLogger()
 
 
 def test_lines_come_out_in_order(capsys):

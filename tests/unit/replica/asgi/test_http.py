@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from pyserve import _router
+from pyserve.replica.asgi import http
 from tests.support.waiting import eventually
 from tests.unit.replica.asgi.serving import serving
 
@@ -117,7 +118,10 @@ async def test_a_streamed_body_comes_in_pieces() -> None:
 
 
 @pytest.mark.parity("G-36")
-async def test_a_client_that_leaves_cancels_the_application() -> None:
+async def test_a_client_that_leaves_cancels_the_application_in_the_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(http, "LEAVE_TIMEOUT_S", 0.01)
     began = asyncio.Event()
     ended: list[BaseException] = []
 
@@ -276,6 +280,56 @@ async def test_a_head_request_gets_no_body() -> None:
         assert [("respond", 200, ((b"content-length", b"5"),), b"")] == commands
         commands = await served.released(served.request(method="HEAD"))
         assert [("start_response", 200, ()), ("finish", 0, "", (), None)] == commands
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+@pytest.mark.parametrize("status", [204, 304])
+@pytest.mark.parametrize("length", [b"0", b"4", b"1234"])
+@pytest.mark.parametrize("bodies", [[b""], [b"body"], [b"", b""], [b"bo", b"dy"], [b"x"] * 5])
+async def test_the_length_of_an_answer_without_a_body_is_none_of_a_body(
+    method: str, status: int, length: bytes, bodies: list[bytes]
+) -> None:
+    """RFC 9110, 8.6 and 15.4.5: a 304 says what a 200 would have had; what is sent is dropped."""
+    done: list[str] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await send({**START, "status": status, "headers": [(b"content-length", length)]})
+        for body in bodies[:-1]:
+            await send(_body(body, more=True))
+        await send(_body(bodies[-1]))
+        done.append("went on")
+
+    async with serving(app) as served:
+        commands = await served.released(served.request(method=method))
+    assert ["went on"] == done
+    headers = ((b"content-length", length),)
+    if len(bodies) == 1:
+        assert [("respond", status, headers, b"")] == commands
+    else:
+        assert [("start_response", status, headers), ("finish", 0, "", (), None)] == commands
+
+
+async def test_pieces_of_an_answer_without_a_body_are_dropped_after_its_end() -> None:
+    """The native side ends such an answer with its head, as if the client had left."""
+    done: list[str] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await send({**START, "status": 304})
+        await send(_body(b"one", more=True))
+        await left.wait()
+        await send(_body(b"two", more=True))
+        await send(_body(b"three"))
+        done.append("went on")
+
+    left = asyncio.Event()
+    async with serving(app) as served:
+        call = served.request()
+        await eventually(lambda: call.commands)
+        served.cancel(call)
+        await eventually(lambda: not served.native.endpoint.waiting)
+        left.set()
+        assert ("release",) == (await served.released(call))[-1]
+    assert ["went on"] == done
 
 
 async def test_the_scope_is_that_of_uvicorn() -> None:

@@ -130,6 +130,27 @@ async def test_subprotocol_headers_and_compression_are_answered() -> None:
         await served.released(client.call)
 
 
+@pytest.mark.parametrize("version", ["1.1", "2"])
+async def test_headers_say_that_it_is_a_websocket(version: str) -> None:
+    """Socket.IO asks for them; uvicorn, hypercorn and granian pass them on with the others."""
+    seen: list[Any] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        seen.append(scope["headers"])
+        await send({"type": "websocket.close"})
+
+    others = [(b"sec-websocket-key", b"k"), (b"sec-websocket-version", b"13"), (b"a", b"1")]
+    async with serving(app) as served:
+        client = Client(served, *others)
+        client.call.head.version = version
+        await served.released(client.call)
+    (headers,) = seen
+    assert [(b"upgrade", b"websocket")] == [each for each in headers if each[0] == b"upgrade"]
+    assert [(b"connection", b"Upgrade")] == [each for each in headers if each[0] == b"connection"]
+    assert set(others) <= set(headers)
+    assert b"upgrade" not in dict(client.call.head.headers)
+
+
 async def test_a_client_that_is_gone_is_a_disconnect_and_the_application_ends_by_itself() -> None:
     app = Echo()
     async with serving(app) as served:
@@ -143,7 +164,7 @@ async def test_a_client_that_is_gone_is_a_disconnect_and_the_application_ends_by
 async def test_an_application_that_does_not_listen_is_cancelled_in_the_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(websocket, "_LEAVE_TIMEOUT_S", 0.01)
+    monkeypatch.setattr(websocket, "LEAVE_TIMEOUT_S", 0.01)
     ended: list[str] = []
 
     async def app(scope: Any, receive: Any, send: Any) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 from grpc import StatusCode
+from starlette.background import BackgroundTask
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.base import BaseHTTPMiddleware
@@ -21,6 +23,7 @@ from pyserve.replica.http import behind, plain_handler
 from pyserve.replica.plain.methods import CALL, find_methods
 from tests.support.waiting import eventually
 from tests.unit.replica.http.serving import Client, answer_of
+from tests.unit.replica.http.serving import serving as bare
 
 
 class Stamped:
@@ -142,3 +145,48 @@ async def test_http_exceptions_pass_and_other_failures_are_the_native_sides() ->
 async def test_without_one_the_handler_stays_as_it_is() -> None:
     handler = plain_handler(find_methods(of_body, {}, None)[CALL])
     assert handler is behind(handler, [])
+
+
+@pytest.mark.parametrize("is_behind", [False, True])
+async def test_the_background_task_of_a_stream_runs_when_its_client_leaves(is_behind: bool) -> None:
+    done: list[str] = []
+
+    async def bill() -> None:
+        await asyncio.sleep(0)
+        done.append("billed")
+
+    async def endless() -> AsyncIterator[bytes]:
+        while True:
+            yield b"x"
+            await asyncio.sleep(0)
+
+    async def responds() -> StreamingResponse:
+        return StreamingResponse(endless(), background=BackgroundTask(bill))
+
+    async with serving(responds) if is_behind else bare(responds) as client:
+        call = client.begin()
+        await eventually(lambda: any(command[0] == "write" for command in call.commands))
+        await client.leave(call)
+        await eventually(lambda: ("release",) in call.commands)
+    assert ["billed"] == done
+
+
+@pytest.mark.parametrize("is_behind", [False, True])
+async def test_a_handler_is_cancelled_at_once_when_its_client_leaves(is_behind: bool) -> None:
+    """Middlewares have time to end, as under ASGI; what they stand before has none."""
+    began = asyncio.Event()
+    ended: list[str] = []
+
+    async def waits() -> None:
+        began.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append("cancelled")
+
+    async with serving(waits) if is_behind else bare(waits) as client:
+        call = client.begin()
+        await began.wait()
+        await client.leave(call)
+        await eventually(lambda: ("release",) in call.commands)
+    assert ["cancelled"] == ended

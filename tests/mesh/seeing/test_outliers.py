@@ -1,4 +1,4 @@
-"""The odd replica of a mesh is marked, in a terminal and on the page's data."""
+"""The outlier among the replicas of a mesh is marked, in a terminal and on the page's data."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ def test_the_slow_replica_is_marked_and_no_other(environment: dict[str, str]):
             wait_until(lambda: len(answers) > 200, 50)
             (deployment,) = look(environment)["deployments"]
             text = pyserve("top", "--once", environment=environment).stdout
-        odd = {each["id"]: each["odd"] for each in deployment["replicas"] if each["odd"]}
-        assert 1 == len(odd), deployment
-        ((name, words),) = odd.items()
+        outliers = {each["id"]: each["odd"] for each in deployment["replicas"] if each["odd"]}
+        assert 1 == len(outliers), deployment
+        ((name, words),) = outliers.items()
         # It was to take sixteen times as long; sleeping and calling cost all of them the same.
         assert 4 < float(words.partition(" × as slow as its siblings")[0]) < 17
         (line,) = [each for each in text.splitlines() if each.strip().startswith(name)]
-        assert "odd: " in line
-        others = [each for each in deployment["replicas"] if each["id"] not in odd]
+        assert "outlier: " in line
+        others = [each for each in deployment["replicas"] if each["id"] not in outliers]
         assert all(FAST_S < each["mean_s"] < SLOW_S / 2 for each in others)
         assert 0.0 == deployment["error_share"]
         assert 0.8 * FAST_S < deployment["p50_s"] < SLOW_S / 2

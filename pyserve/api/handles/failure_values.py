@@ -1,0 +1,280 @@
+"""The values that an exception of user code carries, as plain data.
+
+Nothing is pickled: what reads them makes values of kinds that this module knows, members of
+enumerations that can be imported, and exceptions. Of any other value its ``repr`` arrives.
+"""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import enum
+import fractions
+import importlib
+import pathlib
+import sys
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, cast
+
+import msgpack
+
+_TUPLE = 1  # The msgpack extension of a tuple, which exceptions compare their arguments by.
+_KNOWN = 2  # That of a value of another kind: its kind, and what makes it again.
+DEPTH_MAX = 4
+# Of one value: more do not fit into the 8 KiB of a failure, however small they are.
+_VALUES_MAX = 8 * 1024
+_TEXT_CHARACTERS_MAX = 500
+_INT_MIN, _INT_END = -(2**63), 2**64  # msgpack's
+# Of numpy's kinds those whose bytes are the value: no objects, no structures.
+_NUMPY_KINDS = frozenset("biufcSUmM")
+
+
+class Repr(str):
+    """Stands for a value that could not be sent: it is its ``repr``, and is shown as that."""
+
+    __slots__ = ("_text",)
+    _text: str
+
+    def __new__(cls, shown: str, text: str) -> Repr:
+        """Return one with the ``repr`` and the ``str`` of a value."""
+        made = super().__new__(cls, shown)
+        made._text = text
+        return made
+
+    def __repr__(self) -> str:
+        return str.__str__(self)
+
+    def __str__(self) -> str:
+        return self._text
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Repr, (str.__str__(self), self._text)
+
+
+Nested = Callable[[Exception, int], bytes]
+"""Returns an exception, which another one has as an argument, as plain data.
+
+The second argument is for ``plain``: so many levels may follow.
+"""
+Rebuild = Callable[[bytes], Exception]
+"""Undoes it."""
+
+
+class Values:
+    """Makes plain data of values, and values of it.
+
+    Args:
+        nested: For exceptions among them.
+        rebuild: The same.
+    """
+
+    def __init__(self, nested: Nested, rebuild: Rebuild) -> None:
+        self._nested = nested
+        self._rebuild = rebuild
+
+    def plain(self, value: object, depth: int = DEPTH_MAX) -> object:
+        """Return a value as ``pack`` takes it; never fails."""
+        size = _size(value, depth)
+        return shown(value) if size > _VALUES_MAX else self._plain(value, depth)
+
+    def _plain(self, value: object, depth: int) -> object:
+        kind = type(value)
+        if value is None or kind in (bool, float, str, bytes):
+            return value
+        if isinstance(value, int) and kind is int:
+            return value if _INT_MIN <= value < _INT_END else _known("int", hex(value))
+        try:
+            return self._of_kind(value, kind, depth)
+        # Of subclasses and their reprs anything may come, and users' keys cannot be read.
+        except Exception:
+            return shown(value)
+
+    def _of_kind(self, value: Any, kind: type, depth: int) -> object:
+        if isinstance(value, enum.Enum):
+            name = f"{kind.__module__}:{kind.__qualname__}"
+            return _known("enum", [name, value.name, *_texts(value)])
+        if kind in _SIMPLE:
+            return _known(kind.__name__, _SIMPLE[kind][0](value))
+        if isinstance(value, pathlib.PurePath):
+            return _known("Path", str(value))
+        numpy = sys.modules.get("numpy")
+        if numpy is not None and isinstance(value, numpy.generic):
+            return _of_numpy(value)
+        if not depth:
+            return shown(value)
+        if kind in (list, tuple, set, frozenset):
+            items = [self._plain(each, depth - 1) for each in value]
+            if kind is list:
+                return items
+            if kind is tuple:
+                return msgpack.ExtType(_TUPLE, pack(items))
+            return _known(kind.__name__, items)
+        if kind is dict:
+            return self._of_dict(value, depth)
+        if isinstance(value, Exception):
+            return _known("error", self._nested(value, depth - 1))
+        return shown(value)
+
+    def _of_dict(self, value: dict[object, object], depth: int) -> object:
+        pairs = [(self._plain(k, depth - 1), self._plain(v, depth - 1)) for k, v in value.items()]
+        if all(type(key) is str for key in value):
+            return dict(pairs)
+        return _known("dict", [item for pair in pairs for item in pair])
+
+    def unpack(self, data: bytes) -> Any:
+        """Return what ``pack`` has packed.
+
+        Raises:
+            Exception: msgpack's, of several kinds.
+        """
+        return msgpack.unpackb(
+            data, ext_hook=self._restore, strict_map_key=False, unicode_errors="surrogatepass"
+        )
+
+    def _restore(self, code: int, data: bytes) -> object:
+        if code == _TUPLE:
+            return tuple(self.unpack(data))
+        if code != _KNOWN:
+            raise ValueError(f"unknown extension {code}")
+        kind, payload = self.unpack(data)
+        if kind == "error" and isinstance(payload, bytes):
+            return self._rebuild(payload)
+        try:
+            return _made(kind, payload)
+        except Exception:  # Not here, or of another release: nothing that an exception may fail by.
+            if isinstance(payload, list) and len(payload) > 2:
+                return Repr(str(payload[-2]), str(payload[-1]))
+            return Repr(str(payload), str(payload))
+
+
+def pack(value: object) -> bytes:
+    """Return plain data as bytes."""
+    data: bytes = msgpack.packb(value, strict_types=True, unicode_errors="surrogatepass")
+    return data
+
+
+def shown(value: object, characters_max: int = _TEXT_CHARACTERS_MAX) -> object:
+    """Return what arrives as a ``Repr``."""
+    return _known("repr", [None, *_texts(value, characters_max)])
+
+
+def cut(text: str, characters_max: int) -> str:
+    """Return the beginning of a text."""
+    return text if len(text) <= characters_max else text[: characters_max - 4] + " ..."
+
+
+def _size(value: object, depth: int, count: int = 0) -> int:
+    """Return how many values one has in it, or a few more than may be; it may hold itself."""
+    count += 1
+    if not depth or count > _VALUES_MAX:
+        return count
+    inner: Iterable[object] = ()
+    if type(value) in (list, tuple, set, frozenset):
+        inner = cast("Iterable[object]", value)
+    elif type(value) is dict:
+        inner = (each for pair in value.items() for each in pair)
+    elif isinstance(value, Exception):
+        inner = (*value.args, *vars(value).values())
+    for each in inner:
+        count = _size(each, depth - 1, count)
+        if count > _VALUES_MAX:
+            break
+    return count
+
+
+def _texts(value: object, characters_max: int = _TEXT_CHARACTERS_MAX) -> list[str]:
+    found = []
+    for describe in (repr, str):
+        try:
+            text = describe(value)
+        except Exception as broken:
+            name, why = type(value).__name__, type(broken).__name__
+            text = f"<a {name} whose {describe.__name__} raised {why}>"
+        found.append(cut(text, characters_max))
+    return found
+
+
+def _known(kind: str, payload: object) -> msgpack.ExtType:
+    return msgpack.ExtType(_KNOWN, pack([kind, payload]))
+
+
+def _of_numpy(value: Any) -> object:
+    if value.dtype.kind not in _NUMPY_KINDS:
+        return shown(value)
+    return _known("numpy", [value.dtype.str, value.tobytes(), *_texts(value)])
+
+
+def _made(kind: object, payload: Any) -> object:
+    if kind == "repr":
+        return Repr(str(payload[1]), str(payload[2]))
+    if kind == "enum":
+        return _member(str(payload[0]), str(payload[1]))
+    if kind == "numpy":
+        return _scalar(str(payload[0]), payload[1])
+    if kind == "dict":
+        return dict(zip(payload[::2], payload[1::2], strict=True))
+    return _MAKERS[str(kind)](payload)
+
+
+def _member(name: str, member: str) -> object:
+    found = imported(name)
+    if not (isinstance(found, type) and issubclass(found, enum.Enum)):
+        raise TypeError(f"{name} is no enumeration")
+    return found[member]
+
+
+def _scalar(kind: str, data: bytes) -> object:
+    # The package stands without numpy; a caller without it gets the value's repr.
+    numpy = importlib.import_module("numpy")
+    dtype = numpy.dtype(kind)
+    if dtype.kind not in _NUMPY_KINDS:
+        raise TypeError(f"{kind} is no plain kind of numpy's")
+    return numpy.frombuffer(data, dtype, 1)[0]
+
+
+def imported(name: str) -> object:
+    """Return what ``module:qualname`` names.
+
+    Raises:
+        Exception: Whatever the module raises, or there is none.
+    """
+    module_name, _, qualified = name.partition(":")
+    try:
+        found: object = sys.modules.get(module_name) or importlib.import_module(module_name)
+    except SystemExit as error:
+        raise ImportError(f"{module_name} is a script") from error
+    for part in qualified.split("."):
+        found = getattr(found, part)
+    return found
+
+
+def _parts(value: datetime.timedelta) -> list[int]:
+    return [value.days, value.seconds, value.microseconds]
+
+
+def _pair(value: complex) -> list[float]:
+    return [value.real, value.imag]
+
+
+_SIMPLE: Mapping[type, tuple[Callable[[Any], object], Callable[[Any], object]]] = {
+    uuid.UUID: (lambda each: each.bytes, lambda data: uuid.UUID(bytes=data)),
+    datetime.date: (datetime.date.isoformat, datetime.date.fromisoformat),
+    datetime.time: (datetime.time.isoformat, datetime.time.fromisoformat),
+    datetime.datetime: (datetime.datetime.isoformat, datetime.datetime.fromisoformat),
+    datetime.timedelta: (_parts, lambda parts: datetime.timedelta(*parts)),
+    decimal.Decimal: (str, decimal.Decimal),
+    fractions.Fraction: (str, fractions.Fraction),
+    complex: (_pair, lambda pair: complex(*pair)),
+    bytearray: (bytes, bytearray),
+}
+_COLLECTIONS: Mapping[str, Callable[[Iterable[object]], object]] = {
+    "set": set,
+    "frozenset": frozenset,
+}
+_MAKERS: Mapping[str, Callable[[Any], object]] = {
+    "int": lambda text: int(text, 16),
+    "Path": pathlib.Path,
+    **_COLLECTIONS,
+    **{kind.__name__: make for kind, (_, make) in _SIMPLE.items()},
+}

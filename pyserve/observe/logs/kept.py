@@ -1,0 +1,143 @@
+"""Loggers of pyserve that user code cannot silence by accident.
+
+``logging.config.dictConfig`` and ``fileConfig`` disable every logger that they do not name, unless
+told otherwise, and they and ``basicConfig(force=True)`` throw the handlers of the root logger away.
+A process of the mesh runs user code that does so, and its tracebacks have to be written all the
+same. So what pyserve logs there goes to handlers of its own, at a level of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+_NAME = "pyserve"
+_handlers: list[logging.Handler] | None = None
+
+
+class KeptLogger(logging.Logger):
+    """A logger of pyserve: it is never disabled, and knows its handlers without the root logger.
+
+    A level makes it say less.
+    """
+
+    @property
+    def disabled(self) -> bool:
+        """Never: those who set it mean "all others"."""
+        return False
+
+    @disabled.setter
+    def disabled(self, _value: bool) -> None:
+        pass
+
+    def callHandlers(self, record: logging.LogRecord) -> None:
+        """Give a record to pyserve's handlers, then to those of user code.
+
+        Those that write to the standard streams get none: it is there already.
+        """
+        own = _handlers
+        if own is None:
+            super().callHandlers(record)
+            return
+        for handler in own:
+            _give(handler, record)
+        for handler in _handlers_of(self):
+            if handler not in own and not _is_on_terminal(handler):
+                _give(handler, record)
+
+
+def keep_loggers(handlers: Sequence[logging.Handler], level: int | str) -> None:
+    """Have everything that pyserve logs written by ``handlers``, whatever user code configures.
+
+    They are the handlers of the root logger, too, in the place of those that it has.
+    """
+    global _handlers
+    root = logging.getLogger()
+    root.handlers[:] = handlers
+    _handlers = list(handlers)
+    manager = root.manager
+    # It is called for each new logger; loggers of others are what they would be.
+    manager.loggerClass = _make_logger  # type: ignore[assignment]
+    for name, logger in tuple(manager.loggerDict.items()):
+        if isinstance(logger, logging.Logger) and _is_own(name):
+            logger.__class__ = KeptLogger
+            logger.__dict__.pop("disabled", None)
+    set_level(level)
+
+
+@contextlib.contextmanager
+def keeping_nothing() -> Iterator[None]:
+    """Undo in the end what ``keep_loggers`` has done meanwhile; for tests."""
+    global _handlers
+    root = logging.getLogger()
+    handlers, level, own = root.handlers[:], root.level, logging.getLogger(_NAME).level
+    maker, before = root.manager.loggerClass, _handlers
+    _handlers = None
+    try:
+        yield
+    finally:
+        _handlers = before
+        root.manager.loggerClass = maker
+        root.handlers[:] = handlers
+        root.setLevel(level)
+        logging.getLogger(_NAME).setLevel(own)
+
+
+def set_level(level: int | str) -> None:
+    """Set the level of the root logger, and that of pyserve's where it is kept."""
+    logging.getLogger().setLevel(level)
+    if _handlers is not None:
+        logging.getLogger(_NAME).setLevel(level)
+
+
+def takes_info() -> bool:
+    """Whether pyserve writes records of the level INFO."""
+    return logging.getLogger(_NAME).isEnabledFor(logging.INFO)
+
+
+def own_handlers() -> list[logging.Handler]:
+    """Return the handlers that write what pyserve logs."""
+    return list(logging.getLogger().handlers if _handlers is None else _handlers)
+
+
+def add_handler(handler: logging.Handler, *, first: bool = False) -> None:
+    """Have a handler get the records of pyserve and of the root logger."""
+    for handlers in (logging.getLogger().handlers, _handlers):
+        if handlers is not None and handler not in handlers:
+            handlers.insert(0 if first else len(handlers), handler)
+
+
+def remove_handler(handler: logging.Handler) -> None:
+    """Undo ``add_handler``."""
+    for handlers in (logging.getLogger().handlers, _handlers):
+        if handlers is not None and handler in handlers:
+            handlers.remove(handler)
+
+
+def _make_logger(name: str) -> logging.Logger:
+    return KeptLogger(name) if _is_own(name) else logging.getLoggerClass()(name)
+
+
+def _is_own(name: str) -> bool:
+    return name == _NAME or name.startswith(f"{_NAME}.")
+
+
+def _handlers_of(logger: logging.Logger) -> Iterator[logging.Handler]:
+    each: Any = logger
+    while each is not None:
+        yield from each.handlers
+        each = each.parent if each.propagate else None
+
+
+def _is_on_terminal(handler: logging.Handler) -> bool:
+    stream = getattr(handler, "stream", None)
+    standard = (sys.stderr, sys.stdout, sys.__stderr__, sys.__stdout__)
+    return stream is not None and any(stream is each for each in standard)
+
+
+def _give(handler: logging.Handler, record: logging.LogRecord) -> None:
+    if record.levelno >= handler.level:
+        handler.handle(record)
