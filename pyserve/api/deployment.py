@@ -293,7 +293,7 @@ def deployment(target: Any = None, /, **options: Any) -> Any:
             also written ``ray_actor_options``
             ``env_vars`` ({}), ``working_dir`` (none), ``pip`` (()): what its process has besides
             what the driver has; also written ``runtime_env``
-            ``request_router_config`` (least): how a replica is picked
+            ``request_router_config`` (late_binding): how a replica is picked
             ``traffic`` ({}), ``mirror`` ({}): shares of the calls for other deployments
             ``request_timeout_s`` (none): time limit of a call at the ingress
             ``max_receive_message_bytes`` (4194304), ``max_send_message_bytes`` (none): of gRPC

@@ -128,6 +128,7 @@ def _add_measures(bare: Scrape, measured: Mapping[str, Any], labels: dict[str, s
         name = "pyserve_router_prediction_error_seconds"
         bare.add_native(name, times, direction=direction, **labels)
     bare.add_native("pyserve_router_parked_seconds", measured["parked_wait"], **labels)
+    bare.add("pyserve_router_kept_wrongly_seconds_total", measured["kept_wrongly_s"], **labels)
     for replica, times in measured["attempts"].items():
         bare.add_native("pyserve_router_attempt_seconds", times, replica=replica, **labels)
     for replica, value in measured["sent"].items():

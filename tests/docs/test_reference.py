@@ -47,7 +47,7 @@ def test_the_default_of_an_option_is_as_described(name: str):
     default = getattr(DeploymentOptions(), name)
 
     if dataclasses.is_dataclass(default) or (isinstance(default, dict) and default):
-        # A nested default is described by its first field: `policy` least.
+        # A nested default is described by its first field: `policy` late_binding.
         field, value = described.replace("`", "").split(" ")
         found = default[field] if isinstance(default, dict) else getattr(default, field)
         assert value in {str(found), f"{found:g}" if isinstance(found, float) else ""}

@@ -104,6 +104,10 @@ _ROUTER = (
         "outcome",
     ),
     histogram("pyserve_router_parked_seconds", "How long calls waited in the router."),
+    counter(
+        "pyserve_router_kept_wrongly_seconds_total",
+        "How long replicas worked while calls were kept from them that they could have taken.",
+    ),
     histogram("pyserve_router_attempt_seconds", "How long attempts took.", "replica"),
     histogram(
         "pyserve_router_prediction_error_seconds",

@@ -28,6 +28,22 @@ const LONG: f64 = 2.0;
 /// one each time that passes again: that it idles may have got lost on the way.
 const PATIENCE: f64 = 16.0;
 
+/// What a fleet keeps for it.
+#[derive(Debug)]
+pub(crate) struct Late {
+    /// The policy binds calls late.
+    pub(crate) is_on: bool,
+    pub(crate) exclusive: Exclusive,
+    /// When the first replica takes one call more because it is silent.
+    pub(crate) eases_at: Option<Nanos>,
+}
+
+impl Late {
+    pub(crate) fn new(is_on: bool) -> Self {
+        Self { is_on, exclusive: Exclusive::default(), eases_at: None }
+    }
+}
+
 /// The evidence of one deployment.
 #[derive(Debug, Default)]
 pub(crate) struct Exclusive {

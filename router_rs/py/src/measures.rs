@@ -23,6 +23,7 @@ pub(crate) fn of_deployment<'py>(
     dict.set_item("releases", counts(py, releases)?)?;
     let tiers = ["node", "zone", "any"].into_iter().zip(router.sent_by_tier);
     dict.set_item("sent_by_tier", counts(py, tiers)?)?;
+    dict.set_item("kept_wrongly_s", seconds(router.kept_wrongly))?;
     let (sent, failed, attempts) = (PyDict::new(py), PyDict::new(py), PyDict::new(py));
     for replica in &router.replicas {
         // Those that have left the table have no name.

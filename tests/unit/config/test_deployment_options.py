@@ -26,7 +26,7 @@ def test_defaults_are_the_documented_ones():
         options.startup_timeout_s,
     )
     assert 4 * 1024 * 1024 == options.max_receive_message_bytes
-    assert "least" == options.request_router_config.policy
+    assert "late_binding" == options.request_router_config.policy
 
 
 @pytest.mark.parametrize(

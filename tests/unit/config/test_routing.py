@@ -33,7 +33,7 @@ class Chooser:
         ({"policy": "least", "policy_kwargs": {"a": 1}}, ["policy_kwargs={'a': 1}", "'least'"]),
         ({"policy": "consistent_hash", "load_bound": 1}, ["load_bound=1", "above 1"]),
         ({"policy": "consistent_hash", "load_bound": "2"}, ["load_bound='2'", "a number"]),
-        ({"load_bound": 2}, ["load_bound=2", "'least'", "policy='consistent_hash'"]),
+        ({"load_bound": 2}, ["load_bound=2", "'late_binding'", "policy='consistent_hash'"]),
         ({"initial_backoff_s": -0.1}, ["initial_backoff_s=-0.1", "above 0"]),
         ({"max_backoff_s": 0}, ["max_backoff_s=0", "above 0"]),
         ({"initial_backoff_s": 2, "max_backoff_s": 1}, ["max_backoff_s=1", "initial_backoff_s=2"]),

@@ -79,6 +79,7 @@ def test_a_scrape_has_them_at_their_buckets():
             ("latency_failed", "parked_wait", "prediction_early", "prediction_late"), nothing
         ),
         **{name: {} for name in ("attempts", "sent", "sent_by_tier", "releases", "refused")},
+        "kept_wrongly_s": 0.0,
         "codes": {},
         "http": {},
         "left": 0,

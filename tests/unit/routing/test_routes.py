@@ -31,7 +31,7 @@ def said(monkeypatch: pytest.MonkeyPatch):
 def test_what_a_deployment_leaves_out_is_the_processes_default(said):
     found = said(RequestRouterConfig())
 
-    assert ("least", False, True, 0.025, 2.0, 4, 5) == tuple(
+    assert ("late_binding", False, True, 0.025, 2.0, 4, 5) == tuple(
         found[name]
         for name in (
             "policy",
@@ -61,7 +61,7 @@ def test_what_a_deployment_says_wins(said):
     assert (3.0, 3.0) == (found["initial_backoff_s"], found["max_backoff_s"])
 
 
-@pytest.mark.parametrize("policy", ["p2c", "least", "predicted", "round_robin", "consistent_hash"])
+@pytest.mark.parametrize("policy", ["late_binding", "p2c", "least", "predicted", "round_robin", "consistent_hash"])
 @pytest.mark.parity("G-20")
 def test_every_policy_is_known_to_the_native_half(policy: str):
     view = mesh_pb2.DeploymentView(router=router_settings(RequestRouterConfig(policy=policy), ()))

@@ -10,6 +10,7 @@ use crate::backoff::BackoffRule;
 use crate::batch::BatchView;
 use crate::demand::Demand;
 use crate::ejection::Tally;
+use crate::exclusive::Late;
 use crate::heap::{Timer, TimerHeap};
 use crate::learnt::{Leaving, Pool};
 use crate::membership::ReplicaId;
@@ -19,7 +20,6 @@ use crate::rng::SplitMix64;
 use crate::time::Nanos;
 
 use super::Locality;
-use super::late_binding::Late;
 
 /// What a call asks of the replica that is picked for it, beside room.
 #[derive(Clone, Copy, Debug)]
@@ -156,16 +156,6 @@ impl Fleet {
         // Who is impatient does not keep them.
         self.glances.fill(Glance::NONE);
         self.keep_again(now);
-    }
-
-    /// What keeps calls from replicas with room is looked at again, for each of them.
-    #[cold]
-    fn keep_again(&mut self, now: Nanos) {
-        if self.late.is_on {
-            self.bind_all(now);
-        } else {
-            self.hold_back(now);
-        }
     }
 
     /// The policy's choice among the replicas with room.
@@ -463,8 +453,7 @@ impl Fleet {
         }
     }
 
-    /// When the next backoff or ejection ends, calls become lasting that keep others out, or a silent
-    /// replica takes one more.
+    /// When the next backoff or ejection ends, or a replica that calls are kept from may take one.
     pub(super) fn next_reopening(&self) -> Option<Nanos> {
         let timers = [self.backoffs.first(), self.returns.first()];
         let times = timers.map(|timer| timer.map(|timer| timer.at));

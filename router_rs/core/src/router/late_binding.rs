@@ -6,24 +6,7 @@
 //! keep it busy. It gets more as soon as it says that it idles, and after a while without an answer.
 
 use super::fleet::Fleet;
-use crate::exclusive::Exclusive;
 use crate::time::Nanos;
-
-/// What a fleet keeps of this.
-#[derive(Debug)]
-pub(super) struct Late {
-    /// The policy binds calls late.
-    pub(super) is_on: bool,
-    exclusive: Exclusive,
-    /// When the first replica takes one call more because it is silent.
-    pub(super) eases_at: Option<Nanos>,
-}
-
-impl Late {
-    pub(super) fn new(is_on: bool) -> Self {
-        Self { is_on, exclusive: Exclusive::default(), eases_at: None }
-    }
-}
 
 impl Fleet {
     /// The replica in `slot` could take calls that are kept from it.
@@ -110,6 +93,16 @@ impl Fleet {
         }
     }
 
+    /// What keeps calls from replicas with room is looked at again, for each of them.
+    #[cold]
+    pub(super) fn keep_again(&mut self, now: Nanos) {
+        if self.late.is_on {
+            self.bind_all(now);
+        } else {
+            self.hold_back(now);
+        }
+    }
+
     /// What is known of all replicas has changed, or time has passed for those that are silent.
     #[cold]
     pub(super) fn bind_all(&mut self, now: Nanos) {
@@ -133,5 +126,109 @@ impl Fleet {
             replica.held = held;
             self.refresh(slot);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::membership::{ReplicaId, ReplicaSpec, Tier};
+    use crate::replica::Load;
+    use crate::router::{Ask, Assignment, Decision, Offer, Outcome, Release, Router, RouterConfig};
+    use crate::time::Nanos;
+
+    fn router(replicas: usize) -> Router {
+        let mut router = Router::new(RouterConfig::default());
+        let spec = |id| ReplicaSpec { id: ReplicaId(id), tier: Tier::Any, capacity: 10 };
+        let specs: Vec<ReplicaSpec> = (0..replicas as u64).map(spec).collect();
+        router.apply(&specs, Nanos::ZERO, &mut Vec::new());
+        router
+    }
+
+    fn send(router: &mut Router, now: Nanos) -> Assignment {
+        match router.offer(Offer::default(), now) {
+            Decision::Send(assignment) => assignment,
+            other => panic!("there is room, but {other:?}"),
+        }
+    }
+
+    fn park(router: &mut Router, now: Nanos) {
+        let decision = router.offer(Offer::default(), now);
+        assert!(matches!(decision, Decision::Parked(_)), "it is to wait, but {decision:?}");
+    }
+
+    /// A router that binds late, of so many replicas that say that they work on one call at a time.
+    fn late_binding(replicas: usize) -> (Router, Nanos) {
+        let mut router = router(replicas);
+        let mut now = Nanos::ZERO;
+        for _ in 0..20 * replicas {
+            let call = send(&mut router, now);
+            now = now.saturating_add(Nanos::from_millis(10));
+            router.complete(call.ticket, alone(10), now, &mut Vec::new());
+        }
+        (router, now)
+    }
+
+    /// An answer after so long, of a replica that could do nothing else and is 0.1 ms away.
+    fn alone(took_ms: u64) -> Outcome {
+        let processing = Nanos::from_micros(took_ms * 1_000 - 100);
+        let (processing, alone) = (Some(processing), Some(processing));
+        Outcome::done(Some(Load { in_flight: 0, limit: 10, processing, alone, batch: None }))
+    }
+
+    #[test]
+    fn calls_wait_for_the_first_replica_that_is_free_where_each_works_on_one() {
+        let (mut router, now) = late_binding(2);
+        let (first, second) = (send(&mut router, now), send(&mut router, now));
+        assert_ne!(first.replica, second.replica);
+        park(&mut router, now);
+        let mut released = Vec::new();
+        router.complete(second.ticket, alone(10), now, &mut released);
+        let [Release::Send { assignment, .. }] = released[..] else { panic!("{released:?}") };
+        assert_eq!(second.replica, assignment.replica);
+    }
+
+    /// What awaits something says at its end that others would have found room beside it.
+    #[test]
+    fn one_long_call_that_awaits_ends_late_binding_for_all() {
+        let (mut router, now) = late_binding(2);
+        let (first, _) = (send(&mut router, now), send(&mut router, now));
+        for _ in 0..4 {
+            park(&mut router, now);
+        }
+        let mut released = Vec::new();
+        let now = now.saturating_add(Nanos::from_millis(100));
+        let load = Load { in_flight: 0, limit: 10, processing: None, alone: None, batch: None };
+        let load = Load { processing: Some(Nanos::from_millis(100)), ..load };
+        router.complete(first.ticket, Outcome::done(Some(load)), now, &mut released);
+        assert_eq!(4, released.len(), "{released:?}");
+        assert!(router.measures().kept_wrongly >= Nanos::from_millis(100));
+    }
+
+    #[test]
+    fn a_replica_that_idles_beside_its_call_takes_more_at_once() {
+        let (mut router, now) = late_binding(1);
+        let call = send(&mut router, now);
+        park(&mut router, now);
+        park(&mut router, now);
+        let mut wanted = Vec::new();
+        router.wanted_asks(&mut wanted);
+        assert_eq!(vec![Ask { replica: call.replica, when_idle: true }], wanted);
+        let mut released = Vec::new();
+        assert!(!router.on_lease(call.replica, now, &mut released), "all that wait have gone");
+        assert_eq!(2, released.len(), "{released:?}");
+        router.wanted_asks(&mut wanted);
+        assert!(wanted.is_empty());
+    }
+
+    #[test]
+    fn a_replica_that_says_nothing_for_long_takes_another_call() {
+        let (mut router, now) = late_binding(1);
+        send(&mut router, now);
+        park(&mut router, now);
+        let at = router.next_wakeup().expect("somebody looks");
+        assert!(at.saturating_sub(now) > Nanos::from_millis(100), "{at}");
+        let mut released = Vec::new();
+        router.tick(at, &mut released);
+        assert!(matches!(released[..], [Release::Send { .. }]), "{released:?}");
     }
 }

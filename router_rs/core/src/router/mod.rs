@@ -38,21 +38,20 @@ pub use types::{
     Ticket, WaiterId,
 };
 
-use affinity::{Choice, Wish, choose, choose_impatient};
-use budget::Repetitions;
-use directory::{Answer, Directory};
-use latencies::Latencies;
-
 use crate::backoff::BackoffRule;
 use crate::callers::Callers;
-use crate::learnt::{Departure, Leaving};
+use crate::learnt::Leaving;
 use crate::membership::{ReplicaId, ReplicaSpec};
 use crate::policy::Policy;
 use crate::queue::{ParkedQueue, Turn};
 use crate::rng::hash;
 use crate::slab::{Slab, index_of};
 use crate::time::Nanos;
+use affinity::{Choice, Wish, choose, choose_impatient};
+use budget::Repetitions;
+use directory::{Answer, Directory};
 use fleet::{Fleet, Query};
+use latencies::Latencies;
 
 /// Decides for every call of one deployment; see the module.
 ///
@@ -454,9 +453,7 @@ impl Router {
         let took = now.saturating_sub(call.offered_at);
         self.measures.on_attempt(slot, outcome, latency, call.predicted);
         let departure = self.record(slot, outcome, latency, now);
-        if departure == Departure::Answered {
-            self.hear_word(slot, outcome, latency, now);
-        }
+        self.hear_word(slot, departure, outcome, now);
         if let Some(model) = wish.model {
             let is_done = matches!(outcome, Outcome::Done { .. });
             let alone_ns = self.fleet.alone_ns();

@@ -6,6 +6,7 @@ use super::fleet::{Fleet, Query};
 use super::{
     Call, Decision, Offer, Outcome, Refusal, Release, ReleaseCause, Router, State, WaiterId,
 };
+use crate::learnt::Departure;
 use crate::queue::{HORIZON, Turn};
 use crate::time::Nanos;
 
@@ -60,14 +61,15 @@ impl Router {
         Decision::Parked(WaiterId(self.calls.key_at(index)))
     }
 
-    /// The replica in `slot` has answered a call after `latency`, and says whether it could have worked
-    /// on another one.
+    /// A call has left the replica in `slot`: if it was answered, the replica says whether it could
+    /// have worked on another one.
     #[inline]
-    pub(super) fn hear_word(&mut self, slot: u32, outcome: Outcome, latency: Nanos, now: Nanos) {
-        let Outcome::Done { load, .. } = outcome else { return };
-        let took = load.and_then(|load| load.processing).unwrap_or(latency);
-        let was_kept = self.fleet.on_word(slot, took, load.and_then(|load| load.alone), now);
-        if was_kept && self.queue.has_ready() {
+    pub(super) fn hear_word(&mut self, slot: u32, end: Departure, outcome: Outcome, now: Nanos) {
+        let (Departure::Answered, Outcome::Done { load: Some(load), .. }) = (end, outcome) else {
+            return;
+        };
+        let took = load.processing.unwrap_or(Nanos::ZERO);
+        if self.fleet.on_word(slot, took, load.alone, now) && self.queue.has_ready() {
             self.measures.on_kept_wrongly(took);
         }
     }
