@@ -251,6 +251,10 @@ control-scale: build ## A controller with 4 000 replicas, 400 changes a second, 
 sim: has-rust $(PACKAGES_STAMP) ## Every routing policy in simulated scenarios: tables and JSON (two minutes)
 	$(PY) -m benchmarks.router_sim $(ARGS)
 
+.PHONY: sim-family
+sim-family: has-rust ## The default policy beside least in 2 000 generated workloads (three minutes)
+	$(CARGO) bench --locked --quiet -p pyserve-router-core --bench family -- --count 2000 $(ARGS)
+
 .PHONY: sim-autoscaling
 sim-autoscaling: $(PACKAGES_STAMP) ## Policies of autoscaling on simulated loads: a table and JSON (eight minutes)
 	$(PY) -m benchmarks.autoscaling_sim --out benchmarks/results/autoscaling.json $(ARGS)

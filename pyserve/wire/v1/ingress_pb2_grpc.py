@@ -51,8 +51,9 @@ class IngressesServicer:
         version skew), and attends once it has the first snapshot; both streams end together, so that
         a version in Show is always one of the view that it follows. The ingress sends a status first,
         then one whenever its state or its addresses have changed, and one as the answer to each
-        command, when that is done. An ingress that loses the controller serves on with its last view,
-        and comes again with backoff.
+        command, when that is done. The controller looks at an ingress as soon as it has heard of its
+        addresses: so the ingress knows that whoever asks for the status sees it. An ingress that loses
+        the controller serves on with its last view, and comes again with backoff.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -40,8 +40,9 @@ class IngressesStub:
     version skew), and attends once it has the first snapshot; both streams end together, so that
     a version in Show is always one of the view that it follows. The ingress sends a status first,
     then one whenever its state or its addresses have changed, and one as the answer to each
-    command, when that is done. An ingress that loses the controller serves on with its last view,
-    and comes again with backoff.
+    command, when that is done. The controller looks at an ingress as soon as it has heard of its
+    addresses: so the ingress knows that whoever asks for the status sees it. An ingress that loses
+    the controller serves on with its last view, and comes again with backoff.
     """
 
 @_typing.type_check_only
@@ -54,8 +55,9 @@ class IngressesAsyncStub(IngressesStub):
     version skew), and attends once it has the first snapshot; both streams end together, so that
     a version in Show is always one of the view that it follows. The ingress sends a status first,
     then one whenever its state or its addresses have changed, and one as the answer to each
-    command, when that is done. An ingress that loses the controller serves on with its last view,
-    and comes again with backoff.
+    command, when that is done. The controller looks at an ingress as soon as it has heard of its
+    addresses: so the ingress knows that whoever asks for the status sees it. An ingress that loses
+    the controller serves on with its last view, and comes again with backoff.
     """
 
 class IngressesServicer(metaclass=_abc_1.ABCMeta):
@@ -71,8 +73,9 @@ class IngressesServicer(metaclass=_abc_1.ABCMeta):
         version skew), and attends once it has the first snapshot; both streams end together, so that
         a version in Show is always one of the view that it follows. The ingress sends a status first,
         then one whenever its state or its addresses have changed, and one as the answer to each
-        command, when that is done. An ingress that loses the controller serves on with its last view,
-        and comes again with backoff.
+        command, when that is done. The controller looks at an ingress as soon as it has heard of its
+        addresses: so the ingress knows that whoever asks for the status sees it. An ingress that loses
+        the controller serves on with its last view, and comes again with backoff.
         """
 
 def add_IngressesServicer_to_server(servicer: IngressesServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -7,10 +7,12 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class LoadRequest(_message.Message):
-    __slots__ = ("ask",)
+    __slots__ = ("ask", "when_idle")
     ASK_FIELD_NUMBER: _ClassVar[int]
+    WHEN_IDLE_FIELD_NUMBER: _ClassVar[int]
     ask: bool
-    def __init__(self, ask: _Optional[bool] = ...) -> None: ...
+    when_idle: bool
+    def __init__(self, ask: _Optional[bool] = ..., when_idle: _Optional[bool] = ...) -> None: ...
 
 class LoadReport(_message.Message):
     __slots__ = ("sequence", "in_flight", "limit", "models", "leases")
