@@ -61,7 +61,9 @@ def test_what_a_deployment_says_wins(said):
     assert (3.0, 3.0) == (found["initial_backoff_s"], found["max_backoff_s"])
 
 
-@pytest.mark.parametrize("policy", ["late_binding", "p2c", "least", "predicted", "round_robin", "consistent_hash"])
+@pytest.mark.parametrize(
+    "policy", ["late_binding", "p2c", "least", "predicted", "round_robin", "consistent_hash"]
+)
 @pytest.mark.parity("G-20")
 def test_every_policy_is_known_to_the_native_half(policy: str):
     view = mesh_pb2.DeploymentView(router=router_settings(RequestRouterConfig(policy=policy), ()))
