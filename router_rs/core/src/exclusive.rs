@@ -28,7 +28,7 @@ const LONG: f64 = 2.0;
 /// one each time that passes again: that it idles may have got lost on the way.
 const PATIENCE: f64 = 16.0;
 
-/// What a fleet keeps for it.
+/// The state of late binding in a fleet.
 #[derive(Debug)]
 pub(crate) struct Late {
     /// The policy binds calls late.

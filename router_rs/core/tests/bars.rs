@@ -14,7 +14,7 @@ use simulator::BARS;
 const SEEDS: u64 = 20;
 const FIRST_SEED: u64 = 1;
 
-/// What the default keeps, and `predicted` too.
+/// Checks a bar that both the default and `predicted` keep.
 fn check(scenario: &str) {
     check_policy(scenario, PolicyKind::LateBinding);
     check_policy(scenario, PolicyKind::Predicted);

@@ -36,7 +36,7 @@ fn the_default_never_costs_what_it_saves() {
     assert!(broken.len() < BROKEN_MAX.min(count as usize), "{}", broken.join("\n"));
 }
 
-/// What a failed run prints can be played again.
+/// The scenario that a failed run prints can be played again.
 #[test]
 fn a_workload_is_what_its_text_says() {
     for seed in 1..200 {

@@ -103,7 +103,7 @@ impl Fleet {
         }
     }
 
-    /// What is known of all replicas has changed, or time has passed for those that are silent.
+    /// Binds all replicas again: the evidence has changed, or time has passed for silent ones.
     #[cold]
     pub(super) fn bind_all(&mut self, now: Nanos) {
         self.late.eases_at = None;

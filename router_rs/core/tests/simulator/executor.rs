@@ -327,7 +327,7 @@ impl EventLoop {
         self.running.map(|(_, ends_at)| ends_at).into_iter().chain(awaiting).min()
     }
 
-    /// Whoever has held the loop awaits the rest; nobody may hold it before that.
+    /// A call that has held the loop awaits its rest after that.
     fn advance(&mut self, slowness: f64, now: Nanos, done: &mut Vec<Job>) {
         if let Some((job, _)) = self.running.take_if(|(_, ends_at)| *ends_at <= now) {
             if job.alone.is_some() {
@@ -371,7 +371,7 @@ impl Shared {
 
     fn advance(&mut self, now: Nanos, done: &mut Vec<Job>) {
         self.pass(now);
-        // What is less than a nanosecond is the rounding of the time.
+        // Less than a nanosecond is left by rounding.
         done.extend(self.running.extract_if(.., |(left, _)| *left < 1.0).map(|(_, job)| job));
     }
 }

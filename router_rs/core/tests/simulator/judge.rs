@@ -35,7 +35,7 @@ pub(crate) struct Claim {
     rivals: Vec<f64>,
 }
 
-/// What was found of one workload.
+/// The result for one workload.
 #[derive(Clone, Debug)]
 pub(crate) struct Verdict {
     pub(crate) seeds: usize,

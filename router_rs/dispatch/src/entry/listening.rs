@@ -170,7 +170,7 @@ struct Asking {
     id: ReplicaId,
     asked: watch::Receiver<Vec<Ask>>,
     sending: RequestBody,
-    /// What the replica has of ours.
+    /// The ask that the replica has from this router.
     ask: Option<Ask>,
 }
 

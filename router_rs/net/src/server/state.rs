@@ -290,7 +290,7 @@ impl ServerState {
         }
     }
 
-    /// User code idles: whoever has waited for that asks for a place now.
+    /// User code idles: those who waited for that ask for a place now.
     fn on_idle(&self) {
         let mut entrance = self.entrance.lock();
         for (asker, granted) in std::mem::take(&mut entrance.idle_askers) {
