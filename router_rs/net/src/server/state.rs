@@ -147,6 +147,8 @@ struct Entrance {
     askers: BTreeMap<AskerId, Arc<Granted>>,
     /// Those who ask for a place once user code idles beside its calls.
     idle_askers: BTreeMap<AskerId, Arc<Granted>>,
+    /// The sink is to say when user code idles, and has not yet.
+    waits_for_idle: bool,
 }
 
 /// Asks beyond this are not kept, as at the gate.
@@ -210,6 +212,7 @@ impl ServerState {
                 is_shut: false,
                 askers: BTreeMap::new(),
                 idle_askers: BTreeMap::new(),
+                waits_for_idle: false,
             }),
             start: Instant::now(),
             batch: BatchCell::default(),
@@ -278,7 +281,8 @@ impl ServerState {
         entrance.gate.withdraw(asker);
         entrance.askers.remove(&asker);
         server.grant(&mut entrance);
-        let is_first = entrance.idle_askers.is_empty();
+        // Once, however often routers withdraw and ask again before it idles.
+        let is_first = !std::mem::replace(&mut entrance.waits_for_idle, true);
         if entrance.idle_askers.len() < IDLE_ASKS_MAX {
             entrance.idle_askers.insert(asker, Arc::clone(granted));
         }
@@ -293,6 +297,7 @@ impl ServerState {
     /// User code idles: those who waited for that ask for a place now.
     fn on_idle(&self) {
         let mut entrance = self.entrance.lock();
+        entrance.waits_for_idle = false;
         for (asker, granted) in std::mem::take(&mut entrance.idle_askers) {
             entrance.ask(asker, &granted);
         }
