@@ -175,12 +175,13 @@ impl CallTask {
                 self.notice_gone();
             }
             Some(Command::Message { payload, may_compress }) => {
-                let has_content = !payload.is_empty();
+                // Of plain HTTP an empty piece is nothing, and may follow a whole answer.
+                let is_sent = !payload.is_empty() || !self.exchange.is_http;
                 self.exchange.link.sent(payload.len());
                 if let Err(status) = self.send(payload, may_compress) {
                     self.fail(&status, CancelReason::Client);
                 }
-                if has_content {
+                if is_sent {
                     self.notice_gone();
                 }
             }
