@@ -29,7 +29,7 @@ from pyserve.config.parts import (
     check_names,
 )
 from pyserve.config.pods import check_pod_template
-from pyserve.config.routing import RequestRouterConfig
+from pyserve.config.routing import DEFAULT_POLICY, RequestRouterConfig
 from pyserve.config.runtime_env import (
     check_directory,
     check_environment,
@@ -314,6 +314,9 @@ class DeploymentOptions:
                 for name, value in written.items()
                 if value is not None or name not in names
             }
+        # Defaults change between releases: each reader takes its own.
+        if self.request_router_config.policy == DEFAULT_POLICY:
+            del values["request_router_config"]["policy"]
         return json.dumps(values, sort_keys=True, allow_nan=False)
 
     @classmethod

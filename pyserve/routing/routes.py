@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 from http import HTTPStatus
 from typing import TypeVar
 
@@ -10,9 +11,11 @@ from google.protobuf import descriptor_pb2
 
 from pyserve.bridge import rust
 from pyserve.config import DEFAULT_LOAD_BOUND, DEFAULT_POLICY, RouterDefaults
+from pyserve.config.routing import POLICIES
 from pyserve.routing.policies import Policies
 from pyserve.wire.v1 import mesh_pb2
 
+_LOGGER = logging.getLogger(__name__)
 Value = TypeVar("Value", bool, int, float)
 
 
@@ -73,7 +76,7 @@ def _settings(said: mesh_pb2.RouterSettings, defaults: RouterDefaults) -> rust.R
 
     initial_s = choose("initial_backoff_s", defaults.initial_backoff_s)
     return rust.RouterSettings(
-        policy=said.policy or DEFAULT_POLICY,
+        policy=_known_policy(said.policy),
         load_bound=choose("load_bound", DEFAULT_LOAD_BOUND),
         prefer_node=choose("prefer_node", defaults.prefer_local_node),
         prefer_zone=choose("prefer_zone", defaults.prefer_local_zone),
@@ -89,6 +92,21 @@ def _settings(said: mesh_pb2.RouterSettings, defaults: RouterDefaults) -> rust.R
         ejection_interval_s=choose("ejection_interval_s", defaults.ejection_interval_s),
         retry_codes=said.retry_codes or None,
     )
+
+
+@functools.lru_cache(maxsize=64)  # So that each unknown name is logged once.
+def _known_policy(name: str) -> str:
+    """Return the policy to route by: the default where none was chosen, or one that is newer."""
+    if name in POLICIES:
+        return name
+    if name:
+        _LOGGER.warning(
+            "this router does not know the policy %r, which a newer controller asks for; "
+            "it routes by %r until it is replaced",
+            name,
+            DEFAULT_POLICY,
+        )
+    return DEFAULT_POLICY
 
 
 # Views change far more often than the files of their services.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 
+from pyserve.config import DeploymentOptions
 from pyserve.control.state.mesh import MeshState
 from pyserve.types import ApplicationName, DeploymentKey, DeploymentName
 from pyserve.wire.v1 import control_pb2
@@ -72,7 +73,7 @@ def _deployment(
     key = DeploymentKey(ApplicationName(application), DeploymentName(deployment.name))
     desired = state.deployments.get(key)
     target = None if desired is None else desired.target
-    options: Json = {} if target is None else json.loads(target.options.to_json())
+    options: Json = {} if target is None else _options(target.options)
     return {
         "name": deployment.name,
         "status": deployment.state,
@@ -89,3 +90,10 @@ def _deployment(
             for each in deployment.replicas
         ],
     }
+
+
+def _options(options: DeploymentOptions) -> Json:
+    """Return the options as people read them: a default that travels unset is there."""
+    written = json.loads(options.to_json())
+    written["request_router_config"]["policy"] = options.request_router_config.policy
+    return dict(written)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pyserve.config import RequestRouterConfig
+from pyserve.config import DEFAULT_POLICY, RequestRouterConfig
 from pyserve.config.routing import STATUS_CODES, policy_kwargs_json
 from pyserve.wire.v1 import mesh_pb2
 
@@ -16,8 +16,10 @@ def router_settings(
         config: the deployment's.
         sys_path: where the driver finds modules; for a policy that is a class of the user's.
     """
+    # A router of a neighbouring release may not know our default, and takes its own.
+    is_unset = config.policy_path or config.policy == DEFAULT_POLICY
     settings = mesh_pb2.RouterSettings(
-        policy="" if config.policy_path else config.policy,
+        policy="" if is_unset else config.policy,
         load_bound=config.load_bound,
         prefer_node=config.prefer_local_node,
         prefer_zone=config.prefer_local_zone,

@@ -41,6 +41,8 @@ shop = Shop.bind(Prices.bind())
     max_ongoing_requests=50,
     health_check_period_s=0.2,
     autoscaling_config={"min_replicas": 1, "max_replicas": 2, "target_ongoing_requests": 40},
+    # The one that counts errors of predictions.
+    request_router_config={"policy": "predicted"},
 )
 class Models:
     """Batches, has two of three models, counts."""

@@ -1,12 +1,13 @@
 """What a view says wins; the router's own process decides about the rest."""
 
+import json
 from types import SimpleNamespace
 from typing import cast
 
 import pytest
 
 from pyserve import _router
-from pyserve.config import RequestRouterConfig, RouterDefaults
+from pyserve.config import DeploymentOptions, RequestRouterConfig, RouterDefaults
 from pyserve.control.views.routing import router_settings
 from pyserve.routing import routes
 from pyserve.routing.policies import Policies
@@ -43,6 +44,28 @@ def test_what_a_deployment_leaves_out_is_the_processes_default(said):
             "ejection_fall",
         )
     )
+
+
+def test_a_default_travels_unset_since_releases_differ_in_it():
+    """A router of the release before may not know the name of ours."""
+    assert "" == router_settings(RequestRouterConfig(), ()).policy
+    written = json.loads(DeploymentOptions().to_json())["request_router_config"]
+    assert "policy" not in written
+    chosen = DeploymentOptions.of({"request_router_config": {"policy": "least"}})
+    assert "least" == json.loads(chosen.to_json())["request_router_config"]["policy"]
+
+
+def test_a_router_goes_on_with_a_policy_that_only_its_controller_knows(monkeypatch, caplog):
+    monkeypatch.setattr(routes, "rust", SimpleNamespace(RouterSettings=dict, DeploymentRoute=dict))
+    view = mesh_pb2.DeploymentView(router=mesh_pb2.RouterSettings(policy="clairvoyant"))
+
+    for _ in range(2):
+        route = cast("dict[str, dict[str, object]]", routes.route_of(view, DEFAULTS, Policies()))
+        assert "late_binding" == route["router"]["policy"]
+
+    (told,) = [each.getMessage() for each in caplog.records]
+    assert "'clairvoyant'" in told
+    assert "'late_binding'" in told
 
 
 def test_what_a_deployment_says_wins(said):
