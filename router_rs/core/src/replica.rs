@@ -65,6 +65,8 @@ pub(crate) struct Replica {
     pub(crate) quiet_since: Nanos,
     /// By its last word it could work on another call beside those that it had.
     pub(crate) may_overlap: bool,
+    /// The last attempt found no connection.
+    pub(crate) is_unreached: bool,
     /// If it takes its calls in steps.
     pub(crate) batch: Option<BatchView>,
     pub(crate) demand: Demand,
@@ -96,6 +98,7 @@ impl Replica {
             pace: Pace::default(),
             quiet_since: Nanos::ZERO,
             may_overlap: false,
+            is_unreached: false,
             demand: Demand::default(),
             batch: None,
             others: (0, Nanos::ZERO),

@@ -60,6 +60,12 @@ impl<T: Default> Slab<T> {
         &mut entry.value
     }
 
+    /// All entries, by index.
+    pub(crate) fn occupied(&self) -> impl Iterator<Item = (u32, &T)> {
+        let occupied = (0..).zip(&self.entries).filter(|(_, entry)| entry.occupied);
+        occupied.map(|(index, entry)| (index, &entry.value))
+    }
+
     /// The current key of the entry at `index`.
     #[inline]
     pub(crate) fn key_at(&self, index: u32) -> Key {

@@ -54,7 +54,29 @@ fn a_storm_of_cancels_and_membership_changes_keeps_the_rules() {
     check(operation.boxed(), 120);
 }
 
+/// The controller is gone, so nobody replaces the replicas that are lost, and calls have no deadline.
+#[test]
+fn calls_to_replicas_that_are_lost_end() {
+    let offer = Just(Operation::Offer { deadline_ms: None, model: 0 });
+    let outcome = prop_oneof![1 => Just(OutcomeKind::Done), 2 => Just(OutcomeKind::Failed)];
+    let operation = prop_oneof![
+        2 => offer,
+        8 => any::<usize>().prop_map(|nth| Operation::Reoffer { nth, refused: false }),
+        1 => (any::<usize>(), outcome).prop_map(|(nth, outcome)| {
+            Operation::Complete { nth, outcome }
+        }),
+        4 => (0..200_u64).prop_map(|millis| Operation::Advance { millis }),
+        4 => Just(Operation::Tick),
+    ];
+    let reached = play(operation.boxed(), 120);
+    assert!(reached.unreachable >= 10, "no call is given up: {reached:?}");
+}
+
 fn check(operation: BoxedStrategy<Operation>, operations_max: usize) {
+    play(operation, operations_max).check();
+}
+
+fn play(operation: BoxedStrategy<Operation>, operations_max: usize) -> Reached {
     let seed = number_from_environment("SEED", 1);
     let config = Config {
         cases: number_from_environment("CASES", 400) as u32,
@@ -81,7 +103,7 @@ fn check(operation: BoxedStrategy<Operation>, operations_max: usize) {
     if let Err(failure) = result {
         panic!("SEED={seed} repeats this: {failure}");
     }
-    reached.borrow().check();
+    reached.into_inner()
 }
 
 /// How often the sequences of one test came to the places that the rules are about.
@@ -92,6 +114,7 @@ struct Reached {
     rests: u64,
     refused_by_queue: u64,
     expired: u64,
+    unreachable: u64,
     abandoned: u64,
     refusals: u64,
     faithful: u64,
@@ -106,6 +129,7 @@ impl Reached {
         self.rests += model.rests;
         self.refused_by_queue += stats.refused_by_queue;
         self.expired += stats.expired;
+        self.unreachable += stats.unreachable;
         self.abandoned += stats.abandoned;
         self.refusals += stats.refusals;
         self.faithful += model.faithful;
@@ -129,6 +153,7 @@ fn router_config() -> impl Strategy<Value = RouterConfig> {
         refusals_max,
         backoff_initial: Nanos::from_millis(25),
         backoff_max: Nanos::from_millis(500),
+        unreachable_max: Nanos::from_millis(300),
         model_wait_max: Nanos::from_millis(100),
         promise_max: Nanos::from_millis(400),
         policy: policy_of(seed),
@@ -146,6 +171,7 @@ fn policy_of(seed: u64) -> PolicyKind {
         1 => PolicyKind::RoundRobin,
         2 => PolicyKind::ConsistentHash,
         3 => PolicyKind::Predicted,
+        4 => PolicyKind::LateBinding,
         _ => PolicyKind::P2c,
     }
 }

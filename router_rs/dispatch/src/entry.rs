@@ -98,6 +98,7 @@ impl Waiting {
 enum Wakeup {
     Send(Assignment),
     Expired,
+    Unreachable,
     Closed(Refused),
 }
 
@@ -198,7 +199,8 @@ impl DeploymentEntry {
                 locked.router.complete(assignment.ticket, Outcome::Cancelled, now, released);
             }
             Some(Waiting::Parked(_)) => locked.router.abandon(waiter, now),
-            Some(Waiting::Over(Wakeup::Expired | Wakeup::Closed(_))) | None => {}
+            Some(Waiting::Over(Wakeup::Expired | Wakeup::Unreachable | Wakeup::Closed(_)))
+            | None => {}
         }
         self.finish(guard);
     }
@@ -340,6 +342,7 @@ impl Locked {
             let (waiter, wakeup) = match release {
                 Release::Send { waiter, assignment } => (waiter, Wakeup::Send(assignment)),
                 Release::Expired { waiter } => (waiter, Wakeup::Expired),
+                Release::Unreachable { waiter } => (waiter, Wakeup::Unreachable),
             };
             let before = self.waiting.insert(waiter, Waiting::Over(wakeup));
             debug_assert!(matches!(before, Some(Waiting::Parked(_))), "{waiter:?} did not wait");

@@ -22,6 +22,8 @@ pub(crate) enum Refused {
         crowd: Crowd,
         pushback: Duration,
     },
+    /// No replica could be reached for as long as that is waited for.
+    Unreachable(Crowd),
     /// It has started before, and may not be sent again.
     Spent,
     /// The deployment is no longer in the table.
@@ -78,8 +80,8 @@ impl Refused {
     }
 
     /// Each word.
-    pub(super) const WORDS: [&'static str; 6] =
-        ["queue_full", "deadline", "too_late", "spent", "removed", "scaled_to_zero"];
+    pub(super) const WORDS: [&'static str; 7] =
+        ["queue_full", "deadline", "too_late", "unreachable", "spent", "removed", "scaled_to_zero"];
 
     /// One word, for programs.
     pub(super) fn word(self) -> &'static str {
@@ -87,6 +89,7 @@ impl Refused {
             Self::QueueFull { .. } => "queue_full",
             Self::Expired(_) => "deadline",
             Self::TooLate { .. } => "too_late",
+            Self::Unreachable(_) => "unreachable",
             Self::Spent => "spent",
             Self::Removed => "removed",
             Self::ScaledToZero => "scaled_to_zero",
@@ -119,6 +122,14 @@ impl Refused {
                 let text =
                     format!("{name}: the deadline passed before a replica was free ({crowd})");
                 Status::new(Code::DeadlineExceeded, text)
+            }
+            Self::Unreachable(crowd) => {
+                let text = format!(
+                    "{name}: no connection to any of its {} replicas, and nobody has started \
+                     another one; look with `pyserve status` whether the controller runs",
+                    crowd.replicas
+                );
+                Status::new(Code::Unavailable, text)
             }
             Self::Spent => {
                 let limits = "max_attempts, retry_budget_percent";

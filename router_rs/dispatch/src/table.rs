@@ -38,6 +38,9 @@ const REFUSALS_MAX: u8 = 3;
 /// Replicas report a model when its load begins, so a promise that old was not kept. Arbitrary:
 /// far above what a call takes to get there, far below what a wrong entry would cost for long.
 const PROMISE_MAX: Nanos = Nanos::from_secs(10);
+/// How long a call waits while no replica of its deployment can be reached. A controller that lives
+/// has noticed by then, and says of others: as long is waited for its first word.
+const UNREACHABLE_MAX: Nanos = Nanos::from_secs(20);
 
 /// Where the table's routers are, and what they may prove.
 #[derive(Clone, Debug)]
@@ -336,6 +339,7 @@ fn config_of(route: &DeploymentRoute, seed: u64) -> RouterConfig {
         backoff_initial: settings.backoff_initial,
         backoff_multiplier: settings.backoff_multiplier,
         backoff_max: settings.backoff_max,
+        unreachable_max: UNREACHABLE_MAX,
         model_wait_max: nanos(route.model_matching_timeout),
         promise_max: PROMISE_MAX,
         policy: settings.policy,

@@ -91,7 +91,16 @@ const WORDS: &[&[&str]] = &[
     // Doors.
     &["grpc", "connect", "grpc-web", "json", "rest", "http", "websocket", "handle"],
     // Why no replica took it.
-    &["", "queue_full", "deadline", "too_late", "spent", "removed", "scaled_to_zero"],
+    &[
+        "",
+        "queue_full",
+        "deadline",
+        "too_late",
+        "unreachable",
+        "spent",
+        "removed",
+        "scaled_to_zero",
+    ],
     // Who answered.
     &["replica", "ingress", "client"],
     // Why there was an attempt, and how it ended.

@@ -73,6 +73,7 @@ impl Router {
     ) -> bool {
         self.settle(now, released);
         if let Some(slot) = self.fleet.member(replica) {
+            self.fleet.on_reached(slot);
             self.fleet.on_idle(slot, now);
         }
         // What has become open meanwhile serves those who came first.

@@ -18,6 +18,8 @@ pub struct RouterConfig {
     pub backoff_multiplier: f64,
     /// The longest time a replica is left alone.
     pub backoff_max: Nanos,
+    /// How long a call waits while no replica can be reached at all.
+    pub unreachable_max: Nanos,
     /// How long a call waits for a replica that has its model while others have room.
     pub model_wait_max: Nanos,
     /// How long a replica that was sent a call counts as having the call's model without saying so.
@@ -49,6 +51,7 @@ impl Default for RouterConfig {
             backoff_initial: Nanos::from_millis(25),
             backoff_multiplier: 2.0,
             backoff_max: Nanos::from_millis(500),
+            unreachable_max: Nanos::from_secs(20),
             model_wait_max: Nanos::from_secs(1),
             promise_max: Nanos::from_secs(10),
             policy: PolicyKind::LateBinding,

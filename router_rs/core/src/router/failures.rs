@@ -61,6 +61,7 @@ impl Router {
             Outcome::Done { load, is_failure, .. } => {
                 self.fleet.report(slot, load, now);
                 self.fleet.on_success(slot);
+                self.fleet.on_reached(slot);
                 if is_failure {
                     return Departure::Failed;
                 }
@@ -73,13 +74,16 @@ impl Router {
                 self.totals.refusals += 1;
                 self.fleet.report(slot, load, now);
                 self.fleet.on_failure(slot, rule, now);
+                self.fleet.on_reached(slot);
             }
             Outcome::ConnectFailed => {
                 self.totals.connect_failures += 1;
                 self.fleet.on_failure(slot, rule, now);
+                self.fleet.on_unreached(slot, now);
             }
             Outcome::Failed => {
                 self.totals.failed += 1;
+                self.fleet.on_reached(slot);
                 return Departure::Failed;
             }
             Outcome::Late => {

@@ -6,12 +6,11 @@ mod sweep;
 
 use std::collections::BTreeMap;
 
-use crate::backoff::BackoffRule;
 use crate::batch::BatchView;
 use crate::demand::Demand;
 use crate::ejection::Tally;
 use crate::exclusive::Late;
-use crate::heap::{Timer, TimerHeap};
+use crate::heap::TimerHeap;
 use crate::learnt::{Leaving, Pool};
 use crate::membership::ReplicaId;
 use crate::policy::{Candidates, Glance, Policy, Scene};
@@ -77,6 +76,8 @@ pub(super) struct Fleet {
     in_flight: u64,
     demand: Demand,
     pub(super) members: u32,
+    /// See `reach`.
+    pub(super) unreached_since: Option<Nanos>,
     /// When the last of the new replicas has its full share.
     warm_at: Nanos,
     backoffs: TimerHeap,
@@ -129,6 +130,7 @@ impl Fleet {
             in_flight: 0,
             demand: Demand::default(),
             members: 0,
+            unreached_since: None,
             warm_at: Nanos::ZERO,
             backoffs: TimerHeap::default(),
             returns: TimerHeap::default(),
@@ -419,25 +421,6 @@ impl Fleet {
     #[inline]
     pub(super) fn on_turnaround(&mut self, slot: u32, latency: Nanos, processing: Nanos) {
         self.pool.on_turnaround(self.replicas[slot as usize].tier, latency, processing);
-    }
-
-    /// A call ended well: the replica is reachable and has freed a place, so its backoff ends.
-    #[inline]
-    pub(super) fn on_success(&mut self, slot: u32) {
-        let backoff = &mut self.replicas[slot as usize].backoff;
-        if backoff.is_active() {
-            self.backoffs.remove(slot);
-        }
-        backoff.on_success();
-    }
-
-    /// A call did not start: the replica is left alone for a while.
-    pub(super) fn on_failure(&mut self, slot: u32, rule: BackoffRule, now: Nanos) {
-        let backoff = &mut self.replicas[slot as usize].backoff;
-        if let Some(at) = backoff.on_failure(rule, now) {
-            self.backoffs.insert(Timer { at, sequence: u64::from(slot), index: slot });
-            self.refresh(slot);
-        }
     }
 
     /// Ends the backoffs and ejections whose time has passed.

@@ -21,6 +21,7 @@ mod latencies;
 mod measures;
 mod measuring;
 mod patience;
+mod reach;
 mod retries;
 mod settings;
 mod stats;
@@ -275,20 +276,8 @@ impl Router {
     /// Does what is due: ends backoffs and rests, names late calls, sends who can be sent.
     pub fn tick(&mut self, now: Nanos, released: &mut Vec<Release>) {
         self.settle(now, released);
+        self.give_up(now, released);
         self.release(ReleaseCause::Time, now, released);
-    }
-
-    /// When [`Router::tick`] has something to do, if nothing happens before. May be in the past.
-    ///
-    /// Ask after every `offer`, `complete`, `reoffer` and `apply`, also when that call itself does
-    /// not wait: a refusal that ends one call may be what the parked ones have to wait out.
-    pub fn next_wakeup(&self) -> Option<Nanos> {
-        let is_faithful = self.queue.has_faithful();
-        let waits_for_room = self.queue.has_ready() || is_faithful;
-        let reopening = if waits_for_room { self.fleet.next_reopening() } else { None };
-        let look_again = if waits_for_room { self.fleet.look_again_at() } else { None };
-        let promise_end = if is_faithful { self.directory.next_end() } else { None };
-        [self.queue.next_wakeup(), reopening, look_again, promise_end].into_iter().flatten().min()
     }
 }
 

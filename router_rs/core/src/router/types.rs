@@ -148,12 +148,17 @@ pub enum Release {
         /// Who waited.
         waiter: WaiterId,
     },
+    /// No replica could be reached for as long as it may wait for that; the router has forgotten it.
+    Unreachable {
+        /// Who waited.
+        waiter: WaiterId,
+    },
 }
 
 /// Counts of one router.
 ///
 /// Totals run from the router's start. Every offered call is in exactly one place:
-/// `offered = completed + refused_by_queue + expired + abandoned + in_flight + parked`.
+/// `offered = completed + refused_by_queue + expired + unreachable + abandoned + in_flight + parked`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RouterStats {
     /// The members, and those that left with calls still open; by id.
@@ -176,6 +181,8 @@ pub struct RouterStats {
     pub refused_by_queue: u64,
     /// Calls whose deadline passed before they were sent (again).
     pub expired: u64,
+    /// Calls given up because no replica could be reached.
+    pub unreachable: u64,
     /// Calls whose caller left while they were parked.
     pub abandoned: u64,
     /// Outcomes `Refused`.

@@ -74,6 +74,20 @@ impl Router {
         }
     }
 
+    /// When [`Router::tick`] has something to do, if nothing happens before. May be in the past.
+    ///
+    /// Ask after every `offer`, `complete`, `reoffer` and `apply`, also when that call itself does
+    /// not wait: a refusal that ends one call may be what the parked ones have to wait out.
+    pub fn next_wakeup(&self) -> Option<Nanos> {
+        let is_faithful = self.queue.has_faithful();
+        let waits_for_room = self.queue.has_ready() || is_faithful;
+        let reopening = if waits_for_room { self.fleet.next_reopening() } else { None };
+        let look_again = if waits_for_room { self.fleet.look_again_at() } else { None };
+        let promise_end = if is_faithful { self.directory.next_end() } else { None };
+        let next = [self.queue.next_wakeup(), reopening, look_again, promise_end];
+        next.into_iter().chain([self.gives_up_at()]).flatten().min()
+    }
+
     /// How long the caller's calls that wait already take: the next one comes after them.
     #[inline]
     pub(super) fn behind(&self, offer: Offer<'_>) -> Nanos {

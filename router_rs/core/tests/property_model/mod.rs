@@ -73,6 +73,8 @@ struct Call {
 #[derive(Clone, Debug, Default)]
 struct Replica {
     is_member: bool,
+    /// No connection, the last time.
+    is_unreached: bool,
     capacity: u32,
     in_flight: u32,
     backoff_rounds: u32,
@@ -89,6 +91,7 @@ struct Ends {
     completed: u64,
     refused_by_queue: u64,
     expired: u64,
+    unreachable: u64,
     abandoned: u64,
 }
 
@@ -168,7 +171,8 @@ impl Model {
         assert_eq!((0, 0, None), (stats.in_flight, stats.parked, self.router.next_wakeup()));
         assert!(stats.replicas.is_empty(), "replicas are left: {:?}", stats.replicas);
         let ends = &self.ends;
-        let ended = ends.completed + ends.refused_by_queue + ends.expired + ends.abandoned;
+        let refused = ends.refused_by_queue + ends.expired + ends.unreachable;
+        let ended = ends.completed + refused + ends.abandoned;
         assert_eq!(ends.offered, ended, "every call ends exactly once");
     }
 
@@ -310,6 +314,13 @@ impl Model {
         let replica = self.replicas.get_mut(&id).expect("a replica with calls is known");
         replica.in_flight -= 1;
         match outcome {
+            OutcomeKind::ConnectFailed => replica.is_unreached = true,
+            OutcomeKind::Done | OutcomeKind::Refused | OutcomeKind::Failed => {
+                replica.is_unreached = false;
+            }
+            OutcomeKind::Cancelled => {}
+        }
+        match outcome {
             OutcomeKind::Done => {
                 replica.backoff_rounds = 0;
                 replica.backoff_until = Nanos::ZERO;
@@ -378,7 +389,9 @@ impl Model {
     fn follow_releases(&mut self, released: &[Release]) {
         let mut sent: Vec<Call> = Vec::new();
         for release in released {
-            let (Release::Send { waiter, .. } | Release::Expired { waiter }) = *release;
+            let (Release::Send { waiter, .. }
+            | Release::Expired { waiter }
+            | Release::Unreachable { waiter }) = *release;
             let call = self.parked.remove(&waiter).expect("a release names a parked call");
             match *release {
                 Release::Send { assignment, .. } => {
@@ -389,6 +402,10 @@ impl Model {
                 Release::Expired { .. } => {
                     self.check_late(&call);
                     self.ends.expired += 1;
+                }
+                Release::Unreachable { .. } => {
+                    self.check_unreachable(&call);
+                    self.ends.unreachable += 1;
                 }
             }
         }

@@ -53,6 +53,15 @@ impl Model {
         self.check_nowhere_to_go(call);
     }
 
+    /// Nobody could be reached, for as long as that may be waited for.
+    pub(super) fn check_unreachable(&self, call: &Call) {
+        let waited = self.now.saturating_sub(call.arrival);
+        assert!(waited >= self.config.unreachable_max, "given up after {waited}: {call:?}");
+        let mut members = self.replicas.values().filter(|replica| replica.is_member).peekable();
+        assert!(members.peek().is_some(), "given up where a replica may yet come: {call:?}");
+        assert!(members.all(|replica| replica.is_unreached), "{:?}", self.replicas);
+    }
+
     pub(super) fn check_late(&self, call: &Call) {
         assert!(self.is_late(call), "named late at {}: {call:?}", self.now);
     }
@@ -130,6 +139,7 @@ impl Model {
             completed: stats.completed,
             refused_by_queue: stats.refused_by_queue,
             expired: stats.expired,
+            unreachable: stats.unreachable,
             abandoned: stats.abandoned,
         };
         assert_eq!(self.ends, counted);
@@ -153,7 +163,7 @@ impl Model {
     /// Times are kept of as many calls, attempts and waits as there were.
     fn check_measures(&self) {
         let (stats, measures) = (self.router.stats(), self.router.measures());
-        let over = stats.completed + stats.refused_by_queue + stats.expired;
+        let over = stats.completed + stats.refused_by_queue + stats.expired + stats.unreachable;
         let timed = measures.answered.count() + measures.failed.count() + stats.cancelled;
         assert!((over..=over + stats.abandoned).contains(&timed), "{timed} of {stats:?}");
         assert_eq!(self.released, measures.releases.iter().sum::<u64>());
@@ -164,7 +174,7 @@ impl Model {
 
     /// The policy may let calls wait beside room, for a better replica.
     pub(super) fn may_hold(&self) -> bool {
-        self.config.policy == PolicyKind::Predicted
+        matches!(self.config.policy, PolicyKind::Predicted | PolicyKind::LateBinding)
     }
 
     fn spare(&self) -> u64 {

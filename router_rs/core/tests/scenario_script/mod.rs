@@ -347,13 +347,16 @@ impl Interpreter {
     fn released(&mut self, released: &[Release]) -> Vec<String> {
         let mut outputs = Vec::new();
         for release in released {
-            let (Release::Send { waiter, .. } | Release::Expired { waiter }) = *release;
+            let (Release::Send { waiter, .. }
+            | Release::Expired { waiter }
+            | Release::Unreachable { waiter }) = *release;
             let found = self.parked.iter().find(|(_, parked)| **parked == waiter);
             let name = found.expect("a release names a parked call").0.clone();
             self.parked.remove(&name);
             outputs.push(match *release {
                 Release::Send { assignment, .. } => self.decided(&name, Decision::Send(assignment)),
                 Release::Expired { .. } => format!("{name}: expired"),
+                Release::Unreachable { .. } => format!("{name}: unreachable"),
             });
         }
         outputs
@@ -364,7 +367,8 @@ impl Interpreter {
         let stats = self.router.stats();
         let counted = (stats.in_flight, stats.parked);
         assert_eq!((self.sent.len() as u64, self.parked.len() as u64), counted);
-        let over = stats.completed + stats.refused_by_queue + stats.expired + stats.abandoned;
+        let refused = stats.refused_by_queue + stats.expired + stats.unreachable;
+        let over = stats.completed + refused + stats.abandoned;
         assert_eq!(stats.offered, over + stats.in_flight + stats.parked);
     }
 }

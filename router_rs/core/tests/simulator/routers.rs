@@ -200,7 +200,9 @@ impl Routers {
     fn follow(&mut self, router: usize, now: Nanos, moves: &mut Vec<Move>) {
         let mut released = std::mem::take(&mut self.released);
         for release in released.drain(..) {
-            let (Release::Send { waiter, .. } | Release::Expired { waiter }) = release;
+            let (Release::Send { waiter, .. }
+            | Release::Expired { waiter }
+            | Release::Unreachable { waiter }) = release;
             let desk = &mut self.desks[router];
             let call = desk.parked.remove(&waiter).expect("a release names a parked call");
             let offered_at = self.calls[&call].offered_at;
@@ -213,6 +215,7 @@ impl Routers {
                 Release::Expired { .. } => {
                     self.decided(call, Decision::Refused(Refusal::Expired), now, moves);
                 }
+                Release::Unreachable { .. } => unreachable!("simulated replicas can be reached"),
             }
         }
         self.released = released;

@@ -66,6 +66,7 @@ impl DeploymentEntry {
                 Poll::Ready(match wakeup {
                     Wakeup::Send(assignment) => Ok(self.guard(&locked, assignment)),
                     Wakeup::Expired => Err(Refused::Expired(Crowd::of(&locked.router))),
+                    Wakeup::Unreachable => Err(Refused::Unreachable(Crowd::of(&locked.router))),
                     Wakeup::Closed(refused) => Err(refused),
                 })
             }

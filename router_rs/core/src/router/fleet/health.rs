@@ -1,12 +1,32 @@
 //! Which replicas are left out: the fleet's side of [`Health`](crate::ejection::Health).
 
 use super::Fleet;
+use crate::backoff::BackoffRule;
 use crate::ejection::{Answers, EjectionConfig};
 use crate::heap::Timer;
 use crate::replica::Replica;
 use crate::time::Nanos;
 
 impl Fleet {
+    /// A call ended well: the replica is reachable and has freed a place, so its backoff ends.
+    #[inline]
+    pub(in crate::router) fn on_success(&mut self, slot: u32) {
+        let backoff = &mut self.replicas[slot as usize].backoff;
+        if backoff.is_active() {
+            self.backoffs.remove(slot);
+        }
+        backoff.on_success();
+    }
+
+    /// A call did not start: the replica is left alone for a while.
+    pub(in crate::router) fn on_failure(&mut self, slot: u32, rule: BackoffRule, now: Nanos) {
+        let backoff = &mut self.replicas[slot as usize].backoff;
+        if let Some(at) = backoff.on_failure(rule, now) {
+            self.backoffs.insert(Timer { at, sequence: u64::from(slot), index: slot });
+            self.refresh(slot);
+        }
+    }
+
     /// A call ended well at the replica in `slot`.
     #[inline]
     pub(in crate::router) fn on_good(&mut self, slot: u32, config: &EjectionConfig, now: Nanos) {
@@ -44,6 +64,7 @@ impl Fleet {
             health.set_silent(is_silent);
             self.refresh(slot);
             self.pardon_if_all_are_out(now);
+            self.look_at_reach(now);
         }
         is_news
     }

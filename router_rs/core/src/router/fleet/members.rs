@@ -54,6 +54,7 @@ impl Fleet {
         }
         self.members = self.replicas.iter().filter(|replica| replica.is_member).count() as u32;
         self.pardon_if_all_are_out(now);
+        self.look_at_reach(now);
         gained
     }
 
