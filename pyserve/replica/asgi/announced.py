@@ -21,6 +21,7 @@ class AnnouncedSize(Extension):
         self._message_frames_max = message_frames_max
         self._announced_bytes = 0
         self._frames = 0
+        self._is_noted = False  # The head of the frame under way.
         self.refusal: CloseReason | None = None
 
     def enabled(self) -> bool:
@@ -38,8 +39,11 @@ class AnnouncedSize(Extension):
         rsv: RsvBits,  # noqa: ARG002  # as above
         payload_length: int,
     ) -> CloseReason | RsvBits:
-        """Count what a frame announces; end the connection where that is too much."""
-        if not opcode.iscontrol():
+        """Count what a frame announces; end the connection where that is too much.
+
+        wsproto asks again when the mask that ends the head has not come yet.
+        """
+        if not self._is_noted and not opcode.iscontrol():
             if opcode is not Opcode.CONTINUATION:
                 self._announced_bytes = self._frames = 0
             self._announced_bytes += payload_length
@@ -50,4 +54,14 @@ class AnnouncedSize(Extension):
                 self.refusal = CloseReason.POLICY_VIOLATION
             if self.refusal is not None:
                 return self.refusal
+        self._is_noted = True
         return RsvBits(False, False, False)
+
+    def frame_inbound_payload_data(
+        self,
+        proto: FrameDecoder | FrameProtocol,  # noqa: ARG002  # wsproto gives it
+        data: bytes,
+    ) -> bytes:
+        """Note that a head was complete: after each comes a payload, be it an empty one."""
+        self._is_noted = False
+        return data

@@ -62,11 +62,13 @@ def websocket_scope(call: HttpCall, state: dict[str, Any]) -> Scope:
 
 def tokens(headers: list[tuple[bytes, bytes]], name: bytes) -> list[str]:
     """Return the comma-separated values of all headers called ``name``."""
-    found = []
-    for key, value in headers:
-        if key == name:
-            found += [part.strip().decode("latin-1") for part in value.split(b",")]
-    return [each for each in found if each]
+    parts = [part for value in values_of(headers, name) for part in value.split(b",")]
+    return [part.strip().decode("latin-1") for part in parts if part.strip()]
+
+
+def values_of(headers: list[tuple[bytes, bytes]], name: bytes) -> list[bytes]:
+    """Return the values of all headers called ``name``."""
+    return [value for key, value in headers if key == name]
 
 
 def _host(headers: list[tuple[bytes, bytes]]) -> bytes:

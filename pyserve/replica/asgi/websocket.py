@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from wsproto import events
 from wsproto.connection import Connection, ConnectionState, ConnectionType
-from wsproto.extensions import Extension, PerMessageDeflate
-from wsproto.handshake import server_extensions_handshake
+from wsproto.extensions import Extension
 from wsproto.utilities import LocalProtocolError
 
 from pyserve.aio import ClientDisconnected
@@ -25,9 +24,10 @@ from pyserve.aio._watched import note_failure
 from pyserve.bridge import end_if_forked
 from pyserve.observe.failures import failure_logger
 from pyserve.replica.asgi.announced import AnnouncedSize
+from pyserve.replica.asgi.deflate import agree
 from pyserve.replica.asgi.http import FAILURE_BODY, FAILURE_HEADERS, LEAVE_TIMEOUT_S, pairs
 from pyserve.replica.asgi.inbox import Inbox, MessageTooLarge
-from pyserve.replica.asgi.scope import tokens, websocket_scope
+from pyserve.replica.asgi.scope import values_of, websocket_scope
 
 if TYPE_CHECKING:
     from pyserve.aio import HttpCall
@@ -219,15 +219,15 @@ class WebSocketSession:
         if subprotocol is not None:
             if subprotocol not in self._scope["subprotocols"]:
                 raise RuntimeError(f"the client did not offer the subprotocol {subprotocol!r}")
-            headers.append((b"sec-websocket-protocol", subprotocol.encode("ascii")))
-        extensions: list[Extension] = [PerMessageDeflate()]
-        offers = tokens(self._scope["headers"], b"sec-websocket-extensions")
-        if accepted := server_extensions_handshake(offers, extensions):
-            headers.append((b"sec-websocket-extensions", accepted))
-            self._is_compressed = True
+            headers.append((b"sec-websocket-protocol", subprotocol.encode("latin-1")))
+        deflate = agree(values_of(self._scope["headers"], b"sec-websocket-extensions"))
+        if deflate is not None:
+            headers.append((b"sec-websocket-extensions", deflate.answer))
+        self._is_compressed = deflate is not None
         self._call.start(200, headers)
         part_max = _COMPRESSED_PART_MAX if self._is_compressed else 1
         self._announced = AnnouncedSize(_MESSAGE_BYTES_MAX * part_max, _MESSAGE_FRAMES_MAX)
+        extensions: list[Extension] = [] if deflate is None else [deflate]
         self._connection = Connection(ConnectionType.SERVER, [*extensions, self._announced])
         self._state = _State.OPEN
         self._help(self._read())

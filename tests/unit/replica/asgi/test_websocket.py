@@ -130,6 +130,34 @@ async def test_subprotocol_headers_and_compression_are_answered() -> None:
         await served.released(client.call)
 
 
+@pytest.mark.parametrize(
+    ("header", "answer"),
+    [
+        ((b"sec-websocket-extensions", b"permessage-deflate; client_max_window_bits=abc"), {}),
+        ((b"sec-websocket-extensions", b"permessage-deflate; server_max_window_bits="), {}),
+        ((b"sec-websocket-extensions", b"permessage-deflate; =;\xff"), {}),
+        (
+            (b"sec-websocket-extensions", b'permessage-deflate; server_max_window_bits="12"'),
+            {b"sec-websocket-extensions": b"permessage-deflate; server_max_window_bits=12"},
+        ),
+        ((b"sec-websocket-protocol", b"\xe9"), {b"sec-websocket-protocol": b"\xe9"}),
+    ],
+)
+async def test_a_header_that_cannot_be_read_spoils_no_handshake(
+    header: tuple[bytes, bytes], answer: dict[bytes, bytes], caplog: pytest.LogCaptureFixture
+) -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await send({**ACCEPT, "subprotocol": next(iter(scope["subprotocols"]), None)})
+        await send({"type": "websocket.close"})
+
+    async with serving(app) as served:
+        client = Client(served, header)
+        assert answer == await client.accepted()
+        served.cancel(client.call)
+        await served.released(client.call)
+    assert [] == caplog.messages
+
+
 @pytest.mark.parametrize("version", ["1.1", "2"])
 async def test_headers_say_that_it_is_a_websocket(version: str) -> None:
     """Socket.IO asks for them; uvicorn, hypercorn and granian pass them on with the others."""
