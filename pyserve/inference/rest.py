@@ -31,6 +31,8 @@ from pyserve.inference.tensors import (
 )
 
 JSON_LENGTH = b"inference-header-content-length"
+# Python refuses to read numbers of thousands of digits.
+_LENGTH_DIGITS_MAX = 20
 _JSON_TYPE = b"application/json"
 _BINARY_TYPE = b"application/octet-stream"
 
@@ -144,7 +146,8 @@ def metadata(model: Model) -> dict[str, Any]:
 def _split(body: bytes, json_length: bytes | None) -> tuple[bytes, memoryview]:
     if json_length is None:
         return body, memoryview(b"")
-    if not json_length.isdigit() or int(json_length) > len(body):
+    is_number = json_length.isdigit() and len(json_length) <= _LENGTH_DIGITS_MAX
+    if not is_number or int(json_length) > len(body):
         text = json_length.decode(errors="replace")
         raise invalid(
             f"inference-header-content-length is {text!r}; the body has {len(body)} bytes"

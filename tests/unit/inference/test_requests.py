@@ -149,6 +149,7 @@ def test_binary_tensors_follow_the_json_both_ways():
         (_document() + b"more", str(len(_document())).encode(), "4 bytes follow"),
         (_document(), b"9999", "the body has"),
         (_document(), b"-1", "the body has"),
+        (_document(), b"9" * 5000, "the body has"),
         (
             _document(inputs=[{"name": "x", "datatype": "FP32", "shape": [-1, 2], "data": []}]),
             None,
