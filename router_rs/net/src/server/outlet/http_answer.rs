@@ -38,9 +38,9 @@ impl Outlet {
         load: HeaderValue,
     ) -> Result<(), Status> {
         let Dialect::Http(request) = &self.dialect else { return Err(not_http()) };
-        let (is_head, may_have_body) = (request.is_head, request.may_have_body(status));
+        let may_have_body = request.may_have_body(status);
         check_headers(&headers)?;
-        if (may_have_body || is_head) && !headers.contains_key(CONTENT_LENGTH) {
+        if has_content(status) && !headers.contains_key(CONTENT_LENGTH) {
             headers.insert(CONTENT_LENGTH, body.len().into());
         }
         let body = if may_have_body { body } else { Message::default() };
@@ -55,6 +55,9 @@ impl Outlet {
         body: Message,
         load: Option<HeaderValue>,
     ) {
+        if status == StatusCode::NO_CONTENT {
+            headers.remove(CONTENT_LENGTH); // as servers must (RFC 9110, 8.6)
+        }
         headers.extend(load.map(|load| (names::LOAD, load)));
         self.send_whole(status, headers, Framed::raw(body), HeaderMap::new());
     }
@@ -142,8 +145,13 @@ impl Outlet {
 
 impl HttpRequest {
     fn may_have_body(self, status: StatusCode) -> bool {
-        !self.is_head && status != StatusCode::NO_CONTENT && status != StatusCode::NOT_MODIFIED
+        !self.is_head && has_content(status)
     }
+}
+
+/// Whether GET would have a body with it, whose length HEAD may tell (RFC 9110, 6.4.1).
+fn has_content(status: StatusCode) -> bool {
+    status != StatusCode::NO_CONTENT && status != StatusCode::NOT_MODIFIED
 }
 
 fn read_pushback(trailers: &HeaderMap) -> Option<Duration> {
