@@ -3,9 +3,9 @@
 from typing import TYPE_CHECKING
 
 from pyserve.config.actors import DeploymentActorConfig
+from pyserve.config.concurrency import ConcurrencySettings
 from pyserve.config.environment import (
     CallSettings,
-    ConcurrencySettings,
     MeshSettings,
     NodeSettings,
     change_environment,

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from pyserve.config import logs, metrics, routing, unneeded
 from pyserve.config import variables as read
+from pyserve.config.concurrency import ConcurrencySettings, read_concurrency
 from pyserve.config.ingress import (
     ALIASES,
     OPTION_VARIABLES,
@@ -92,21 +93,6 @@ class NodeSettings:
     bind_host: str | None = None
     advertise_host: str | None = None
     tls: TlsFiles | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class ConcurrencySettings:
-    """How a replica runs user code beside its own duties.
-
-    Attributes:
-        user_code_in_separate_thread: the replica's talk with its controller and its health
-            checks have an event loop and a thread of their own; otherwise they share the loop
-            of user code.
-        loop_stall_s: how long user code may hold that loop before it is reported; 0: for ever.
-    """
-
-    user_code_in_separate_thread: bool = True
-    loop_stall_s: float = 0.1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -236,7 +222,7 @@ def _settings(variables: Mapping[str, str]) -> MeshSettings:
             tls=read_mesh_tls(variables),
         ),
         logs=read_log_settings(variables, _home(variables)),
-        concurrency=_concurrency(variables),
+        concurrency=read_concurrency(variables),
         calls=_calls(variables),
         ingress=read_ingress_settings(variables),
         direct_ingress=direct,
@@ -363,21 +349,6 @@ def _calls(variables: Mapping[str, str]) -> CallSettings:
         by_reference=False if by_value else None,
         message_bytes_max=read.size_bytes(
             variables, "PYSERVE_REPLICA_GRPC_MAX_MESSAGE_LENGTH", maximum=MESSAGE_BYTES_MAX
-        ),
-    )
-
-
-def _concurrency(variables: Mapping[str, str]) -> ConcurrencySettings:
-    # The profile changes defaults only: what is set by itself wins, also against it.
-    optimized = read.switch(variables, "PYSERVE_THROUGHPUT_OPTIMIZED")
-    # Read so that a wrong value is refused; the router has threads of its own in any case.
-    read.switch(variables, "PYSERVE_RUN_ROUTER_IN_SEPARATE_LOOP")
-    return ConcurrencySettings(
-        user_code_in_separate_thread=read.switch(
-            variables, "PYSERVE_RUN_USER_CODE_IN_SEPARATE_THREAD", default=not optimized
-        ),
-        loop_stall_s=read.seconds(
-            variables, "PYSERVE_LOOP_STALL_S", ConcurrencySettings.loop_stall_s
         ),
     )
 

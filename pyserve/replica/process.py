@@ -103,7 +103,6 @@ def prepare_process() -> None:
     log_to_standard_error()
     separate_forks()
     explain_breakpoints()
-    keep_freed_memory()
     # Before a listener or user code asks how many there may be.
     raise_descriptor_limit()
     for line in older_names():
@@ -114,6 +113,8 @@ def run_worker(
     settings: WorkerSettings, open_mesh: OpenMesh, liveness_fd: int | None = None
 ) -> int:
     """Run one replica in this process; return the exit status, as ``main`` does."""
+    if settings.mesh.concurrency.keeps_freed_memory:
+        keep_freed_memory()
     mesh = open_mesh(settings)
     attach(mesh)
     try:

@@ -18,7 +18,15 @@ from pyserve.config.routing import read_router_defaults
 
 ROOT = Path(__file__).resolve().parents[2]
 # Where variables are read that have their row in the table of the environment.
-_SETTINGS = ("environment.py", "launchers.py", "logs.py", "metrics.py", "tracing.py", "unneeded.py")
+_SETTINGS = (
+    "concurrency.py",
+    "environment.py",
+    "launchers.py",
+    "logs.py",
+    "metrics.py",
+    "tracing.py",
+    "unneeded.py",
+)
 _ROW = re.compile(r"^\| `(?P<name>\w+)` \| (?P<rest>[^|]*)\|", re.MULTILINE)
 
 

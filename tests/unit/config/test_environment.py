@@ -101,6 +101,7 @@ def test_the_loop_of_the_router_is_accepted_and_changes_nothing(value: str):
     [
         ("PYSERVE_THROUGHPUT_OPTIMIZED", "yes", "1 for yes, 0 for no"),
         ("PYSERVE_RUN_ROUTER_IN_SEPARATE_LOOP", "2", "1 for yes, 0 for no"),
+        ("PYSERVE_KEEP_FREED_MEMORY", "no", "1 for yes, 0 for no"),
         ("PYSERVE_LOOP_STALL_S", "-1", "a number of seconds of at least 0"),
         ("PYSERVE_LOOP_STALL_S", "nan", "a number of seconds of at least 0"),
         ("PYSERVE_LOOP_STALL_S", "soon", "a number of seconds of at least 0"),
