@@ -17,8 +17,8 @@ from typing_extensions import Buffer
 Metadata = tuple[tuple[str, str | bytes], ...]
 
 # One message: a `bytes`, or a list of parts (anything with a contiguous buffer) that are sent one
-# after the other without being joined. Parts of 64 KiB and more are borrowed, not copied: they
-# must not change until the call has ended.
+# after the other without being joined. Parts of 64 KiB and more that nobody can write are borrowed
+# until the call has ended; the others are copied.
 Payload = bytes | list[Buffer]
 
 # Names in any case. What is about one connection only (`connection`, `te`, ...) is left out.
@@ -955,7 +955,10 @@ def certificate_lifetime_s(chain: bytes) -> tuple[int, int]:
     """
 
 def keep_freed_memory() -> None:
-    """Let malloc keep up to 64 MiB of freed memory for the next large messages."""
+    """Let malloc keep up to 64 MiB of freed memory for the next large messages.
+
+    It holds for the whole process, user code included.
+    """
 
 def raise_descriptor_limit() -> None:
     """Let the process open as many files and sockets as its hard limit allows."""

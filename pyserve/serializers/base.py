@@ -13,7 +13,8 @@ Parts: TypeAlias = list[Buffer]
 """A body in parts, sent one after the other; only large parts are worth one of their own."""
 
 PART_BYTES_MIN = 64 * 1024
-"""Smaller pieces of a body are joined: the native half borrows parts from this size on."""
+"""Smaller pieces of a body are joined: the native half borrows parts from this size on if they
+cannot be written."""
 
 
 class Codec(Protocol):

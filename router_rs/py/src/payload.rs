@@ -17,6 +17,9 @@ use crate::ring::Ring;
 /// to be dropped (arbitrary; the same figure as the ring's credit).
 const COPY_BYTES_MAX: usize = 64 * 1024;
 
+/// A view of a view of so many is copied unasked: numpy has two at most (arbitrary).
+const OWNERS_MAX: usize = 8;
+
 /// A message for sending, see the stub's `Payload`. `ring` learns when a buffer is given back.
 ///
 /// # Errors
@@ -77,24 +80,22 @@ impl Gathered {
             if content.len() < COPY_BYTES_MAX {
                 self.copied.extend_from_slice(content);
             } else {
-                self.push_borrowed(borrow_bytes(bytes));
+                self.push_segment(borrow_bytes(bytes));
             }
             return Ok(());
         }
-        let is_large = with_content(part, |content| {
-            let is_large = content.len() >= COPY_BYTES_MAX;
-            if !is_large {
-                self.copied.extend_from_slice(content);
-            }
-            is_large
-        })?;
-        if is_large {
-            self.push_borrowed(Bytes::from_owner(Borrowed::new(part, Arc::clone(ring))?));
+        let size = with_content(part, <[u8]>::len)?;
+        if size < COPY_BYTES_MAX {
+            with_content(part, |content| self.copied.extend_from_slice(content))?;
+        } else if is_lasting(part)? {
+            self.push_segment(Bytes::from_owner(Borrowed::new(part, Arc::clone(ring))?));
+        } else {
+            self.push_segment(with_content(part, Bytes::copy_from_slice)?);
         }
         Ok(())
     }
 
-    fn push_borrowed(&mut self, segment: Bytes) {
+    fn push_segment(&mut self, segment: Bytes) {
         self.flush_copied();
         self.message.segments.push(segment);
     }
@@ -149,8 +150,40 @@ unsafe fn content(view: &ffi::Py_buffer) -> PyResult<&[u8]> {
         return Ok(&[]); // whose pointer may be null
     }
     // SAFETY: a contiguous buffer has so many bytes at its start (PEP 3118). Nothing in Python
-    // runs while they are read here; what the I/O threads read must not change, see the stub.
+    // runs while they are read here; what the I/O threads read is `is_lasting`.
     Ok(unsafe { std::slice::from_raw_parts(view.buf.cast(), view.len as usize) })
+}
+
+/// Whether nobody can write what a buffer shows, so that others may read it beside Python.
+///
+/// A read-only view may be one of something writable (`memoryview.toreadonly`, arrays of numpy),
+/// so all are asked that the content belongs to. An owner without a buffer cannot say it.
+fn is_lasting(part: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let mut owner = part.clone();
+    for _ in 0..OWNERS_MAX {
+        if !is_read_only(&owner) {
+            return Ok(false);
+        }
+        let below = if owner.is_instance_of::<PyMemoryView>() { "obj" } else { "base" };
+        match owner.getattr_opt(below)? {
+            Some(next) if !next.is_none() => owner = next,
+            _ => return Ok(true),
+        }
+    }
+    Ok(false)
+}
+
+fn is_read_only(owner: &Bound<'_, PyAny>) -> bool {
+    let mut view = ffi::Py_buffer::new();
+    // SAFETY: as in `with_content`.
+    if unsafe { ffi::PyObject_GetBuffer(owner.as_ptr(), &raw mut view, ffi::PyBUF_FULL_RO) } != 0 {
+        drop(PyErr::take(owner.py()));
+        return false;
+    }
+    let is_read_only = view.readonly != 0;
+    // SAFETY: the view is filled.
+    unsafe { ffi::PyBuffer_Release(&raw mut view) };
+    is_read_only
 }
 
 /// A buffer of Python that the I/O threads read, kept alive by a memoryview of our own.
@@ -181,8 +214,7 @@ impl Borrowed {
 
 impl AsRef<[u8]> for Borrowed {
     fn as_ref(&self) -> &[u8] {
-        // SAFETY: see `new`; it is not empty. Who writes into the buffer before the call has ended
-        // breaks the stub's rule and sends garbage.
+        // SAFETY: see `new`; it is not empty, and `is_lasting`.
         unsafe { std::slice::from_raw_parts(self.start, self.length) }
     }
 }
