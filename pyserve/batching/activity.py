@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from pyserve.batching.steps import StepTimes
 
 if TYPE_CHECKING:
-    from pyserve.batching.batcher import Batch
+    from pyserve.batching.lanes import Batch
     from pyserve.batching.queue import BatchQueue
 
 

@@ -3,64 +3,29 @@
 Items wait in arrival order, in one lane for each key (the model id). A batch leaves when an
 executor is free and its lane says so: it is full, its oldest item has waited long enough, or
 somebody asked for it. While every executor is busy the batch stays open for newcomers (late
-binding). The driver in ``queue.py`` calls it with the loop's time.
+binding); one that is full is made already. The driver in ``queue.py`` calls it with the loop's
+time.
 """
 
 from __future__ import annotations
 
 import math
-from collections import Counter, deque
-from dataclasses import dataclass, field
-from enum import StrEnum
+from collections import Counter
+from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic
 
 from pyserve.batching.auto import AutoWait, Waiting
+from pyserve.batching.lanes import Batch, Drop, Entry, Item, Lane, Ready, Reason
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from pyserve.batching.options import BatchOptions
 
-Item = TypeVar("Item")
-
 _INFINITE = math.inf
 # Fewer items are never swept for callers who have gone; arbitrary.
 _SWEEP_MIN = 256
-
-
-class Reason(StrEnum):
-    """Why a batch left."""
-
-    FULL = "full"
-    IDLE = "idle"
-    WINDOW = "window"
-    DEADLINE = "deadline"
-    STRIDE = "stride"
-    DRAIN = "drain"
-    FLUSH = "flush"
-
-
-class Drop(StrEnum):
-    """Why an item left without a batch although its caller still waits."""
-
-    EXPIRED = "expired"
-    HOPELESS = "hopeless"
-    OVERSIZED = "oversized"
-
-
-@dataclass(frozen=True, slots=True)
-class Batch(Generic[Item]):
-    """What leaves together; ``size <= max_batch_size``, and at least one item.
-
-    ``arrivals`` are those of its items, none where nobody has noted them.
-    """
-
-    items: list[Item]
-    reason: Reason
-    key: str = ""
-    size: float = 1
-    arrivals: list[float] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,46 +58,6 @@ class BatchStats:
         return self.items / self.batches if self.batches else 0.0
 
 
-# What waits: arrival, deadline, size, item. A tuple, because one is made for every call.
-_Waiting = tuple[float, float, float, Item]
-
-
-class _Lane(Generic[Item]):
-    """The items of one key that wait."""
-
-    __slots__ = ("deadline", "flushing", "has_deadlines", "key", "size", "waiting")
-
-    def __init__(self, key: str) -> None:
-        self.key = key
-        self.waiting: deque[_Waiting[Item]] = deque()
-        self.size: float = 0  # The sum over `waiting`, callers who have gone included.
-        # The earliest deadline of what may be in the next batch; ``None``: nobody has asked since
-        # that changed.
-        self.deadline: float | None = None
-        self.has_deadlines = False
-        self.flushing = 0  # This many at the head leave without a wait: flushing <= len(waiting).
-
-    def remove(self, count: int, size: float) -> None:
-        """Take the first ``count`` away, which have ``size`` together."""
-        waiting = self.waiting
-        for _ in range(count):
-            waiting.popleft()
-        self.size = self.size - size if waiting else 0
-        self.flushing = max(0, self.flushing - count)
-        self.deadline = None
-
-    def deadline_within(self, count: int) -> float:
-        """Return the earliest deadline among the first ``count``."""
-        deadline = self.deadline
-        if deadline is None:
-            deadline = _INFINITE
-            if self.has_deadlines:
-                entries = zip(self.waiting, range(count), strict=False)
-                deadline = min((entry[1] for entry, _ in entries), default=_INFINITE)
-            self.deadline = deadline
-        return deadline
-
-
 class Batcher(Generic[Item]):
     """Collects items and says when a batch leaves.
 
@@ -143,12 +68,13 @@ class Batcher(Generic[Item]):
 
     def __init__(self, options: BatchOptions, is_live: Callable[[Item], bool]) -> None:
         self._is_live = is_live
-        self._lanes: dict[str, _Lane[Item]] = {}  # Lanes with items only.
+        self._lanes: dict[str, Lane[Item]] = {}  # Lanes with items only.
         self._count = 0  # items of all lanes
         self._running = 0  # above max_concurrent_batches only after that was lowered
         self._idle_since = -_INFINITE  # when the newest executor became free
         self._tick = -_INFINITE  # with a stride: nothing leaves before
         self._draining = False
+        self.can_prepare = False  # Whether `prepare` may find what it has not made yet.
         self._sweep_at = _SWEEP_MIN  # so many items make `add` look for callers who have gone
         self._drops: list[tuple[Item, Drop]] = []
         self._reasons: Counter[Reason] = Counter()
@@ -164,6 +90,8 @@ class Batcher(Generic[Item]):
     def configure(self, options: BatchOptions) -> None:
         """Replace the limits, for what waits too; ask ``take`` afterwards."""
         self.options = options
+        for lane in self._lanes.values():
+            lane.ready = None
         if not options.is_auto:
             self._auto = None
         elif self._auto is None:
@@ -202,7 +130,7 @@ class Batcher(Generic[Item]):
                 return self._drop(item, Drop.HOPELESS)
         lane = self._lanes.get(key)
         if lane is None:
-            lane = self._lanes[key] = _Lane(key)
+            lane = self._lanes[key] = Lane(key)
         if not self._count and options.stride_s and now >= self._tick:
             self._tick = _next_tick(now, options.stride_s)
         lane.waiting.append((now, deadline, size, item))
@@ -213,6 +141,8 @@ class Batcher(Generic[Item]):
         if self._count >= self._sweep_at:
             self._sweep()
         if self._running >= options.max_concurrent_batches:
+            if lane.ready is None and lane.size >= options.max_batch_size:
+                self.can_prepare = True
             return False  # The end of a running batch asks again.
         is_sooner = deadline < lane.deadline_within(len(lane.waiting) - 1)
         if is_sooner:
@@ -277,6 +207,21 @@ class Batcher(Generic[Item]):
             self._tick = _next_tick(now, options.stride_s)
         return None
 
+    def prepare(self, now: float) -> Batch[Item] | None:
+        """Make the next full batch while all executors are busy, and return it, if there is one.
+
+        ``take`` returns the same object, unless somebody in it has gone or is late by then.
+        """
+        self.can_prepare = False
+        size_max = self.options.max_batch_size
+        while full := [lane for lane in self._lanes.values() if lane.size >= size_max]:
+            lane = min(full, key=lambda each: each.waiting[0][0])  # As `_choose` decides.
+            if lane.ready is None:
+                lane.ready = self._gather(lane, Reason.FULL, now)
+            if lane.ready is not None:
+                return lane.ready.batch
+        return None
+
     def drops(self) -> list[tuple[Item, Drop]]:
         """Return the items refused since the last call; their callers wait for an answer."""
         if not self._drops:
@@ -312,7 +257,7 @@ class Batcher(Generic[Item]):
 
     # --- decisions -------------------------------------------------------------------------
 
-    def _leaves_at(self, lane: _Lane[Item]) -> tuple[float, Reason]:
+    def _leaves_at(self, lane: Lane[Item]) -> tuple[float, Reason]:
         """Return when the batch at the head of a lane leaves, if nothing else happens."""
         options = self.options
         opened = lane.waiting[0][0]
@@ -334,7 +279,7 @@ class Batcher(Generic[Item]):
             return leaves, reason
         return max(self._tick, _tick_from(leaves, options.stride_s)), Reason.STRIDE
 
-    def _leaves_by_auto(self, lane: _Lane[Item], opened: float) -> tuple[float, bool]:
+    def _leaves_by_auto(self, lane: Lane[Item], opened: float) -> tuple[float, bool]:
         assert self._auto is not None, "configure() makes it"
         options = self.options
         waiting = Waiting(
@@ -346,13 +291,13 @@ class Batcher(Generic[Item]):
         free = options.max_concurrent_batches - self._running
         return self._auto.of(lane.key).leave_at(waiting, options, free)
 
-    def _choose(self, now: float) -> tuple[_Lane[Item] | None, Reason]:
+    def _choose(self, now: float) -> tuple[Lane[Item] | None, Reason]:
         """Return the lane that leaves first: age counts, and up to twice for a full batch.
 
         So full batches go first, but nobody waits for more than twice as long as they do.
         """
         size_max = self.options.max_batch_size
-        chosen: _Lane[Item] | None = None
+        chosen: Lane[Item] | None = None
         chosen_reason, chosen_score = Reason.FULL, -1.0
         for lane in tuple(self._lanes.values()):
             leaves, reason = self._leaves_at(lane)
@@ -370,12 +315,34 @@ class Batcher(Generic[Item]):
                 chosen, chosen_reason, chosen_score = lane, reason, score
         return chosen, chosen_reason
 
-    def _close(self, lane: _Lane[Item], reason: Reason, now: float) -> Batch[Item] | None:
+    def _close(self, lane: Lane[Item], reason: Reason, now: float) -> Batch[Item] | None:
         """Take the batch out of its lane, or only callers who have gone and return ``None``."""
+        ready = lane.ready
+        is_made = (
+            ready is not None
+            and reason is ready.batch.reason
+            and ready.deadline > now
+            and all(map(self._is_live, ready.batch.items))
+        )
+        if not is_made:
+            ready = self._gather(lane, reason, now)
+        if ready is None:
+            return None
+        batch = ready.batch
+        lane.remove(len(batch.items), batch.size)
+        self._count -= len(batch.items)
+        if not lane.waiting:
+            del self._lanes[lane.key]
+        self.can_prepare = bool(self._lanes)
+        return batch
+
+    def _gather(self, lane: Lane[Item], reason: Reason, now: float) -> Ready[Item] | None:
+        """Return the batch at the head of a lane, or let callers go who have gone or are late."""
         size_max = self.options.max_batch_size
         is_live = self._is_live
         items: list[Item] = []
         size_sum: float = 0
+        earliest = _INFINITE
         seen = 0
         for _, deadline, size, item in lane.waiting:
             if size_sum >= size_max:
@@ -385,6 +352,7 @@ class Batcher(Generic[Item]):
                     break
                 items.append(item)
                 size_sum += size
+                earliest = min(earliest, deadline)
             seen += 1
         if seen > len(items):
             # They neither fill a batch nor open its window, so the decision is made once more.
@@ -392,11 +360,7 @@ class Batcher(Generic[Item]):
             return None
         # All of them are in it.
         arrivals = [entry[0] for entry in islice(lane.waiting, seen)]
-        lane.remove(seen, size_sum)
-        self._count -= seen
-        if not lane.waiting:
-            del self._lanes[lane.key]
-        return Batch(items, reason, lane.key, size_sum, arrivals)
+        return Ready(Batch(items, reason, lane.key, size_sum, arrivals), earliest)
 
     def _sweep(self) -> None:
         # A storm of cancels during one long run must not pile up; twice as many until the next
@@ -405,7 +369,7 @@ class Batcher(Generic[Item]):
             self._prune(lane, -_INFINITE, len(lane.waiting))
         self._sweep_at = max(_SWEEP_MIN, 2 * self._count)
 
-    def _prune(self, lane: _Lane[Item], now: float, count: int) -> None:
+    def _prune(self, lane: Lane[Item], now: float, count: int) -> None:
         """Let go of every caller among the first ``count`` who has gone or, at ``now``, is late."""
         entries = [lane.waiting.popleft() for _ in range(count)]
         keeps = [self._keep(entry, now) for entry in entries]
@@ -417,10 +381,11 @@ class Batcher(Generic[Item]):
         lane.size = lane.size - gone if lane.waiting else 0
         lane.flushing -= keeps[: lane.flushing].count(False)
         lane.deadline = None
+        lane.ready = None
         if not lane.waiting:
             del self._lanes[lane.key]
 
-    def _keep(self, entry: _Waiting[Item], now: float) -> bool:
+    def _keep(self, entry: Entry[Item], now: float) -> bool:
         _, deadline, size, item = entry
         if not self._is_live(item):
             self._cancelled += 1

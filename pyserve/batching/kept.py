@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pyserve.observe.delays import MEMBERS_MAX, PROCESS_DELAYS, BatchDelay, wall_clock_from
 
 if TYPE_CHECKING:
-    from pyserve.batching.batcher import Batch
+    from pyserve.batching.lanes import Batch
     from pyserve.batching.runs import Run
     from pyserve.batching.streams import StreamRun
 

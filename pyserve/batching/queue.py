@@ -17,11 +17,12 @@ from typing import Any
 from grpc import StatusCode
 
 from pyserve.batching.activity import PROCESS_ACTIVITY, Steps
-from pyserve.batching.batcher import Batch, Batcher, BatchStats, Drop
+from pyserve.batching.batcher import Batcher, BatchStats
 from pyserve.batching.kept import keep_batch
+from pyserve.batching.lanes import Batch, Drop
 from pyserve.batching.measures import BatchMeasures
 from pyserve.batching.options import BatchOptions, size_of
-from pyserve.batching.runs import Call, Caller, Run, context_of
+from pyserve.batching.runs import Call, Caller, Run
 from pyserve.batching.streams import BatchStream, StreamCall, StreamRun
 from pyserve.errors import BackPressure, BatchError, PyserveError, RequestTimeout
 from pyserve.observe.delays import PROCESS_DELAYS
@@ -59,6 +60,8 @@ class BatchQueue:
         self._clock = time.monotonic if is_coarse else loop.time
         self._is_coarse = is_coarse
         self._soon: asyncio.Handle | None = None
+        self._preparing: asyncio.Handle | None = None
+        self._prepared: Run | StreamRun | None = None  # Not begun, of the next full batch.
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = math.inf
         self._tasks: set[asyncio.Task[None]] = set()  # The loop keeps weak references only.
@@ -137,6 +140,8 @@ class BatchQueue:
             )
         if has_news:
             self._look_soon()
+        elif self._batcher.can_prepare:
+            self._prepare_soon()
 
     # --- limits and ends ---------------------------------------------------------------------
 
@@ -172,6 +177,20 @@ class BatchQueue:
         if self._soon is None:
             self._soon = self.loop.call_soon(self._on_soon)
 
+    def _prepare_soon(self) -> None:
+        # Not at once: those who were answered at the end of a step go first.
+        if self._preparing is None:
+            self._preparing = self.loop.call_soon(self._prepare)
+
+    def _prepare(self) -> None:
+        """Make the run of the next full batch while the step that runs waits."""
+        self._preparing = None
+        batch = self._batcher.prepare(self._clock())
+        if batch is None:
+            self._prepared = None
+        elif self._prepared is None or self._prepared.batch is not batch:
+            self._prepared = self._run_of(batch)
+
     def _pump(self) -> None:
         """Start every batch that may leave, then arrange for the next look."""
         self._start_all(self._clock())
@@ -190,27 +209,35 @@ class BatchQueue:
         self._arrange(now, wakeup)
         if PROCESS_ACTIVITY.is_heard:
             self._report(now, wakeup)
+        if self._batcher.can_prepare:
+            self._prepare_soon()
+        elif not len(self._batcher):
+            self._prepared = None  # Its callers have gone: it would keep what they have sent.
 
     def _start(self, batch: Batch[Any], now: float) -> None:
-        run: Run | StreamRun
-        if self.is_stream:
-            run = StreamRun(self._function, batch, self._label, on_free=self._on_free)
+        run = self._prepared
+        if run is not None and run.batch is batch:
+            self._prepared = None
         else:
-            run = Run(
-                self._function,
-                batch,
-                self._label,
-                isolate_failures=self._options.isolate_failures,
-                on_free=self._on_free,
-            )
+            run = self._run_of(batch)
         self._steps.begin(run, batch, now)
-        self.measures.begin(len(batch.items), now - batch.arrivals[0])
-        context = context_of(run.source)
         if self._traces is not None:
-            self._traces.begin(run, batch, context)
-        task = run.start(self.loop, context)
+            self._traces.begin(run, batch, run.context)
+        task = run.start(self.loop)
         self._tasks.add(task)
         task.add_done_callback(lambda done: self._on_run_done(done, run))
+        self.measures.begin(len(batch.items), now - batch.arrivals[0])
+
+    def _run_of(self, batch: Batch[Any]) -> Run | StreamRun:
+        if self.is_stream:
+            return StreamRun(self._function, batch, self._label, on_free=self._on_free)
+        return Run(
+            self._function,
+            batch,
+            self._label,
+            isolate_failures=self._options.isolate_failures,
+            on_free=self._on_free,
+        )
 
     def _report(self, now: float, wakeup: float | None) -> None:
         options = self._options
@@ -263,21 +290,23 @@ class BatchQueue:
         now = self._clock()
         duration_s = self._steps.end(run, now)
         self.measures.end(duration_s, has_failed=has_failed)
+        batch: Batch[Any] = run.batch
+        if not has_failed:
+            self._batcher.learn(batch.size, duration_s, batch.key)
+        self._batcher.complete(batch, now)
+        is_open = not self.loop.is_closed()
+        if is_open:
+            self._start_all(now)
         is_watched = self._traces is not None and self._traces.end(run, has_failed=has_failed)
         if PROCESS_DELAYS.is_on and (
-            PROCESS_DELAYS.keeps_batch(now - run.batch.arrivals[0])
+            PROCESS_DELAYS.keeps_batch(now - batch.arrivals[0])
             or has_failed
             or is_watched
             or run.source.asks()
         ):
             keep_batch(self._label, run, now, duration_s, has_failed=has_failed)
-        batch: Batch[Any] = run.batch
-        if not has_failed:
-            self._batcher.learn(batch.size, duration_s, batch.key)
-        self._batcher.complete(batch, now)
-        if self.loop.is_closed():
+        if not is_open:
             return
-        self._start_all(now)
         if not has_failed:  # A failure teaches nothing about the time.
             self._steps.learn(len(batch.items), duration_s)
         self._wait()

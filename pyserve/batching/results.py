@@ -19,6 +19,8 @@ def checked(results: object, size: int, label: str) -> Sequence[Any]:
     Raises:
         BatchError: It is something else, or its length is another one.
     """
+    if type(results) is list and len(results) == size:
+        return results
     expected = f"return a list, tuple or array with one result for each of the {size} items"
     # What has keys is a mapping or a table; iterating it would give those away as results.
     is_sequence = hasattr(results, "__getitem__") and not (

@@ -7,8 +7,8 @@ import contextvars
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol
 
-from pyserve.batching.batcher import Batch
 from pyserve.batching.begun import begin
+from pyserve.batching.lanes import Batch
 from pyserve.batching.results import checked, fail_all, sendable
 from pyserve.errors import BatchError
 from pyserve.observe.delays import asks
@@ -73,6 +73,14 @@ class Call:
             self.caller.set_exception(error)
 
 
+class HasArguments(Protocol):
+    """A call of a batch."""
+
+    @property
+    def arguments(self) -> tuple[object, ...]:
+        """In the order of the function's parameters."""
+
+
 class BatchRequestSource:
     """Makes the request that a batch runs under when somebody asks for it."""
 
@@ -131,8 +139,15 @@ def context_of(source: BatchRequestSource) -> contextvars.Context:
     return context
 
 
+def columns_of(calls: Sequence[HasArguments]) -> list[list[object]]:
+    """Return one list for each argument of the calls, in their order."""
+    return [list(column) for column in zip(*[call.arguments for call in calls], strict=True)]
+
+
 class Run:
     """Runs a function once on the arguments of a batch and answers its callers.
+
+    All that it needs to begin is made with it, which is often while another batch runs.
 
     Args:
         function: Takes one list for each argument of a call.
@@ -144,11 +159,13 @@ class Run:
     """
 
     __slots__ = (
+        "_columns",
         "_function",
         "_isolate",
         "_label",
         "_on_free",
         "batch",
+        "context",
         "has_failed",
         "source",
         "task",
@@ -169,14 +186,14 @@ class Run:
         self._on_free = on_free
         self.batch = batch
         self.source = BatchRequestSource(batch)
+        self.context = context_of(self.source)
+        self._columns: list[list[object]] | None = columns_of(batch.items)
         self.task: asyncio.Task[None] | None = None
         self.has_failed = False
 
-    def start(
-        self, loop: asyncio.AbstractEventLoop, context: contextvars.Context
-    ) -> asyncio.Task[None]:
+    def start(self, loop: asyncio.AbstractEventLoop) -> asyncio.Task[None]:
         """Start the run's task, with the function's first step."""
-        self.task = begin(loop, self._main(), context)
+        self.task = begin(loop, self._main(), self.context)
         self._watch()
         return self.task
 
@@ -228,7 +245,9 @@ class Run:
 
         ``None``: halves have to tell.
         """
-        columns = [list(column) for column in zip(*[c.arguments for c in calls], strict=True)]
+        columns, self._columns = self._columns, None
+        if columns is None:  # It is a half.
+            columns = columns_of(calls)
         try:
             returned = await self._function(*columns)
         except Exception as error:

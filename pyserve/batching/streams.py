@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import contextvars
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
-from pyserve.batching.batcher import Batch
 from pyserve.batching.begun import begin
+from pyserve.batching.lanes import Batch
 from pyserve.batching.results import checked, fail_all
-from pyserve.batching.runs import BatchRequestSource
+from pyserve.batching.runs import BatchRequestSource, columns_of, context_of
 from pyserve.observe.failures import as_answer
 from pyserve.request import Source
 
@@ -165,11 +164,13 @@ class StreamRun:
     """
 
     __slots__ = (
+        "_columns",
         "_function",
         "_label",
         "_on_free",
         "_room",
         "batch",
+        "context",
         "has_failed",
         "source",
         "task",
@@ -189,14 +190,14 @@ class StreamRun:
         self._room: asyncio.Future[None] | None = None
         self.batch = batch
         self.source = BatchRequestSource(batch)
+        self.context = context_of(self.source)
+        self._columns = columns_of(batch.items)
         self.task: asyncio.Task[None] | None = None
         self.has_failed = False
 
-    def start(
-        self, loop: asyncio.AbstractEventLoop, context: contextvars.Context
-    ) -> asyncio.Task[None]:
+    def start(self, loop: asyncio.AbstractEventLoop) -> asyncio.Task[None]:
         """Start the run's task, with the generator's first step."""
-        self.task = begin(loop, self._main(), context)
+        self.task = begin(loop, self._main(), self.context)
         for call in self.batch.items:
             call.on_moved = self._on_moved
         return self.task
@@ -238,8 +239,8 @@ class StreamRun:
                 call.fail(StopAsyncIteration())
 
     async def _feed(self, calls: list[StreamCall]) -> None:
-        columns = [list(column) for column in zip(*[c.arguments for c in calls], strict=True)]
-        generator = self._function(*columns)
+        generator = self._function(*self._columns)
+        self._columns = []
         try:
             async for results in generator:
                 rows = checked(results, len(calls), self._label)

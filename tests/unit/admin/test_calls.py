@@ -12,7 +12,7 @@ from pyserve.admin.calls.explaining import Known, explanation
 from pyserve.admin.calls.records import read_record
 from pyserve.admin.calls.store import CallStore
 from pyserve.admin.calls.timeline import REASONS
-from pyserve.batching.batcher import Reason
+from pyserve.batching.lanes import Reason
 from pyserve.observe.records import Attempt
 
 _START_NS = 1_000_000_000_000
