@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from prometheus_client.core import Metric
 from prometheus_client.exposition import choose_encoder
@@ -19,14 +20,23 @@ def write(families: Sequence[Family], accept: str) -> tuple[bytes, str]:
 
     OpenMetrics, with exemplars, where the client takes it; else Prometheus's own format.
     """
-    encode, content_type = choose_encoder(accept[:_ACCEPT_LENGTH_MAX])
+    encode, content_type = _encoder(accept)
     text: bytes = encode(_Families(families))
     return text, content_type
 
 
 def content_type_of(accept: str) -> str:
     """Return the content type that ``write`` chooses; of the few that there are."""
-    return choose_encoder(accept[:_ACCEPT_LENGTH_MAX])[1]
+    return _encoder(accept)[1]
+
+
+def _encoder(accept: str) -> tuple[Callable[[Any], bytes], str]:
+    try:
+        return choose_encoder(accept[:_ACCEPT_LENGTH_MAX])
+    except (TypeError, ValueError):
+        # A version that is not a number, "version=1.x": such a header may be left alone (RFC 9110,
+        # 12.1).
+        return choose_encoder("")
 
 
 class _Families:

@@ -102,6 +102,15 @@ async def test_exemplars_come_in_openmetrics():
     )
 
 
+@pytest.mark.parametrize("version", ["1.x", "x", "*/*", '"1.0', "\xb2", "1" * 900])
+async def test_an_accept_header_that_cannot_be_read_is_as_none(version: str):
+    accept = f"application/openmetrics-text; version={version}, */*".encode("latin-1")
+    async with serving() as client:
+        answer = await client.get("/metrics", headers={b"accept": accept})
+    assert 200 == answer.status_code
+    assert "work_seconds" in answer.text
+
+
 async def test_two_ask_at_once_and_both_are_answered():
     async with serving() as client:
         answers = await asyncio.gather(*(client.get("/metrics") for _ in range(8)))
