@@ -1,21 +1,28 @@
 //! Protobuf messages as JSON, by the mapping of proto3 (protobuf.dev/programming-guides/json).
 //!
 //! Reading is tolerant: fields that the message does not have are ignored, unless they are to be
-//! refused ([`JsonType::refusing_unknown`]). Writing uses
-//! lowerCamelCase names and leaves defaults out. Nesting is bounded both ways, since both walk
-//! the message by recursion: JSON by `serde_json` (128 levels), protobuf as by `prost` (100), and
-//! what is packed into `google.protobuf.Any`, which `prost` does not see, by `reflected`.
+//! refused ([`JsonType::refusing_unknown`]). Writing uses lowerCamelCase names and leaves defaults
+//! out. Nesting is bounded both ways, since both walk the message by recursion: JSON by `serde_json`
+//! (128 levels), protobuf as by `prost` (100), with what is packed into `google.protobuf.Any`.
 
+mod any;
+mod buffered;
+mod field;
+mod forms;
 mod key;
+mod numbers;
+mod pieces;
 mod raw;
 mod read;
-mod reflected;
 mod scalars;
 mod text;
+mod times;
 mod unknown;
 mod values;
 mod wire;
 mod write;
+mod write_forms;
+mod write_scalars;
 mod write_values;
 
 use bytes::{Bytes, BytesMut};
@@ -24,9 +31,10 @@ use router_protocol::grpc::framing::put_prefix;
 use router_protocol::grpc::{Code, PREFIX_BYTES, Status};
 use serde::de::DeserializeSeed;
 
-use self::raw::Unwritten;
-use self::read::{MessageSeed, OptionalSeed, Place};
-use self::reflected::{Typed, reaches_any, unwritable};
+use self::field::Field;
+use self::pieces::without;
+use self::raw::{Unwritten, Written};
+use self::read::{MessageSeed, OptionalSeed, Place, fits};
 use self::write::{write_message, write_one};
 use super::wrong::{explain, no_field};
 
@@ -38,16 +46,13 @@ const EXPLAINED_BYTES_MAX: usize = 64 * 1024;
 #[derive(Clone, Debug)]
 pub struct JsonType {
     pub descriptor: MessageDescriptor,
-    /// A message of it may have an `Any` somewhere.
-    holds_any: bool,
     /// What the message has no place for is told, and not ignored.
     refuses_unknown: bool,
 }
 
 impl JsonType {
     pub(super) fn new(descriptor: MessageDescriptor) -> Self {
-        let holds_any = reaches_any(&descriptor);
-        Self { descriptor, holds_any, refuses_unknown: false }
+        Self { descriptor, refuses_unknown: false }
     }
 
     /// The same type, whose JSON is read as `is_refused` says.
@@ -78,7 +83,7 @@ impl JsonType {
         json: &[u8],
     ) -> Result<Vec<u8>, Status> {
         let mut message = Vec::new();
-        let place = Place::from(field.clone());
+        let place = Place::of(&Field::Own(field.clone()));
         let name = field.json_name();
         let seed = OptionalSeed { place: &place, out: &mut message };
         self.read_all(json, seed, |value| serde_json::json!({name: value}))?;
@@ -125,7 +130,7 @@ impl JsonType {
 
     /// What to tell of JSON that could not be read; `value` is all of it, if it is looked through.
     fn refused(&self, error: &dyn std::fmt::Display, value: Option<&serde_json::Value>) -> Status {
-        match value.and_then(|value| explain(&self.descriptor, value)) {
+        match value.and_then(|value| explain(&self.descriptor, value, fits)) {
             Some(found) => malformed(&found),
             None => malformed(error),
         }
@@ -136,44 +141,37 @@ impl JsonType {
     /// # Errors
     /// `INTERNAL`: the bytes are no message of this type, or have no form in JSON.
     pub(super) fn write(&self, message: &[u8]) -> Result<Vec<u8>, Status> {
-        let mut json = Vec::new();
-        match write_message(&self.descriptor, message, 0, &mut json) {
-            Ok(()) => Ok(json),
-            Err(Unwritten::Unusual) => reflected::write(self.typed(), message, 1),
-            Err(Unwritten::Wrong(text)) => Err(unwritable(&self.descriptor, &text)),
-            Err(Unwritten::Refused(status)) => Err(status),
-        }
+        self.written(|json| write_message(&self.descriptor, message, 0, json))
     }
 
-    /// One field of the message as JSON.
+    /// One field of the message as JSON, by its name in JSON; its default if it is not there.
     ///
     /// # Errors
     /// As of [`JsonType::write`].
     pub(super) fn write_field(&self, message: &[u8], name: &str) -> Result<Vec<u8>, Status> {
+        self.written(|json| write_one(&self.descriptor, message, name, json))
+    }
+
+    fn written(&self, write: impl FnOnce(&mut Vec<u8>) -> Written) -> Result<Vec<u8>, Status> {
         let mut json = Vec::new();
-        let value = match write_one(&self.descriptor, message, name, &mut json) {
-            Ok(true) => return Ok(json),
-            // It has its default, which has a form of its own in JSON.
-            Ok(false) => self.to_value(&[], true)?[name].take(),
-            Err(Unwritten::Unusual) => self.to_value(message, true)?[name].take(),
-            Err(Unwritten::Wrong(text)) => return Err(unwritable(&self.descriptor, &text)),
-            Err(Unwritten::Refused(status)) => return Err(status),
+        let problem = match write(&mut json) {
+            Ok(()) => return Ok(json),
+            Err(Unwritten::Wrong(problem)) => problem,
+            Err(Unwritten::Unusual) => "its fields cannot be put in order".to_owned(),
         };
-        Ok(value.to_string().into_bytes())
+        let name = self.descriptor.full_name();
+        let text = format!("the answer's {name} cannot be written as JSON: {problem}");
+        Err(Status::new(Code::Internal, text))
     }
+}
 
-    /// As [`JsonType::write`], as a value; with the fields that have their defaults, if asked for.
-    pub(super) fn to_value(
-        &self,
-        message: &[u8],
-        with_defaults: bool,
-    ) -> Result<serde_json::Value, Status> {
-        reflected::to_value(self.typed(), message, with_defaults)
-    }
-
-    fn typed(&self) -> Typed<'_> {
-        Typed { descriptor: &self.descriptor, holds_any: self.holds_any }
-    }
+/// A message that was read here without the field that a path leads to.
+///
+/// # Errors
+/// `INVALID_ARGUMENT`: it is no message.
+pub(super) fn without_field(message: &[u8], path: &[FieldDescriptor]) -> Result<Vec<u8>, Status> {
+    let numbers: Vec<u32> = path.iter().map(FieldDescriptor::number).collect();
+    without(message, &numbers).map_err(|_| malformed(&"a message in it cannot be read"))
 }
 
 fn parse(json: &[u8]) -> serde_json::Deserializer<serde_json::de::SliceRead<'_>> {

@@ -25,6 +25,7 @@ mod methods;
 mod near;
 mod open;
 mod opened;
+mod presence;
 mod query;
 mod refusal;
 mod rest;

@@ -5,8 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE};
 use http::{HeaderValue, request};
-use prost_reflect::prost::Message;
-use prost_reflect::{DynamicMessage, FieldDescriptor, Kind};
+use prost_reflect::{FieldDescriptor, Kind};
 use router_call::Door;
 use router_protocol::grpc::{
     Code, Encoding, GRPC_ACCEPT_ENCODING, GRPC_ENCODING, GRPC_TIMEOUT, Status, format_timeout,
@@ -17,7 +16,7 @@ use super::Limits;
 use super::coder::{AnswerCoder, RequestCoder};
 use super::connect_type::ConnectType;
 use super::head::{accepts_gzip, grpc_head, read_timeout};
-use super::json::{JsonType, frame_of};
+use super::json::{JsonType, frame_of, without_field};
 use super::json_stream::{JsonStreamAnswer, Separation};
 use super::methods::Sees;
 use super::methods::routes::{Captured, Matched};
@@ -179,10 +178,7 @@ impl Fields {
         if of_body.is_empty() || texts.peek().is_none() {
             return Ok(of_body);
         }
-        let mut message = DynamicMessage::decode(self.input.descriptor.clone(), &*of_body)
-            .map_err(|error| wrong(format!("malformed body: {error}")))?;
-        texts.for_each(|path| clear(&mut message, path));
-        Ok(message.encode_to_vec())
+        texts.try_fold(of_body, |message, path| without_field(&message, path))
     }
 }
 
@@ -205,19 +201,6 @@ impl Convert for Fields {
         }
         let of_body = self.without_texts(of_body)?;
         Ok(frame_of(&[&of_body, &self.input.read_value(&self.value()?)?]))
-    }
-}
-
-/// Clears what a path of fields leads to.
-fn clear(message: &mut DynamicMessage, path: &[FieldDescriptor]) {
-    match path {
-        [field] => message.clear_field(field),
-        [field, rest @ ..] if message.has_field(field) => {
-            if let Some(inner) = message.get_field_mut(field).as_message_mut() {
-                clear(inner, rest);
-            }
-        }
-        _ => {}
     }
 }
 

@@ -103,7 +103,8 @@ impl Detail {
 
     fn as_json(&self, pool: Option<&DescriptorPool>) -> Option<Value> {
         let descriptor = pool?.get_message_by_name(self.type_name())?;
-        JsonType::new(descriptor).to_value(&self.value, false).ok()
+        let json = JsonType::new(descriptor).write(&self.value).ok()?;
+        serde_json::from_slice(&json).ok()
     }
 
     fn of_connect(&self, pool: Option<&DescriptorPool>) -> Value {

@@ -1,11 +1,52 @@
-//! Types with a form of their own in JSON (protobuf.dev/reference/protobuf/google.protobuf).
+//! Types with a form of their own in JSON (protobuf.dev/programming-guides/json).
 
 use prost_reflect::MessageDescriptor;
 
-/// Holds a message of any type, which JSON has unpacked.
-pub(super) const ANY: &str = "google.protobuf.Any";
+/// What JSON calls the type of what is in an `Any`, and that itself where it is no object.
+pub(super) const TYPE: &str = "@type";
+pub(super) const VALUE: &str = "value";
 
-/// Whether a message type has a form of its own.
-pub(super) fn is_well_known(descriptor: &MessageDescriptor) -> bool {
-    descriptor.package_name() == "google.protobuf"
+/// The form that messages of a type have, where it is not an object of their fields.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Form {
+    /// `google.protobuf.Any`: a message of any type, unpacked, and its type.
+    Any,
+    /// Any JSON.
+    Json(Holder),
+    Timestamp,
+    Duration,
+    Mask,
+    /// One value, which is there or not (`google/protobuf/wrappers.proto`).
+    Wrapper,
+}
+
+/// The messages that are any JSON.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Holder {
+    Struct,
+    List,
+    Value,
+}
+
+impl Form {
+    /// `None`: an object of its fields, as most have.
+    pub(super) fn of(descriptor: &MessageDescriptor) -> Option<Self> {
+        Some(match descriptor.full_name().strip_prefix("google.protobuf.")? {
+            "Any" => Self::Any,
+            "Struct" => Self::Json(Holder::Struct),
+            "ListValue" => Self::Json(Holder::List),
+            "Value" => Self::Json(Holder::Value),
+            "Timestamp" => Self::Timestamp,
+            "Duration" => Self::Duration,
+            "FieldMask" => Self::Mask,
+            "BoolValue" | "StringValue" | "BytesValue" | "DoubleValue" | "FloatValue"
+            | "Int32Value" | "Int64Value" | "UInt32Value" | "UInt64Value" => Self::Wrapper,
+            _ => return None,
+        })
+    }
+
+    /// Whether a message is one text or one number, so that a query and a path can have it.
+    pub(super) fn is_single(self) -> bool {
+        matches!(self, Self::Timestamp | Self::Duration | Self::Mask | Self::Wrapper)
+    }
 }

@@ -6,13 +6,11 @@
 
 use std::fmt::Write;
 
-use prost_reflect::{
-    DeserializeOptions, DynamicMessage, EnumDescriptor, FieldDescriptor, Kind, MessageDescriptor,
-};
+use prost_reflect::{EnumDescriptor, FieldDescriptor, Kind, MessageDescriptor};
 use serde_json::{Map, Value};
 
 use super::near::nearest;
-use super::well_known::is_well_known;
+use super::well_known::Form;
 
 /// Values that are tried one by one, so that a large body costs no more than a small multiple of
 /// its conversion. Arbitrary.
@@ -27,8 +25,13 @@ const LETTERS_MAX: usize = 40;
 ///
 /// Fields that the message does not have are no error; where something else is wrong, the first of
 /// them is named too, because a misspelt name is often what happened.
-pub(super) fn explain(descriptor: &MessageDescriptor, value: &Value) -> Option<String> {
-    let mut search = Search { tries: 0, path: "request".into(), unknown: None };
+///
+/// `fits`: whether JSON is a message of a type, as the conversion has it.
+pub(super) fn explain(descriptor: &MessageDescriptor, value: &Value, fits: Fits) -> Option<String> {
+    let mut search = Search { fits, tries: 0, path: "request".into(), unknown: None };
+    if Form::of(descriptor).is_some() {
+        return Some(search.expected(&well_known_text(descriptor.name()), value));
+    }
     let found = search.message(descriptor, value)?;
     Some(match search.unknown {
         Some(unknown) => format!("{found}; {unknown}"),
@@ -36,8 +39,11 @@ pub(super) fn explain(descriptor: &MessageDescriptor, value: &Value) -> Option<S
     })
 }
 
+type Fits = fn(&MessageDescriptor, &Value) -> bool;
+
 #[derive(Debug)]
 struct Search {
+    fits: Fits,
     tries: usize,
     /// Of what is looked at.
     path: String,
@@ -107,7 +113,7 @@ impl Search {
     fn single(&mut self, field: &FieldDescriptor, value: &Value) -> Option<String> {
         match field.kind() {
             // Those are values like numbers.
-            Kind::Message(inner) if !is_well_known(&inner) => self.message(&inner, value),
+            Kind::Message(inner) if Form::of(&inner).is_none() => self.message(&inner, value),
             kind => {
                 let fits = self.fits(field, value.clone());
                 (!fits).then(|| self.expected(&kind_text(&kind), value))
@@ -123,9 +129,7 @@ impl Search {
         self.tries += 1;
         let value = if field.is_list() { Value::Array(vec![value]) } else { value };
         let message = Value::Object(Map::from_iter([(field.json_name().to_owned(), value)]));
-        let options = reading();
-        let parent = field.parent_message().clone();
-        DynamicMessage::deserialize_with_options(parent, message, &options).is_ok()
+        (self.fits)(field.parent_message(), &message)
     }
 
     /// Does something one step further down.
@@ -244,9 +248,4 @@ pub(super) fn shown(value: &Value) -> String {
         }
         other => other.to_string(),
     }
-}
-
-/// How JSON is read.
-pub(super) fn reading() -> DeserializeOptions {
-    DeserializeOptions::new().deny_unknown_fields(false)
 }

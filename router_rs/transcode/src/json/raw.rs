@@ -2,16 +2,13 @@
 
 use prost::DecodeError;
 use prost::encoding::{WireType, decode_key, decode_varint};
-use router_protocol::grpc::Status;
 
 /// Why there is no JSON.
 pub(super) enum Unwritten {
-    /// The message has to be read whole first.
+    /// Its fields have to be put in order first.
     Unusual,
     /// It has no form in JSON, or is none.
     Wrong(String),
-    /// As `Wrong`, and what to tell is known.
-    Refused(Status),
 }
 
 pub(super) type Written = Result<(), Unwritten>;
@@ -37,6 +34,19 @@ pub(super) enum Raw<'a> {
     SixtyFourBit([u8; 8]),
     ThirtyTwoBit([u8; 4]),
     Bytes(&'a [u8]),
+    /// A message between marks.
+    Group(&'a [u8]),
+}
+
+/// Messages inside each other, those in `Any` included, and groups; as deep as `prost` reads.
+const DEPTH_MAX: usize = 100;
+
+/// `depth`: how many messages are around one.
+pub(super) fn check_depth(depth: usize) -> Written {
+    if depth > DEPTH_MAX {
+        return Err(wrong(&format!("it is nested deeper than {DEPTH_MAX} messages")));
+    }
+    Ok(())
 }
 
 impl<'a> Reader<'a> {
@@ -47,7 +57,33 @@ impl<'a> Reader<'a> {
     /// The number and the value of the next field.
     pub(super) fn field(&mut self) -> Result<(u32, Raw<'a>), Unwritten> {
         let (number, wire_type) = decode_key(&mut self.0)?;
-        Ok((number, self.value(wire_type)?))
+        let raw = match wire_type {
+            WireType::StartGroup => Raw::Group(self.group(number)?),
+            wire_type => self.value(wire_type)?,
+        };
+        Ok((number, raw))
+    }
+
+    /// What is up to the end of a group that has begun.
+    fn group(&mut self, number: u32) -> Result<&'a [u8], Unwritten> {
+        let start = self.0;
+        let mut open = vec![number];
+        while let Some(innermost) = open.last() {
+            let end = start.len() - self.0.len();
+            match decode_key(&mut self.0)? {
+                (number, WireType::EndGroup) if number == *innermost => {
+                    open.pop();
+                    if open.is_empty() {
+                        return Ok(&start[..end]);
+                    }
+                }
+                (number, WireType::StartGroup) if open.len() < DEPTH_MAX => open.push(number),
+                (_, wire_type) => {
+                    self.value(wire_type)?;
+                }
+            }
+        }
+        unreachable!("invariant: the group that has begun is open until it returns")
     }
 
     /// The number of the next field, which stays; 0 at the end.
@@ -65,7 +101,7 @@ impl<'a> Reader<'a> {
                 let size = usize::try_from(size).map_err(|_| wrong("buffer underflow"))?;
                 Raw::Bytes(self.take(size)?)
             }
-            WireType::StartGroup | WireType::EndGroup => return Err(Unwritten::Unusual),
+            WireType::StartGroup | WireType::EndGroup => return Err(wrong("invalid group")),
         })
     }
 

@@ -1,24 +1,22 @@
 //! JSON becomes protobuf's binary form as it is read: no message is built in between, which would
 //! take many times the memory and the time.
 //!
-//! Types with a form of their own in JSON are left to `prost-reflect`, but for those that hold as
-//! much as one likes: `google.protobuf.Struct` and what is in it.
 
 use std::fmt;
 
-use prost::Message;
 use prost::encoding::{WireType, encode_key};
-use prost_reflect::{DynamicMessage, ExtensionDescriptor, FieldDescriptor, Kind};
-use prost_reflect::{MessageDescriptor, OneofDescriptor};
+use prost_reflect::{DescriptorPool, Kind, MessageDescriptor, OneofDescriptor};
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use smallvec::SmallVec;
 
+use super::any::{Opened, TYPE_URL_NUMBER, VALUE_NUMBER};
+use super::field::{Field, Shape};
+use super::forms;
 use super::key::KeySeed;
 use super::scalars::{is_null_value, wire_type, write_scalar};
-use super::values::{Holder, ValueSeed};
-use super::wire::{delimited, delimited_field};
-use crate::well_known::is_well_known;
-use crate::wrong::reading;
+use super::values::ValueSeed;
+use super::wire::{delimited, delimited_field, text_field};
+use crate::well_known::{Form, Holder};
 
 /// Writes the message that comes next.
 pub(super) struct MessageSeed<'a> {
@@ -30,16 +28,18 @@ impl<'de> DeserializeSeed<'de> for MessageSeed<'_> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<(), D::Error> {
-        if let Some(holder) = Holder::of(self.descriptor) {
-            return holder.read(json, self.out);
+        match Form::of(self.descriptor) {
+            None => json.deserialize_map(self),
+            Some(Form::Any) => {
+                let pool = self.descriptor.parent_pool();
+                json.deserialize_map(AnyVisitor { pool, out: self.out })
+            }
+            Some(Form::Json(holder)) => holder.read(json, self.out),
+            Some(Form::Timestamp) => forms::read_timestamp(json, self.out),
+            Some(Form::Duration) => forms::read_duration(json, self.out),
+            Some(Form::Mask) => forms::read_mask(json, self.out),
+            Some(Form::Wrapper) => forms::read_wrapper(self.descriptor, json, self.out),
         }
-        if is_well_known(self.descriptor) {
-            let descriptor = self.descriptor.clone();
-            let message = DynamicMessage::deserialize_with_options(descriptor, json, &reading())?;
-            message.encode(self.out).expect("invariant: a Vec has room");
-            return Ok(());
-        }
-        json.deserialize_map(self)
     }
 }
 
@@ -57,14 +57,45 @@ impl<'de> Visitor<'de> for MessageSeed<'_> {
                 map.next_value::<IgnoredAny>()?;
                 continue;
             };
-            let start = self.out.len();
-            let is_set = map.next_value_seed(OptionalSeed { place: &place, out: self.out })?;
-            if is_set && self.out.len() > start {
-                seen.add(&place).map_err(A::Error::custom)?;
+            seen.add(&place).map_err(A::Error::custom)?;
+            if map.next_value_seed(OptionalSeed { place: &place, out: self.out })? {
+                seen.add_to_oneof(&place).map_err(A::Error::custom)?;
             }
         }
         Ok(())
     }
+}
+
+/// Writes the `Any` that comes next.
+struct AnyVisitor<'a> {
+    pool: &'a DescriptorPool,
+    out: &'a mut Vec<u8>,
+}
+
+impl<'de> Visitor<'de> for AnyVisitor<'_> {
+    type Value = ();
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("an object with \"@type\"")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<(), A::Error> {
+        let Some(opened) = Opened::new(self.pool, map)? else { return Ok(()) };
+        let Opened { type_url, descriptor, packed } = opened;
+        text_field(TYPE_URL_NUMBER, &type_url, self.out);
+        delimited_field(VALUE_NUMBER, self.out, |out| {
+            let seed = MessageSeed { descriptor: &descriptor, out };
+            match Form::of(&descriptor) {
+                None => seed.visit_map(packed),
+                Some(_) => packed.value(seed),
+            }
+        })
+    }
+}
+
+/// Whether JSON is a message of a type, whatever else it has.
+pub(super) fn fits(descriptor: &MessageDescriptor, value: &serde_json::Value) -> bool {
+    MessageSeed { descriptor, out: &mut Vec::new() }.deserialize(value).is_ok()
 }
 
 /// A field or an extension, as far as its values are concerned.
@@ -77,50 +108,20 @@ pub(super) struct Place {
     oneof: Option<OneofDescriptor>,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Shape {
-    Single,
-    List,
-    Map,
-}
-
-impl Shape {
-    fn new(is_list: bool, is_map: bool) -> Self {
-        match (is_list, is_map) {
-            (true, _) => Self::List,
-            (_, true) => Self::Map,
-            _ => Self::Single,
-        }
-    }
-}
-
-impl From<FieldDescriptor> for Place {
-    fn from(field: FieldDescriptor) -> Self {
+impl Place {
+    pub(super) fn of(field: &Field) -> Self {
         Self {
             number: field.number(),
             kind: field.kind(),
-            shape: Shape::new(field.is_list(), field.is_map()),
+            shape: field.shape(),
             is_packed: field.is_packed(),
             is_group: field.is_group(),
-            oneof: field.containing_oneof(),
+            oneof: field.oneof(),
         }
     }
 }
 
-impl From<ExtensionDescriptor> for Place {
-    fn from(extension: ExtensionDescriptor) -> Self {
-        Self {
-            number: extension.number(),
-            kind: extension.kind(),
-            shape: Shape::new(extension.is_list(), extension.is_map()),
-            is_packed: extension.is_packed(),
-            is_group: extension.is_group(),
-            oneof: None,
-        }
-    }
-}
-
-/// What of a message has been set.
+/// What of a message has been named.
 #[derive(Default)]
 struct Seen {
     /// Sorted.
@@ -129,20 +130,21 @@ struct Seen {
 }
 
 impl Seen {
-    /// Of a number or a text that comes twice the last one counts, as for every reader of the binary
-    /// form; what has parts would be both.
+    /// Which of two values is meant nobody knows, and readers differ.
     fn add(&mut self, place: &Place) -> Result<(), String> {
-        if let Some(oneof) = &place.oneof {
-            if self.oneofs.contains(oneof) {
-                return Err(format!("multiple fields provided for oneof '{}'", oneof.name()));
-            }
-            self.oneofs.push(oneof.clone());
-        }
         match self.numbers.binary_search(&place.number) {
             Err(at) => self.numbers.insert(at, place.number),
-            Ok(_) if place.shape == Shape::Single && place.kind.as_message().is_none() => {}
             Ok(_) => return Err(format!("field {} is there twice", place.number)),
         }
+        Ok(())
+    }
+
+    fn add_to_oneof(&mut self, place: &Place) -> Result<(), String> {
+        let Some(oneof) = &place.oneof else { return Ok(()) };
+        if self.oneofs.contains(oneof) {
+            return Err(format!("multiple fields provided for oneof '{}'", oneof.name()));
+        }
+        self.oneofs.push(oneof.clone());
         Ok(())
     }
 }
@@ -172,13 +174,10 @@ impl Visitor<'_> for NameSeed<'_> {
 
 /// The field or the extension that a name in JSON means.
 pub(super) fn place_of(descriptor: &MessageDescriptor, name: &str) -> Option<Place> {
-    let named =
-        descriptor.get_field_by_json_name(name).or_else(|| descriptor.get_field_by_name(name));
-    let of_extension = || descriptor.get_extension_by_json_name(name).map(Place::from);
-    named.map(Place::from).or_else(of_extension)
+    Field::named(descriptor, name).map(|field| Place::of(&field))
 }
 
-/// Writes a field, unless it is null; false: it is not there.
+/// Writes a field; false: it is null, which some have as a value.
 pub(super) struct OptionalSeed<'a> {
     pub place: &'a Place,
     pub out: &'a mut Vec<u8>,
@@ -204,13 +203,10 @@ impl<'de> Visitor<'de> for OptionalSeed<'_> {
         if is_null_value(kind) {
             encode_key(*number, WireType::Varint, self.out);
             self.out.push(0);
-            return Ok(true);
-        }
-        let is_value = kind.as_message().and_then(Holder::of) == Some(Holder::Value);
-        if is_value {
+        } else if kind.as_message().and_then(Form::of) == Some(Form::Json(Holder::Value)) {
             delimited_field(*number, self.out, |out| ValueSeed(out).visit_unit())?;
         }
-        Ok(is_value)
+        Ok(false)
     }
 
     fn visit_none<E: Error>(self) -> Result<bool, E> {
@@ -238,7 +234,7 @@ impl<'de> Visitor<'de> for OptionalSeed<'_> {
                 json.deserialize_seq(ElementsVisitor { place: self.place, out: self.out })?;
             }
             Shape::Single => {
-                return ElementSeed { place: self.place, out: self.out }.deserialize(json);
+                ElementSeed { place: self.place, out: self.out }.deserialize(json)?;
             }
         }
         Ok(true)
@@ -328,7 +324,7 @@ impl<'de> Visitor<'de> for EntriesVisitor<'_> {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
         let key = self.entry.map_entry_key_field();
         let (key_kind, key_number) = (key.kind(), key.number());
-        let value = Place::from(self.entry.map_entry_value_field());
+        let value = Place::of(&Field::Own(self.entry.map_entry_value_field()));
         loop {
             let start = self.out.len();
             let is_there = delimited_field(self.number, self.out, |out| {

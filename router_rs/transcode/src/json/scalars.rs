@@ -1,8 +1,6 @@
 //! Single values of JSON in protobuf's binary form: numbers, texts, bytes, names of enums.
 
 use std::fmt;
-use std::marker::PhantomData;
-use std::str::FromStr;
 
 use base64::alphabet::{STANDARD, URL_SAFE};
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
@@ -11,6 +9,7 @@ use prost::encoding::{WireType, encode_varint};
 use prost_reflect::{EnumDescriptor, Kind};
 use serde::de::{Deserializer, Error, Visitor};
 
+use super::numbers::{Number, number};
 use super::wire::delimited;
 
 /// Both alphabets are good, with padding and without.
@@ -71,21 +70,18 @@ pub(super) fn write_scalar<'de, D: Deserializer<'de>>(
 /// # Errors
 /// What the text should have been.
 pub(super) fn write_key(kind: &Kind, text: &str, out: &mut Vec<u8>) -> Result<(), String> {
-    fn parsed<T: FromStr<Err: fmt::Display>>(text: &str) -> Result<T, String> {
-        text.parse().map_err(|error: T::Err| error.to_string())
-    }
     match kind {
-        Kind::Int32 => encode_varint(parsed::<i32>(text)? as u64, out),
-        Kind::Sint32 => encode_varint(zigzag(parsed::<i32>(text)?.into()), out),
-        Kind::Sfixed32 => out.extend(parsed::<i32>(text)?.to_le_bytes()),
-        Kind::Int64 => encode_varint(parsed::<i64>(text)? as u64, out),
-        Kind::Sint64 => encode_varint(zigzag(parsed(text)?), out),
-        Kind::Sfixed64 => out.extend(parsed::<i64>(text)?.to_le_bytes()),
-        Kind::Uint32 => encode_varint(parsed::<u32>(text)?.into(), out),
-        Kind::Fixed32 => out.extend(parsed::<u32>(text)?.to_le_bytes()),
-        Kind::Uint64 => encode_varint(parsed(text)?, out),
-        Kind::Fixed64 => out.extend(parsed::<u64>(text)?.to_le_bytes()),
-        Kind::Bool => out.push(parsed::<bool>(text)?.into()),
+        Kind::Int32 => encode_varint(i32::of_text(text)? as u64, out),
+        Kind::Sint32 => encode_varint(zigzag(i32::of_text(text)?.into()), out),
+        Kind::Sfixed32 => out.extend(i32::of_text(text)?.to_le_bytes()),
+        Kind::Int64 => encode_varint(i64::of_text(text)? as u64, out),
+        Kind::Sint64 => encode_varint(zigzag(i64::of_text(text)?), out),
+        Kind::Sfixed64 => out.extend(i64::of_text(text)?.to_le_bytes()),
+        Kind::Uint32 => encode_varint(u32::of_text(text)?.into(), out),
+        Kind::Fixed32 => out.extend(u32::of_text(text)?.to_le_bytes()),
+        Kind::Uint64 => encode_varint(u64::of_text(text)?, out),
+        Kind::Fixed64 => out.extend(u64::of_text(text)?.to_le_bytes()),
+        Kind::Bool => out.push(text.parse::<bool>().map_err(|error| error.to_string())?.into()),
         _ => put_text(text, out),
     }
     Ok(())
@@ -98,124 +94,6 @@ fn put_text(text: &str, out: &mut Vec<u8>) {
 
 fn zigzag(value: i64) -> u64 {
     ((value << 1) ^ (value >> 63)) as u64
-}
-
-fn number<'de, T: Number, D: Deserializer<'de>>(json: D) -> Result<T, D::Error> {
-    json.deserialize_any(NumberVisitor(PhantomData))
-}
-
-/// What a number in JSON, or a text of one, may become.
-trait Number: Sized {
-    const EXPECTED: &'static str;
-    fn of_signed(value: i64) -> Result<Self, String>;
-    fn of_unsigned(value: u64) -> Result<Self, String>;
-    fn of_float(value: f64) -> Result<Self, String>;
-    fn of_text(text: &str) -> Result<Self, String>;
-}
-
-const OUT_OF_RANGE: &str = "number out of range";
-
-macro_rules! whole_numbers {
-    ($($number:ty, $expected:literal;)*) => {$(
-        impl Number for $number {
-            const EXPECTED: &'static str = $expected;
-
-            fn of_signed(value: i64) -> Result<Self, String> {
-                value.try_into().map_err(|_| OUT_OF_RANGE.into())
-            }
-
-            fn of_unsigned(value: u64) -> Result<Self, String> {
-                value.try_into().map_err(|_| OUT_OF_RANGE.into())
-            }
-
-            // Those of 64 bits have no `From`.
-            #[allow(clippy::cast_lossless)]
-            fn of_float(value: f64) -> Result<Self, String> {
-                if value.fract() != 0.0 {
-                    return Err("expected integer value".into());
-                }
-                if value < <$number>::MIN as f64 || value > <$number>::MAX as f64 {
-                    return Err(OUT_OF_RANGE.into());
-                }
-                Ok(value as $number)
-            }
-
-            fn of_text(text: &str) -> Result<Self, String> {
-                text.parse().map_err(|error: std::num::ParseIntError| error.to_string())
-            }
-        }
-    )*};
-}
-
-whole_numbers! {
-    i32, "a 32-bit signed integer";
-    i64, "a 64-bit signed integer or decimal string";
-    u32, "a 32-bit unsigned integer or decimal string";
-    u64, "a 64-bit unsigned integer or decimal string";
-}
-
-macro_rules! floating_numbers {
-    ($($number:ident, $expected:literal;)*) => {$(
-        impl Number for $number {
-            const EXPECTED: &'static str = $expected;
-
-            fn of_signed(value: i64) -> Result<Self, String> {
-                Ok(value as $number)
-            }
-
-            fn of_unsigned(value: u64) -> Result<Self, String> {
-                Ok(value as $number)
-            }
-
-            fn of_float(value: f64) -> Result<Self, String> {
-                if value < f64::from($number::MIN) || value > f64::from($number::MAX) {
-                    return Err("float value out of range".into());
-                }
-                Ok(value as $number)
-            }
-
-            fn of_text(text: &str) -> Result<Self, String> {
-                match (text.parse(), text) {
-                    (Ok(value), _) => Ok(value),
-                    (Err(_), "Infinity") => Ok($number::INFINITY),
-                    (Err(_), "-Infinity") => Ok($number::NEG_INFINITY),
-                    (Err(_), "NaN") => Ok($number::NAN),
-                    (Err(error), _) => Err(error.to_string()),
-                }
-            }
-        }
-    )*};
-}
-
-floating_numbers! {
-    f32, "a 32-bit floating point value";
-    f64, "a 64-bit floating point value";
-}
-
-struct NumberVisitor<T>(PhantomData<T>);
-
-impl<T: Number> Visitor<'_> for NumberVisitor<T> {
-    type Value = T;
-
-    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(T::EXPECTED)
-    }
-
-    fn visit_i64<E: Error>(self, value: i64) -> Result<T, E> {
-        T::of_signed(value).map_err(E::custom)
-    }
-
-    fn visit_u64<E: Error>(self, value: u64) -> Result<T, E> {
-        T::of_unsigned(value).map_err(E::custom)
-    }
-
-    fn visit_f64<E: Error>(self, value: f64) -> Result<T, E> {
-        T::of_float(value).map_err(E::custom)
-    }
-
-    fn visit_str<E: Error>(self, text: &str) -> Result<T, E> {
-        T::of_text(text).map_err(E::custom)
-    }
 }
 
 struct BoolVisitor;
@@ -298,8 +176,7 @@ impl Visitor<'_> for EnumVisitor<'_> {
     }
 
     fn visit_str<E: Error>(self, name: &str) -> Result<bool, E> {
-        let number = self.names.get_value_by_name(name).map(|value| value.number());
-        Ok(number.is_some_and(|number| self.put(number)))
+        Ok(enum_number(self.names, name).is_some_and(|number| self.put(number)))
     }
 
     fn visit_i64<E: Error>(self, number: i64) -> Result<bool, E> {
@@ -309,4 +186,14 @@ impl Visitor<'_> for EnumVisitor<'_> {
     fn visit_u64<E: Error>(self, number: u64) -> Result<bool, E> {
         Ok(self.put(i32::of_unsigned(number).map_err(E::custom)?))
     }
+
+    fn visit_f64<E: Error>(self, number: f64) -> Result<bool, E> {
+        Ok(self.put(i32::of_float(number).map_err(E::custom)?))
+    }
+}
+
+/// The number that a text means: by its name, or as a number.
+pub(super) fn enum_number(names: &EnumDescriptor, text: &str) -> Option<i32> {
+    let named = names.get_value_by_name(text).map(|value| value.number());
+    named.or_else(|| text.parse().ok())
 }

@@ -5,14 +5,17 @@
 
 use std::fmt::{self, Write};
 
-use prost_reflect::{DeserializeOptions, DynamicMessage, EnumDescriptor, Kind, MessageDescriptor};
+use prost_reflect::{EnumDescriptor, Kind, MessageDescriptor};
 use serde::de::{
     Deserialize, DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor,
 };
 
-use super::read::{Place, Shape, place_of};
+use super::any::Opened;
+use super::field::Shape;
+use super::read::{Place, place_of};
+use super::scalars::enum_number;
 use crate::near::nearest;
-use crate::well_known::{ANY, is_well_known};
+use crate::well_known::{Form, VALUE};
 use crate::wrong::{no_field, shown};
 
 /// A sentence about the first such thing; `None`: there is none.
@@ -88,6 +91,30 @@ impl Search {
         Ok(())
     }
 
+    /// What is in an `Any`.
+    fn packed<'de, A: MapAccess<'de>>(
+        &mut self,
+        any: &MessageDescriptor,
+        map: A,
+    ) -> Result<(), A::Error> {
+        let opened = Opened::new(any.parent_pool(), map)?;
+        let Some(Opened { descriptor, mut packed, .. }) = opened else { return Ok(()) };
+        if Form::of(&descriptor).is_none() {
+            return self.fields(&descriptor, packed);
+        }
+        let kind = &Kind::Message(descriptor);
+        while let Some(name) = packed.next_key::<String>()? {
+            if name != VALUE {
+                let text = format!("{} has no field {}", self.path, shown(&name.into()));
+                return Err(self.end(text));
+            }
+            self.inside(".value", |search| {
+                packed.next_value_seed(Look { kind, shape: Shape::Single, search })
+            })?;
+        }
+        Ok(())
+    }
+
     fn entries<'de, A: MapAccess<'de>>(
         &mut self,
         entry: &MessageDescriptor,
@@ -103,7 +130,7 @@ impl Search {
     }
 
     fn enum_name<E: Error>(&mut self, names: &EnumDescriptor, name: &str) -> Result<(), E> {
-        if names.get_value_by_name(name).is_some() {
+        if enum_number(names, name).is_some() {
             return Ok(());
         }
         let (path, told) = (&self.path, shown(&name.into()));
@@ -127,11 +154,9 @@ impl<'de> DeserializeSeed<'de> for Look<'_> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<(), D::Error> {
+        let form = self.kind.as_message().and_then(Form::of);
         match (self.shape, self.kind) {
-            (Shape::Single, Kind::Message(message)) if message.full_name() == ANY => {
-                json.deserialize_option(self)
-            }
-            (Shape::Single, Kind::Message(message)) if is_well_known(message) => {
+            (Shape::Single, _) if form.is_some_and(|form| form != Form::Any) => {
                 IgnoredAny::deserialize(json).map(drop)
             }
             (Shape::Map, _) | (_, Kind::Message(_) | Kind::Enum(_)) => json.deserialize_any(self),
@@ -145,18 +170,6 @@ impl<'de> Visitor<'de> for Look<'_> {
 
     fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str("what has been read as a message")
-    }
-
-    /// An `Any`: its type may stand behind its fields, so another reads it.
-    fn visit_some<D: Deserializer<'de>>(self, json: D) -> Result<(), D::Error> {
-        let any = self.kind.as_message().expect("invariant: only messages are optional here");
-        let options = DeserializeOptions::new().deny_unknown_fields(true);
-        let read = DynamicMessage::deserialize_with_options(any.clone(), json, &options);
-        read.map(drop).map_err(|error| self.search.end(format!("{}: {error}", self.search.path)))
-    }
-
-    fn visit_none<E: Error>(self) -> Result<(), E> {
-        Ok(())
     }
 
     fn visit_unit<E: Error>(self) -> Result<(), E> {
@@ -198,6 +211,9 @@ impl<'de> Visitor<'de> for Look<'_> {
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<(), A::Error> {
         match (self.shape, self.kind) {
             (Shape::Map, Kind::Message(entry)) => self.search.entries(entry, map),
+            (_, Kind::Message(message)) if Form::of(message) == Some(Form::Any) => {
+                self.search.packed(message, map)
+            }
             (_, Kind::Message(message)) => self.search.fields(message, map),
             _ => Ok(()),
         }

@@ -4,11 +4,12 @@
 use std::fmt;
 
 use prost::encoding::{WireType, encode_key};
-use prost_reflect::{Kind, MessageDescriptor};
+use prost_reflect::Kind;
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
 use super::key::KeySeed;
 use super::wire::{delimited, delimited_field, text_field};
+use crate::well_known::Holder;
 
 /// The numbers of `google/protobuf/struct.proto`.
 pub(super) const FIELDS: u32 = 1;
@@ -22,24 +23,8 @@ pub(super) const BOOL: u32 = 4;
 pub(super) const STRUCT: u32 = 5;
 pub(super) const LIST: u32 = 6;
 
-/// The messages that are any JSON.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Holder {
-    Struct,
-    List,
-    Value,
-}
-
 impl Holder {
-    pub(super) fn of(descriptor: &MessageDescriptor) -> Option<Self> {
-        match descriptor.full_name() {
-            "google.protobuf.Struct" => Some(Self::Struct),
-            "google.protobuf.ListValue" => Some(Self::List),
-            "google.protobuf.Value" => Some(Self::Value),
-            _ => None,
-        }
-    }
-
+    /// Writes the message that the JSON is.
     pub(super) fn read<'de, D: Deserializer<'de>>(
         self,
         json: D,

@@ -1,26 +1,29 @@
 //! Protobuf's binary form becomes JSON as it is read, without a message in between.
 //!
 //! It wants what every encoder makes: the fields of a message in the order of their numbers, and
-//! one of a oneof. What is legal and otherwise is [`Unwritten::Unusual`], for a reader that holds
-//! the message.
+//! one of a oneof. What is legal and otherwise is [`Unwritten::Unusual`], and put in order first.
 
-use base64::display::Base64Display;
-use base64::engine::general_purpose::STANDARD;
 use prost::encoding::WireType;
-use prost_reflect::{EnumDescriptor, FieldDescriptor, Kind, MessageDescriptor, OneofDescriptor};
+use prost_reflect::{DescriptorPool, Kind, MessageDescriptor, OneofDescriptor};
 use smallvec::SmallVec;
 
-use super::raw::{Raw, Reader, Unwritten, Written, wrong};
-use super::reflected::{self, DEPTH_MAX, Typed};
+use super::any::type_of;
+use super::field::{Field, Shape};
+use super::forms::wrapped;
+use super::pieces::ordered;
+use super::raw::{Raw, Reader, Unwritten, Written, check_depth, wrong};
 use super::scalars::wire_type;
-use super::text::{put, write_json, write_string, write_text};
-use super::values::Holder;
+use super::text::write_text;
+use super::write_forms::{
+    parts_of_any, write_duration, write_mask, write_timestamp, write_wrapper,
+};
+use super::write_scalars::{default_of, write_scalar};
 use super::write_values::write_holder;
-use crate::well_known::is_well_known;
+use crate::well_known::{Form, TYPE, VALUE};
 
 /// A field of a message and all that stands there for it.
 struct Run<'a> {
-    field: FieldDescriptor,
+    field: Field,
     first: Raw<'a>,
     /// What follows the first value, and nothing of other fields unless they are unknown.
     rest: Reader<'a>,
@@ -37,17 +40,12 @@ fn each_field<'a>(
     let mut oneofs: SmallVec<[OneofDescriptor; 1]> = SmallVec::new();
     while !reader.is_empty() {
         let (number, first) = reader.field()?;
-        let Some(field) = descriptor.get_field(number) else {
-            if descriptor.get_extension(number).is_some() {
-                return Err(Unwritten::Unusual);
-            }
-            continue;
-        };
+        let Some(field) = Field::numbered(descriptor, number) else { continue };
         if number <= last_number {
             return Err(Unwritten::Unusual);
         }
         last_number = number;
-        if let Some(oneof) = field.containing_oneof() {
+        if let Some(oneof) = field.oneof() {
             if oneofs.contains(&oneof) {
                 return Err(Unwritten::Unusual);
             }
@@ -70,20 +68,77 @@ pub(super) fn write_message(
     depth: usize,
     out: &mut Vec<u8>,
 ) -> Written {
-    if depth > DEPTH_MAX {
-        return Err(wrong("recursion limit reached"));
+    check_depth(depth)?;
+    match Form::of(descriptor) {
+        None => {
+            out.push(b'{');
+            write_fields(descriptor, bytes, depth, true, out)?;
+            out.push(b'}');
+            Ok(())
+        }
+        Some(Form::Any) => write_any(descriptor.parent_pool(), bytes, depth, out),
+        Some(Form::Json(holder)) => write_holder(holder, bytes, depth, out),
+        Some(Form::Timestamp) => write_timestamp(bytes, out),
+        Some(Form::Duration) => write_duration(bytes, out),
+        Some(Form::Mask) => write_mask(bytes, out),
+        Some(Form::Wrapper) => write_wrapper(&wrapped(descriptor), bytes, out),
     }
-    if let Some(holder) = Holder::of(descriptor) {
-        return write_holder(holder, bytes, depth, out);
-    }
-    if is_well_known(descriptor) {
-        let of = Typed { descriptor, holds_any: true };
-        let written = reflected::write(of, bytes, depth + 1).map_err(Unwritten::Refused)?;
-        out.extend(written);
+}
+
+/// What is in it stands there unpacked, beside its type; or as `value`, where it has a form of its
+/// own.
+fn write_any(pool: &DescriptorPool, bytes: &[u8], depth: usize, out: &mut Vec<u8>) -> Written {
+    let (type_url, value) = parts_of_any(bytes)?;
+    if type_url.is_empty() && value.is_empty() {
+        out.extend_from_slice(b"{}");
         return Ok(());
     }
-    let mut is_first = true;
+    let descriptor = type_of(pool, type_url).ok_or_else(|| {
+        wrong(&format!("the type {type_url:?} of what is in an Any is unknown here"))
+    })?;
     out.push(b'{');
+    write_text(TYPE, out);
+    out.push(b':');
+    write_text(type_url, out);
+    if Form::of(&descriptor).is_some() {
+        out.push(b',');
+        write_text(VALUE, out);
+        out.push(b':');
+        write_message(&descriptor, value, depth + 1, out)?;
+    } else {
+        // As one object in JSON, both are one message.
+        write_fields(&descriptor, value, depth, false, out)?;
+    }
+    out.push(b'}');
+    Ok(())
+}
+
+/// Writes what stands between the braces of a message; `is_first`: nothing stands there before it.
+fn write_fields(
+    descriptor: &MessageDescriptor,
+    bytes: &[u8],
+    depth: usize,
+    is_first: bool,
+    out: &mut Vec<u8>,
+) -> Written {
+    check_depth(depth)?;
+    let start = out.len();
+    match write_ordered(descriptor, bytes, depth, is_first, out) {
+        Err(Unwritten::Unusual) => {
+            out.truncate(start);
+            write_ordered(descriptor, &ordered(descriptor, bytes)?, depth, is_first, out)
+        }
+        written => written,
+    }
+}
+
+fn write_ordered(
+    descriptor: &MessageDescriptor,
+    bytes: &[u8],
+    depth: usize,
+    mut is_first: bool,
+    out: &mut Vec<u8>,
+) -> Written {
     each_field(descriptor, bytes, |run| {
         let start = out.len();
         if !is_first {
@@ -97,37 +152,60 @@ pub(super) fn write_message(
             out.truncate(start);
         }
         Ok(())
-    })?;
-    out.push(b'}');
-    Ok(())
+    })
 }
 
-/// Writes the value of one field of a message; false: the field has its default.
+/// Writes the value of one field of a message, its default if it is not there.
 pub(super) fn write_one(
     descriptor: &MessageDescriptor,
     bytes: &[u8],
     name: &str,
     out: &mut Vec<u8>,
-) -> Result<bool, Unwritten> {
-    let mut is_there = false;
+) -> Written {
+    match find_one(descriptor, bytes, name, out) {
+        Err(Unwritten::Unusual) => {
+            out.clear();
+            find_one(descriptor, &ordered(descriptor, bytes)?, name, out)?;
+        }
+        found => found?,
+    }
+    let Some(field) = Field::named(descriptor, name).filter(|_| out.is_empty()) else {
+        return Ok(());
+    };
+    match field.shape() {
+        Shape::List => out.extend_from_slice(b"[]"),
+        Shape::Map => out.extend_from_slice(b"{}"),
+        Shape::Single if field.supports_presence() => out.extend_from_slice(b"null"),
+        Shape::Single => write_value(&field.kind(), default_of(&field.kind()), 0, out)?,
+    }
+    Ok(())
+}
+
+/// As [`write_one`]; nothing is written if it has its default.
+fn find_one(
+    descriptor: &MessageDescriptor,
+    bytes: &[u8],
+    name: &str,
+    out: &mut Vec<u8>,
+) -> Written {
     each_field(descriptor, bytes, |run| {
-        if run.field.json_name() == name {
-            is_there = write_field(&run, 0, out)?;
+        if run.field.json_name() == name && !write_field(&run, 0, out)? {
+            out.clear();
         }
         Ok(())
-    })?;
-    Ok(is_there)
+    })
 }
 
 /// Writes the value of a field; false: it is its default, and says nothing.
 fn write_field(run: &Run<'_>, depth: usize, out: &mut Vec<u8>) -> Result<bool, Unwritten> {
     let kind = run.field.kind();
-    if run.field.is_map() {
-        write_entries(run, &kind, depth, out)?;
-        return Ok(true);
-    }
-    if run.field.is_list() {
-        return write_elements(run, &kind, depth, out);
+    match run.field.shape() {
+        Shape::Map => {
+            write_entries(run, &kind, depth, out)?;
+            return Ok(true);
+        }
+        Shape::List => return write_elements(run, &kind, depth, out),
+        Shape::Single => {}
     }
     let mut value = run.first;
     let mut rest = run.rest;
@@ -150,7 +228,7 @@ fn is_default(value: Raw<'_>) -> bool {
         Raw::Varint(value) => value == 0,
         Raw::SixtyFourBit(bytes) => bytes == [0; 8],
         Raw::ThirtyTwoBit(bytes) => bytes == [0; 4],
-        Raw::Bytes(bytes) => bytes.is_empty(),
+        Raw::Bytes(bytes) | Raw::Group(bytes) => bytes.is_empty(),
     }
 }
 
@@ -226,15 +304,6 @@ fn write_entries(run: &Run<'_>, kind: &Kind, depth: usize, out: &mut Vec<u8>) ->
     Ok(())
 }
 
-fn default_of(kind: &Kind) -> Raw<'static> {
-    match wire_type(kind) {
-        WireType::SixtyFourBit => Raw::SixtyFourBit([0; 8]),
-        WireType::ThirtyTwoBit => Raw::ThirtyTwoBit([0; 4]),
-        WireType::LengthDelimited => Raw::Bytes(&[]),
-        _ => Raw::Varint(0),
-    }
-}
-
 /// Keys are texts.
 fn write_key(kind: &Kind, key: Raw<'_>, depth: usize, out: &mut Vec<u8>) -> Written {
     let start = out.len();
@@ -248,69 +317,10 @@ fn write_key(kind: &Kind, key: Raw<'_>, depth: usize, out: &mut Vec<u8>) -> Writ
 
 fn write_value(kind: &Kind, value: Raw<'_>, depth: usize, out: &mut Vec<u8>) -> Written {
     match (kind, value) {
-        (Kind::Message(inner), Raw::Bytes(bytes)) => write_message(inner, bytes, depth + 1, out)?,
-        (Kind::String, Raw::Bytes(bytes)) => write_string(bytes, out)?,
-        (Kind::Bytes, Raw::Bytes(bytes)) => {
-            put(out, format_args!("\"{}\"", Base64Display::new(bytes, &STANDARD)));
+        (Kind::Message(inner), Raw::Bytes(bytes) | Raw::Group(bytes)) => {
+            write_message(inner, bytes, depth + 1, out)?;
         }
-        (Kind::Bool, Raw::Varint(value)) => put(out, format_args!("{}", value != 0)),
-        (Kind::Enum(names), Raw::Varint(number)) => write_enum(names, number as i32, out),
-        (Kind::Int32, Raw::Varint(value)) => put(out, format_args!("{}", value as i32)),
-        (Kind::Uint32, Raw::Varint(value)) => put(out, format_args!("{}", value as u32)),
-        (Kind::Sint32, Raw::Varint(value)) => {
-            put(out, format_args!("{}", of_zigzag(u64::from(value as u32))));
-        }
-        (Kind::Int64, Raw::Varint(value)) => put(out, format_args!("\"{}\"", value as i64)),
-        (Kind::Uint64, Raw::Varint(value)) => put(out, format_args!("\"{value}\"")),
-        (Kind::Sint64, Raw::Varint(value)) => put(out, format_args!("\"{}\"", of_zigzag(value))),
-        (Kind::Fixed32, Raw::ThirtyTwoBit(bytes)) => {
-            put(out, format_args!("{}", u32::from_le_bytes(bytes)));
-        }
-        (Kind::Sfixed32, Raw::ThirtyTwoBit(bytes)) => {
-            put(out, format_args!("{}", i32::from_le_bytes(bytes)));
-        }
-        (Kind::Fixed64, Raw::SixtyFourBit(bytes)) => {
-            put(out, format_args!("\"{}\"", u64::from_le_bytes(bytes)));
-        }
-        (Kind::Sfixed64, Raw::SixtyFourBit(bytes)) => {
-            put(out, format_args!("\"{}\"", i64::from_le_bytes(bytes)));
-        }
-        (Kind::Float, Raw::ThirtyTwoBit(bytes)) => {
-            let value = f32::from_le_bytes(bytes);
-            match name_of_float(value.into()) {
-                Some(name) => write_text(name, out),
-                None => write_json(&value, out),
-            }
-        }
-        (Kind::Double, Raw::SixtyFourBit(bytes)) => {
-            let value = f64::from_le_bytes(bytes);
-            match name_of_float(value) {
-                Some(name) => write_text(name, out),
-                None => write_json(&value, out),
-            }
-        }
-        _ => return Err(wrong("invalid wire type")),
+        _ => write_scalar(kind, value, out)?,
     }
     Ok(())
-}
-
-fn of_zigzag(value: u64) -> i64 {
-    (value >> 1) as i64 ^ -((value & 1) as i64)
-}
-
-fn name_of_float(value: f64) -> Option<&'static str> {
-    match value {
-        _ if value.is_finite() => None,
-        _ if value.is_nan() => Some("NaN"),
-        _ if value > 0.0 => Some("Infinity"),
-        _ => Some("-Infinity"),
-    }
-}
-
-fn write_enum(names: &EnumDescriptor, number: i32, out: &mut Vec<u8>) {
-    match names.get_value(number) {
-        _ if names.full_name() == "google.protobuf.NullValue" => out.extend_from_slice(b"null"),
-        Some(value) => write_text(value.name(), out),
-        None => put(out, format_args!("{number}")),
-    }
 }

@@ -1,9 +1,9 @@
 //! `google.protobuf.Struct`, `ListValue` and `Value` become the JSON that they stand for.
 
-use super::raw::{Raw, Reader, Written, wrong};
-use super::reflected::DEPTH_MAX;
+use super::raw::{Raw, Reader, Written, check_depth, wrong};
 use super::text::{put, write_json, write_string};
-use super::values::{self, Holder};
+use super::values;
+use crate::well_known::Holder;
 
 /// Writes any JSON that stands there as messages.
 pub(super) fn write_holder(
@@ -12,9 +12,7 @@ pub(super) fn write_holder(
     depth: usize,
     out: &mut Vec<u8>,
 ) -> Written {
-    if depth > DEPTH_MAX {
-        return Err(wrong("recursion limit reached"));
-    }
+    check_depth(depth)?;
     let mut reader = Reader(bytes);
     let mut is_first = true;
     match holder {

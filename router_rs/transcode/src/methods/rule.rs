@@ -8,6 +8,7 @@ use prost_reflect::{FieldDescriptor, Kind, MessageDescriptor, MethodDescriptor};
 use super::method::Method;
 use super::options::{HttpRule, Pattern, options};
 use super::template::Template;
+use crate::well_known::Form;
 
 /// One path of a method.
 #[derive(Debug)]
@@ -118,23 +119,7 @@ fn is_scalar(path: &FieldPath) -> bool {
     path.last().is_some_and(|field| !field.is_list() && !field.is_map() && has_text(&field.kind()))
 }
 
-/// Whether one value of this kind is one text: not a message, but for those with a text form.
+/// Whether one value of this kind is one text: not a message, but for those with such a form.
 pub(crate) fn has_text(kind: &Kind) -> bool {
-    kind.as_message().is_none_or(|message| TEXT_MESSAGES.contains(&message.full_name()))
+    kind.as_message().is_none_or(|message| Form::of(message).is_some_and(Form::is_single))
 }
-
-/// Messages that are one text or number in JSON.
-const TEXT_MESSAGES: [&str; 12] = [
-    "google.protobuf.Timestamp",
-    "google.protobuf.Duration",
-    "google.protobuf.FieldMask",
-    "google.protobuf.StringValue",
-    "google.protobuf.BytesValue",
-    "google.protobuf.BoolValue",
-    "google.protobuf.Int32Value",
-    "google.protobuf.UInt32Value",
-    "google.protobuf.Int64Value",
-    "google.protobuf.UInt64Value",
-    "google.protobuf.FloatValue",
-    "google.protobuf.DoubleValue",
-];

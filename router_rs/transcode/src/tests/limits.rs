@@ -192,7 +192,6 @@ fn wrong_values_are_refused() {
 #[test]
 fn what_is_tolerated() {
     for (body, expected) in [
-        (r#"{"name": "a", "name": "b"}"#, r#"{"name":"b"}"#),
         (r#"{"small_count": "1", "tags": null}"#, r#"{"smallCount":1}"#),
         (r#"{"colour": "COLOUR_OF_THE_FUTURE", "word": "w"}"#, r#"{"word":"w"}"#),
         (r#"{"data": "_-8"}"#, r#"{"data":"/+8="}"#),
@@ -225,9 +224,10 @@ proptest::proptest! {
             "data": base64::engine::general_purpose::STANDARD.encode(&data), "isNew": is_new,
         });
         let message = thing().read(json.to_string().as_bytes()).unwrap();
-        let value = thing().to_value(&message, true).unwrap();
         for (field, expected) in json.as_object().unwrap() {
-            proptest::prop_assert_eq!(expected, &value[field], "{}", field);
+            let written = thing().write_field(&message, field).unwrap();
+            let value: serde_json::Value = serde_json::from_slice(&written).unwrap();
+            proptest::prop_assert_eq!(expected, &value, "{}", field);
         }
     }
 

@@ -3,9 +3,9 @@
 mod adaptor;
 mod connect;
 mod cost;
+mod json;
 mod limits;
 mod rest;
-mod same;
 mod stream;
 mod table;
 mod unknown;

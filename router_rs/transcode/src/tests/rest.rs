@@ -67,8 +67,8 @@ fn fields_come_from_path_query_and_body() {
         (
             "POST",
             "/v1/echo/maybe/false",
-            r#"{"name": "n", "maybe": true}"#,
-            r#"{"name":"n","maybe":false}"#,
+            r#"{"name": "n", "maybe": true, "weight": -0.0}"#,
+            r#"{"name":"n","weight":-0.0,"maybe":false}"#,
         ),
         ("POST", "/v1/echo/maybe/true", r#"{"maybe": null}"#, r#"{"maybe":true}"#),
     ] {
@@ -199,9 +199,10 @@ proptest! {
         let frames = upload(&mut *rest.request, &[]).unwrap();
         let table = things();
         let input = &table.find("/things.v1.Things/Get", None).unwrap().input;
-        let value = input.to_value(&frames[5..], true).unwrap();
+        let json = input.write(&frames[5..]).unwrap();
+        let value: serde_json::Value = serde_json::from_slice(&json).unwrap();
         prop_assert_eq!(&name, value["name"].as_str().unwrap());
-        prop_assert_eq!(&tag, value["filter"]["tagName"].as_str().unwrap());
+        prop_assert_eq!(&tag, value["filter"]["tagName"].as_str().unwrap_or_default());
     }
 
     #[test]

@@ -31,12 +31,10 @@ fn what_is_unknown_is_named_with_its_path() {
         ),
         (
             r#"{"any":{"tagNmae":"t","@type":"x/things.v1.Filter"}}"#,
-            "request.any: unrecognized field name 'tagNmae'",
+            "request.any has no field \"tagNmae\", did you mean tagName?",
         ),
     ] {
-        let found = told(json);
-        // What another reads has line and column behind it.
-        assert_eq!(expected, found.split(" at line ").next().unwrap(), "{json}");
+        assert_eq!(expected, told(json), "{json}");
     }
 }
 
@@ -50,7 +48,7 @@ fn a_body_of_any_length_is_looked_through() {
 #[test]
 fn what_holds_any_json_has_no_unknown_fields() {
     let json = r#"{"sizes":{"nmae":1},"extra":{"nmae":{"a":[null]}},"tags":["x"],"any":null,
-        "small_count":1,"smallCount":2,"colour":7,"maybe":null,"inner":null,
+        "small_count":1,"colour":7,"maybe":null,"inner":null,
         "made":"2024-01-02T03:04:05Z","parts":[{"colour":"COLOUR_RED"}]}"#;
     let read = |thing: JsonType| thing.read(json.as_bytes()).unwrap();
     assert_eq!(read(thing()), read(thing().refusing_unknown(true)));

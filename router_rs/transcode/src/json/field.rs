@@ -1,0 +1,88 @@
+//! A field of a message, or an extension of it: what they have in common.
+
+use prost_reflect::OneofDescriptor;
+
+use crate::presence::has_presence;
+use prost_reflect::{ExtensionDescriptor, FieldDescriptor, Kind, MessageDescriptor};
+
+/// What a name or a number in a message means.
+#[derive(Clone)]
+pub(super) enum Field {
+    Own(FieldDescriptor),
+    Extension(ExtensionDescriptor),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Shape {
+    Single,
+    List,
+    Map,
+}
+
+/// Asks either descriptor the same.
+macro_rules! ask {
+    ($field:expr, $question:ident) => {
+        match $field {
+            Field::Own(field) => field.$question(),
+            Field::Extension(extension) => extension.$question(),
+        }
+    };
+}
+
+impl Field {
+    /// The field of a name in JSON, its name in the `.proto`, or `[extension.name]`.
+    pub(super) fn named(descriptor: &MessageDescriptor, name: &str) -> Option<Self> {
+        let own =
+            descriptor.get_field_by_json_name(name).or_else(|| descriptor.get_field_by_name(name));
+        let of_extension = || descriptor.get_extension_by_json_name(name).map(Self::Extension);
+        own.map(Self::Own).or_else(of_extension)
+    }
+
+    pub(super) fn numbered(descriptor: &MessageDescriptor, number: u32) -> Option<Self> {
+        let of_extension = || descriptor.get_extension(number).map(Self::Extension);
+        descriptor.get_field(number).map(Self::Own).or_else(of_extension)
+    }
+
+    pub(super) fn json_name(&self) -> &str {
+        ask!(self, json_name)
+    }
+
+    pub(super) fn number(&self) -> u32 {
+        ask!(self, number)
+    }
+
+    pub(super) fn kind(&self) -> Kind {
+        ask!(self, kind)
+    }
+
+    pub(super) fn shape(&self) -> Shape {
+        match (ask!(self, is_list), ask!(self, is_map)) {
+            (true, _) => Shape::List,
+            (_, true) => Shape::Map,
+            _ => Shape::Single,
+        }
+    }
+
+    pub(super) fn is_packed(&self) -> bool {
+        ask!(self, is_packed)
+    }
+
+    pub(super) fn is_group(&self) -> bool {
+        ask!(self, is_group)
+    }
+
+    /// Its default is a value like others, and not the lack of one.
+    pub(super) fn supports_presence(&self) -> bool {
+        match self {
+            Self::Own(field) => has_presence(field),
+            Self::Extension(extension) => extension.supports_presence(),
+        }
+    }
+
+    pub(super) fn oneof(&self) -> Option<OneofDescriptor> {
+        match self {
+            Self::Own(field) => field.containing_oneof(),
+            Self::Extension(_) => None,
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! Messages as the pieces that they are made of: put in order, or without one of them. The values in
+//! them stay as they are, to the bit.
+
+use std::collections::HashMap;
+
+use prost::encoding::{WireType, encode_key, encode_varint};
+use prost_reflect::MessageDescriptor;
+
+use super::field::{Field, Shape};
+use super::raw::{Raw, Reader, Unwritten, wrong};
+
+/// One field as it stands there, with its key.
+#[derive(Clone, Copy)]
+struct Piece<'a> {
+    number: u32,
+    raw: Raw<'a>,
+    bytes: &'a [u8],
+}
+
+/// Calls `take` for each piece of a message.
+fn each<'a>(bytes: &'a [u8], mut take: impl FnMut(Piece<'a>)) -> Result<(), Unwritten> {
+    let mut reader = Reader(bytes);
+    while !reader.is_empty() {
+        let behind = reader.0;
+        let (number, raw) = reader.field()?;
+        take(Piece { number, raw, bytes: &behind[..behind.len() - reader.0.len()] });
+    }
+    Ok(())
+}
+
+/// The same message as every encoder makes it: what is known of it in the order of numbers, one of
+/// a oneof, and each message that is not repeated once.
+pub(super) fn ordered(descriptor: &MessageDescriptor, bytes: &[u8]) -> Result<Vec<u8>, Unwritten> {
+    let mut pieces = Vec::new();
+    each(bytes, |piece| pieces.push(piece))?;
+    let mut pieces = without_superseded(descriptor, pieces);
+    pieces.sort_by_key(|piece| piece.number);
+    let mut out = Vec::with_capacity(bytes.len());
+    for run in pieces.chunk_by(|one, other| one.number == other.number) {
+        let Some(field) = Field::numbered(descriptor, run[0].number) else { continue };
+        let is_message = field.shape() == Shape::Single && field.kind().as_message().is_some();
+        if is_message && run.len() > 1 {
+            put_merged(run, &mut out)?;
+        } else {
+            out.extend(run.iter().flat_map(|piece| piece.bytes));
+        }
+    }
+    Ok(out)
+}
+
+/// Of a oneof that which was set last, from where it was set last.
+fn without_superseded<'a>(
+    descriptor: &MessageDescriptor,
+    mut pieces: Vec<Piece<'a>>,
+) -> Vec<Piece<'a>> {
+    /// What of a oneof has been met, from the end on.
+    struct Met {
+        number: u32,
+        is_over: bool,
+    }
+    let mut oneofs = HashMap::<String, Met>::new();
+    pieces.reverse();
+    pieces.retain(|piece| {
+        let oneof = Field::numbered(descriptor, piece.number).and_then(|field| field.oneof());
+        let Some(oneof) = oneof else { return true };
+        let first = Met { number: piece.number, is_over: false };
+        let met = oneofs.entry(oneof.name().to_owned()).or_insert(first);
+        met.is_over |= met.number != piece.number;
+        !met.is_over
+    });
+    pieces.reverse();
+    pieces
+}
+
+/// Messages behind each other are one.
+fn put_merged(run: &[Piece<'_>], out: &mut Vec<u8>) -> Result<(), Unwritten> {
+    let parts = run.iter().map(|piece| match piece.raw {
+        Raw::Bytes(bytes) | Raw::Group(bytes) => Ok(bytes),
+        _ => Err(wrong("invalid wire type")),
+    });
+    let merged = parts.collect::<Result<Vec<_>, _>>()?.concat();
+    put_message(run[0].number, &merged, out);
+    Ok(())
+}
+
+fn put_message(number: u32, bytes: &[u8], out: &mut Vec<u8>) {
+    encode_key(number, WireType::LengthDelimited, out);
+    encode_varint(bytes.len() as u64, out);
+    out.extend_from_slice(bytes);
+}
+
+/// The message without the field that a path of numbers leads to.
+pub(super) fn without(bytes: &[u8], path: &[u32]) -> Result<Vec<u8>, Unwritten> {
+    let Some((first, rest)) = path.split_first() else { return Ok(bytes.to_vec()) };
+    let mut out = Vec::with_capacity(bytes.len());
+    let mut edited = Ok(());
+    each(bytes, |piece| match piece.raw {
+        _ if piece.number != *first => out.extend_from_slice(piece.bytes),
+        _ if rest.is_empty() => {}
+        Raw::Bytes(inner) => match without(inner, rest) {
+            Ok(inner) => put_message(piece.number, &inner, &mut out),
+            Err(error) => edited = Err(error),
+        },
+        Raw::Group(inner) => match without(inner, rest) {
+            Ok(inner) => {
+                encode_key(piece.number, WireType::StartGroup, &mut out);
+                out.extend_from_slice(&inner);
+                encode_key(piece.number, WireType::EndGroup, &mut out);
+            }
+            Err(error) => edited = Err(error),
+        },
+        _ => edited = Err(wrong("invalid wire type")),
+    })?;
+    edited.map(|()| out)
+}

@@ -1,0 +1,1 @@
+"""Messages as JSON at the door of a mesh, compared with protobuf's own conversion."""
