@@ -5,7 +5,7 @@ from typing import Any
 
 import pyserve
 from pyserve.aio import ServicerContext
-from tests.mesh.json import forms_pb2, forms_pb2_grpc
+from tests.mesh.json import editions_pb2, editions_pb2_grpc, forms_pb2, forms_pb2_grpc
 
 FORMS = (
     "Any",
@@ -58,4 +58,14 @@ class Forms(_Echoes):
         return forms_pb2.Holder.FromString(request.bytes)
 
 
+@pyserve.deployment
+class Editions(editions_pb2_grpc.EditionsServicer):
+    async def Echo(
+        self, request: editions_pb2.Thing, context: ServicerContext
+    ) -> editions_pb2.Thing:
+        del context
+        return request
+
+
 forms = Forms.bind()
+editions = Editions.bind()

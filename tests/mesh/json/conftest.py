@@ -18,3 +18,13 @@ def forms() -> Iterator[httpx.Client]:
         httpx.Client(base_url=f"http://{mesh.address}", timeout=30) as client,
     ):
         yield client
+
+
+@pytest.fixture(scope="package")
+def editions() -> Iterator[httpx.Client]:
+    """As ``forms``, of ``Editions``."""
+    with (
+        running_mesh("tests.mesh.json.apps:editions") as mesh,
+        httpx.Client(base_url=f"http://{mesh.address}", timeout=30) as client,
+    ):
+        yield client

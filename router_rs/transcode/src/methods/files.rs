@@ -7,6 +7,7 @@ use bytes::Bytes;
 use prost::Message;
 use prost_reflect::DescriptorPool;
 
+use super::editions;
 use super::imports;
 use super::method::Method;
 use super::rule::{self, Route};
@@ -77,10 +78,12 @@ impl FileSet {
 /// All files in one pool, in whatever order they come.
 fn pool(files: &[Bytes]) -> Result<DescriptorPool, String> {
     let unusable = |problem: String| format!("its descriptors cannot be used: {problem}");
-    imports::check(files).map_err(unusable)?;
+    let files = files.iter().map(editions::in_proto2).collect::<Result<Vec<_>, _>>();
+    let files = files.map_err(unusable)?;
+    imports::check(&files).map_err(unusable)?;
     // The set as one message: field 1 of `FileDescriptorSet`, which keeps options that prost's
     // own types do not know (`google.api.http`).
-    let set = RawFileSet { files: files.to_vec() };
+    let set = RawFileSet { files };
     let encoded = set.encode_to_vec();
     // Whatever else a deployment brings must not take the table of all others with it.
     std::panic::catch_unwind(|| DescriptorPool::decode(&*encoded))

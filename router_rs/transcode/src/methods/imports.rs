@@ -20,7 +20,7 @@ pub(super) fn check(files: &[Bytes]) -> Result<(), String> {
             && !matches!(syntax, "proto2" | "proto3")
         {
             let name = file.name();
-            return Err(format!("{name}: the syntax {syntax:?} is unknown here, use proto3"));
+            return Err(format!("{name}: the syntax {syntax:?} is unknown here"));
         }
     }
     let circle = circle(&files);

@@ -1,5 +1,6 @@
 //! Methods and their messages, from the descriptors that deployments bring.
 
+mod editions;
 mod files;
 mod imports;
 mod method;

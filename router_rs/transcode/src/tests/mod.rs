@@ -3,6 +3,7 @@
 mod adaptor;
 mod connect;
 mod cost;
+mod editions;
 mod json;
 mod limits;
 mod rest;

@@ -1,0 +1,163 @@
+//! Editions, for prost-reflect, which knows proto2 and proto3: a file of an edition becomes one of
+//! proto2 that means the same.
+//!
+//! That is exact for all that JSON and the binary form depend on: in proto2 each field can say for
+//! itself whether it is packed and whether it is a group, and [`crate::presence`] says what is left.
+
+use std::borrow::Cow;
+
+use bytes::Bytes;
+use prost::Message;
+use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor, Value};
+
+use crate::presence::NO_PRESENCE;
+
+/// `google.protobuf.Edition`: those whose defaults are known here. They are the same for all that is
+/// read here.
+const EDITION_2023: i32 = 1000;
+const EDITION_2026: i32 = 1002;
+
+/// Numbers of `google/protobuf/descriptor.proto`.
+const LABEL_REPEATED: i32 = 3;
+const TYPE_STRING: i32 = 9;
+const TYPE_GROUP: i32 = 10;
+const TYPE_MESSAGE: i32 = 11;
+const TYPE_BYTES: i32 = 12;
+const IMPLICIT: i32 = 2;
+const PACKED: i32 = 1;
+const DELIMITED: i32 = 2;
+
+/// The file, or one of proto2 that means the same.
+///
+/// # Errors
+/// A sentence: which edition is not known here.
+pub(super) fn in_proto2(file: &Bytes) -> Result<Bytes, String> {
+    let wrong = |error: prost::DecodeError| format!("one of them is none: {error}");
+    let head = Head::decode(file.clone()).map_err(wrong)?;
+    if head.syntax != "editions" {
+        return Ok(file.clone());
+    }
+    if !(EDITION_2023..=EDITION_2026).contains(&head.edition) {
+        let Head { name, edition, .. } = head;
+        return Err(format!("{name}: the edition with number {edition} is unknown here, use 2024"));
+    }
+    let mut message = DynamicMessage::decode(descriptor_of_files(), file.clone()).map_err(wrong)?;
+    let features = Features::DEFAULT.of(&message);
+    message.clear_field_by_name("edition");
+    message.set_field_by_name("syntax", Value::String("proto2".to_owned()));
+    let package =
+        if head.package.is_empty() { String::new() } else { format!(".{}", head.package) };
+    each(&mut message, "message_type", |inner| adapt_message(inner, features, &package));
+    each(&mut message, "extension", |field| adapt_field(field, features, &[]));
+    Ok(message.encode_to_vec().into())
+}
+
+/// What is looked at first of `google.protobuf.FileDescriptorProto`.
+#[derive(Clone, PartialEq, Message)]
+struct Head {
+    #[prost(string, tag = "1")]
+    name: String,
+    #[prost(string, tag = "2")]
+    package: String,
+    #[prost(string, tag = "12")]
+    syntax: String,
+    #[prost(int32, tag = "14")]
+    edition: i32,
+}
+
+fn descriptor_of_files() -> MessageDescriptor {
+    let found = DescriptorPool::global().get_message_by_name("google.protobuf.FileDescriptorProto");
+    found.expect("invariant: the global pool has the well-known types")
+}
+
+/// What of `google.protobuf.FeatureSet` JSON and the binary form depend on.
+#[derive(Clone, Copy)]
+struct Features {
+    presence: i32,
+    repeated: i32,
+    messages: i32,
+}
+
+impl Features {
+    /// Explicit, packed, with lengths.
+    const DEFAULT: Self = Self { presence: 1, repeated: PACKED, messages: 1 };
+
+    /// Those of a file or a field, which has the others of what is around it.
+    fn of(self, element: &DynamicMessage) -> Self {
+        let features = inside(element, "options").and_then(|options| inside(&options, "features"));
+        let Some(features) = features else { return self };
+        let own = |name: &str| number(&features, name).filter(|number| *number != 0);
+        Self {
+            presence: own("field_presence").unwrap_or(self.presence),
+            repeated: own("repeated_field_encoding").unwrap_or(self.repeated),
+            messages: own("message_encoding").unwrap_or(self.messages),
+        }
+    }
+}
+
+/// `scope`: what its name stands behind.
+fn adapt_message(message: &mut DynamicMessage, features: Features, scope: &str) {
+    let scope = format!("{scope}.{}", text(message, "name"));
+    let mut entries = Vec::new();
+    each(message, "nested_type", |inner| {
+        if inside(inner, "options").is_some_and(|options| options.has_field_by_name("map_entry")) {
+            entries.push(format!("{scope}.{}", text(inner, "name")));
+        } else {
+            adapt_message(inner, features, &scope);
+        }
+    });
+    each(message, "field", |field| adapt_field(field, features, &entries));
+    each(message, "extension", |field| adapt_field(field, features, &[]));
+}
+
+/// `entries`: the types of those fields that are maps.
+fn adapt_field(field: &mut DynamicMessage, features: Features, entries: &[String]) {
+    let features = features.of(field);
+    let of_type = number(field, "type").unwrap_or_default();
+    if number(field, "label") == Some(LABEL_REPEATED) {
+        let is_packable = !(TYPE_STRING..=TYPE_BYTES).contains(&of_type);
+        if is_packable && features.repeated == PACKED {
+            set_packed(field);
+        }
+    } else if features.presence == IMPLICIT && !always_has_presence(field, of_type) {
+        field.set_field_by_name("proto3_optional", Value::Bool(NO_PRESENCE));
+    }
+    let is_map = entries.contains(&text(field, "type_name"));
+    if of_type == TYPE_MESSAGE && features.messages == DELIMITED && !is_map {
+        field.set_field_by_name("type", Value::EnumNumber(TYPE_GROUP));
+    }
+}
+
+/// Whatever its file says.
+fn always_has_presence(field: &DynamicMessage, of_type: i32) -> bool {
+    matches!(of_type, TYPE_MESSAGE | TYPE_GROUP)
+        || ["oneof_index", "extendee"].into_iter().any(|name| field.has_field_by_name(name))
+}
+
+fn set_packed(field: &mut DynamicMessage) {
+    let options = field.get_field_by_name("options").map(Cow::into_owned);
+    if let Some(Value::Message(mut options)) = options {
+        options.set_field_by_name("packed", Value::Bool(true));
+        field.set_field_by_name("options", Value::Message(options));
+    }
+}
+
+fn each(of: &mut DynamicMessage, name: &str, mut adapt: impl FnMut(&mut DynamicMessage)) {
+    let values = of.get_field_by_name_mut(name).and_then(Value::as_list_mut);
+    values.into_iter().flatten().filter_map(Value::as_message_mut).for_each(&mut adapt);
+}
+
+fn inside(of: &DynamicMessage, name: &str) -> Option<DynamicMessage> {
+    let value = of.get_field_by_name(name).filter(|_| of.has_field_by_name(name))?;
+    value.as_message().cloned()
+}
+
+fn number(of: &DynamicMessage, name: &str) -> Option<i32> {
+    of.get_field_by_name(name)?.as_enum_number()
+}
+
+fn text(of: &DynamicMessage, name: &str) -> String {
+    of.get_field_by_name(name)
+        .and_then(|value| value.as_str().map(str::to_owned))
+        .unwrap_or_default()
+}
