@@ -966,6 +966,12 @@ def raise_descriptor_limit() -> None:
 def has_digits(text: bytes | bytearray, count: int) -> bool:
     """Say whether ``text`` has ``count`` ASCII digits in a row."""
 
+def may_have_infinity(text: bytes | bytearray) -> bool:
+    """Say whether a JSON text may have a number beyond what a float holds (1.8e308).
+
+    Numbers inside of its strings count too; one beyond is always found.
+    """
+
 def http_status(code: int) -> int:
     """Return the HTTP status in which plain HTTP tells a gRPC code, by its number."""
 

@@ -12,6 +12,7 @@ from pyserve._router import (
     has_digits,
     http_status,
     keep_freed_memory,
+    may_have_infinity,
     raise_descriptor_limit,
 )
 from pyserve.bridge._endpoint import (
@@ -39,6 +40,7 @@ __all__ = [
     "http_status",
     "keep_freed_memory",
     "keep_from_forks",
+    "may_have_infinity",
     "raise_descriptor_limit",
     "running_endpoint",
 ]

@@ -6,6 +6,7 @@ The extension for binary tensors: a header says how long the JSON is; the bytes 
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -29,6 +30,7 @@ from pyserve.inference.tensors import (
     to_raw,
     to_values,
 )
+from pyserve.serializers.exact_json import read_exactly
 
 JSON_LENGTH = b"inference-header-content-length"
 # Python refuses to read numbers of thousands of digits.
@@ -64,11 +66,7 @@ def read_request(model: Model, body: bytes, json_length: bytes | None) -> Wanted
         Abort: INVALID_ARGUMENT, saying what does not fit.
     """
     text, raw = _split(body, json_length)
-    try:
-        document = orjson.loads(text)
-    except orjson.JSONDecodeError as error:
-        raise invalid(f"the request is no JSON: {error}") from None
-    request = _Reader(document, "the request")
+    request = _Reader(_parsed(text), "the request")
     inputs = [_Reader(each, "an input") for each in request.list("inputs")]
     declared = check_inputs(model, [each.text("name") for each in inputs])
     arrays: dict[str, Array] = {}
@@ -96,7 +94,7 @@ def write_response(model: Model, wanted: Wanted, arrays: Mapping[str, Array]) ->
     """Return the answer, with binary tensors where they were asked for.
 
     Raises:
-        Abort: INTERNAL: an output cannot be written as JSON.
+        Abort: INTERNAL or INVALID_ARGUMENT: an output cannot be written as JSON.
     """
     outputs: list[dict[str, Any]] = []
     pieces: list[bytes] = []
@@ -141,6 +139,16 @@ def metadata(model: Model) -> dict[str, Any]:
         "inputs": described(model.inputs),
         "outputs": described(model.outputs),
     }
+
+
+def _parsed(text: bytes) -> Any:
+    """Read JSON; what orjson refuses once more, which says better what is wrong with it."""
+    with contextlib.suppress(orjson.JSONDecodeError):
+        return orjson.loads(text)
+    try:
+        return read_exactly(text)
+    except (ValueError, RecursionError) as error:
+        raise invalid(f"the request is no JSON: {error}") from None
 
 
 def _split(body: bytes, json_length: bytes | None) -> tuple[bytes, memoryview]:

@@ -135,12 +135,28 @@ def from_values(name: str, datatype: str, shape: Sequence[int], values: Sequence
             if not np.array_equal(made, array):
                 raise ValueError(f"a value is no {datatype}")
             array = made
-        array = array.astype(dtype)
+        array = _of_floats(array, datatype) if dtype.kind == "f" else array.astype(dtype)
     except (TypeError, ValueError, OverflowError) as error:
         raise invalid(f"tensor {name!r}: its data cannot be read as {datatype}: {error}") from None
     if array.size != math.prod(shape):
         raise _wrong_count(name, array.size, shape)
     return array.reshape(tuple(shape))
+
+
+def _of_floats(array: Array, datatype: str) -> Array:
+    """Return ``array`` as numbers of a float's datatype; digits may go, values may not.
+
+    Raises:
+        ValueError: A number is beyond the largest one.
+    """
+    wide = array.astype("<f8")
+    with np.errstate(over="ignore"):
+        made = wide.astype("<f4" if datatype == _BFLOAT else _DTYPES[datatype])
+    held = _widen(_narrow(made)) if datatype == _BFLOAT else made
+    lost = np.isinf(held) & ~np.isinf(wide)
+    if lost.any():
+        raise ValueError(f"{wide[lost][0]} is beyond the largest {datatype}")
+    return made
 
 
 def to_raw(array: Array, datatype: str) -> bytes:
@@ -157,8 +173,14 @@ def to_values(array: Array, datatype: str) -> list[Any]:
     """Return the values row by row, as JSON has them.
 
     Raises:
-        Abort: INTERNAL: an element of BYTES is no UTF-8, which JSON cannot carry.
+        Abort: INTERNAL: an element of BYTES is no UTF-8, which JSON cannot carry; INVALID_ARGUMENT:
+            a number is infinite, which neither it can.
     """
+    if array.dtype.kind == "f" and np.isinf(array).any():
+        # NaN becomes null, and null NaN; an infinity would be taken for one.
+        raise invalid(
+            "an output has an infinity, which JSON has no number for: ask for binary data"
+        )
     if datatype != _BYTES:
         values: list[Any] = array.ravel().tolist()
         return values

@@ -3,17 +3,18 @@
 What JSON makes of Python's values: tuples become lists, dataclasses and numpy arrays become
 objects and lists, dates become texts, NaN and infinity become null. Keys have to be texts: a key
 ``1`` that comes back as ``"1"`` is a surprise, so it is refused. So are integers beyond 64 bits,
-which many readers round; those that come from elsewhere keep their digits.
+which many readers round; those that come from elsewhere keep their digits, and numbers beyond what
+a float holds are refused.
 """
 
 from __future__ import annotations
 
-import json
 import sys
 
 import orjson
 
 from pyserve.serializers.base import Buffer, Parts, ValueCodec, garbled, refusal
+from pyserve.serializers.exact_json import read_exactly
 from pyserve.serializers.long_numbers import may_have_long_number
 
 
@@ -34,7 +35,7 @@ class JsonCodec(ValueCodec):
         try:
             value = orjson.loads(body)
             text = bytes(body) if isinstance(body, memoryview) else body
-            return json.loads(text) if may_have_long_number(text) else value
+            return read_exactly(text) if may_have_long_number(text) else value
         except (ValueError, RecursionError, MemoryError) as error:
             raise garbled(self.name, body, error) from error
 

@@ -5,10 +5,11 @@ Records go to standard error, where the launcher reads them, and to a file where
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from pyserve.config import EncodingType, LoggingConfig
 from pyserve.config.logs import LogSettings
@@ -23,6 +24,10 @@ from pyserve.observe.logs.kept import (
     takes_info,
 )
 from pyserve.observe.logs.requests import RequestFilter
+
+# Two names, an id and the number of a rotated file together are less than the 255 bytes that a
+# file's name may have.
+_NAME_BYTES_MAX: Final = 90
 
 
 class ReplicaLogs:
@@ -50,7 +55,8 @@ class ReplicaLogs:
             "replica": replica_id,
         }
         letters = replica_id.rpartition("#")[2]
-        self._file_name = f"replica_{application}_{deployment}_{letters}.log"
+        names = f"{_part_of_name(application)}_{_part_of_name(deployment)}"
+        self._file_name = f"replica_{names}_{letters}.log"
         self._settings = settings
         self._path: Path | None = None
         self._file: logging.StreamHandler[Any] | None = None
@@ -126,3 +132,9 @@ class ReplicaLogs:
             ) from error
         file.addFilter(RequestFilter())
         return file
+
+
+def _part_of_name(name: str) -> str:
+    """Return a name as a part of a file's, shortened where no folder would take all of it."""
+    cut = name.replace("/", "_").encode()[:_NAME_BYTES_MAX].decode(errors="ignore")
+    return cut if cut == name else f"{cut}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import Any
 
 import orjson
 
+from pyserve.bridge import may_have_infinity
 from pyserve.replica.http.converters import converter_of, kept_type
 from pyserve.replica.http.errors import InvalidJson
 from pyserve.replica.http.models import has_models, model_reader
+from pyserve.serializers.exact_json import read_exactly
 from pyserve.serializers.long_numbers import may_have_long_number
 
 
@@ -18,7 +20,7 @@ def parse_json(body: bytes) -> Any:
     """Return the value of a JSON text.
 
     Raises:
-        InvalidJson: It is none.
+        InvalidJson: It is none, or has a number or a text that no JSON could give back.
     """
     try:
         value = orjson.loads(body)
@@ -49,8 +51,9 @@ def _reader_of_models(annotation: object) -> Callable[[bytes], Any]:
     validate = model_reader(annotation)
 
     def read(body: bytes) -> Any:
-        # pydantic takes these words as numbers. Where they are, they mostly are part of a text.
-        if b"NaN" in body or b"Infinity" in body:
+        # pydantic takes these words as numbers, and what is too large as an infinity. Where they
+        # are, they mostly are part of a text.
+        if b"NaN" in body or b"Infinity" in body or may_have_infinity(body):
             parse_json(body)
         return validate(body)
 
@@ -58,17 +61,12 @@ def _reader_of_models(annotation: object) -> Callable[[bytes], Any]:
 
 
 def _parse_again(body: bytes) -> Any:
-    """Read what orjson refuses or rounds and Python's parser takes: long integers, UTF-16."""
+    """Read what orjson refuses or reads otherwise than it stands there."""
     if not body.strip():
         raise InvalidJson("it is empty", "", 0)
     try:
-        return json.loads(body, parse_constant=_refuse_constant)
+        return read_exactly(body)
     except json.JSONDecodeError as error:
         raise InvalidJson(error.msg, error.doc, error.pos) from None
     except (ValueError, RecursionError) as error:  # no UTF-8; brackets in brackets
         raise InvalidJson(str(error), "", 0) from None
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    """Python's parser takes these as its own, and no other one has to."""
-    raise ValueError(f"{name} is no JSON (RFC 8259, 6): send null, or a text")

@@ -44,7 +44,7 @@ def name_of(value: object) -> str:
 
 
 def _writable(text: str) -> str:
-    """Return a text that the answer can have: JSON's escapes make halves of characters too."""
+    """Return a text that the answer can have: texts of user code may have halves of characters."""
     return text.encode(errors="backslashreplace").decode()
 
 

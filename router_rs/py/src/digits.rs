@@ -33,6 +33,27 @@ fn has_run(text: &[u8], count: usize) -> bool {
     false
 }
 
+/// See the stub.
+#[pyfunction]
+pub(crate) fn may_have_infinity(text: PyBackedBytes) -> bool {
+    has_long_exponent(&text) || has_run(&text, MANTISSA_DIGITS_MIN)
+}
+
+/// A float holds numbers of up to 309 digits: one beyond has an exponent of three digits, or so many
+/// digits before it.
+const MANTISSA_DIGITS_MIN: usize = 309 - 99;
+
+/// Whether behind a digit there is an exponent with three digits, and no minus.
+fn has_long_exponent(text: &[u8]) -> bool {
+    let letters = text.iter().enumerate().filter(|(_, byte)| matches!(byte, b'e' | b'E'));
+    letters.map(|(at, _)| text.split_at(at)).any(|(before, behind)| {
+        let exponent = behind[1..].strip_prefix(b"+").unwrap_or(&behind[1..]);
+        before.last().is_some_and(u8::is_ascii_digit)
+            && exponent.len() >= 3
+            && exponent[..3].iter().all(u8::is_ascii_digit)
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -54,6 +75,24 @@ mod tests {
             ("aaa1234aaaa", 5, false),
         ] {
             assert_eq!(expected, has_run(text.as_bytes(), count), "{text:?}, {count}");
+        }
+    }
+
+    #[test]
+    fn exponents_of_three_digits_are_found_behind_numbers() {
+        for (text, expected) in [
+            ("", false),
+            ("e999", false),
+            ("1e", false),
+            ("1e99", false),
+            ("1e999", true),
+            ("1.5E+999", true),
+            ("1e-999", false),
+            ("name999", false),
+            ("[1, 2e5, 3e308]", true),
+            ("1e+99,", false),
+        ] {
+            assert_eq!(expected, has_long_exponent(text.as_bytes()), "{text:?}");
         }
     }
 

@@ -65,6 +65,7 @@ fn _router(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(allocator::keep_freed_memory, module)?)?;
     module.add_function(wrap_pyfunction!(descriptors::raise_descriptor_limit, module)?)?;
     module.add_function(wrap_pyfunction!(digits::has_digits, module)?)?;
+    module.add_function(wrap_pyfunction!(digits::may_have_infinity, module)?)?;
     module.add_function(wrap_pyfunction!(http::http_status, module)?)?;
     module.add_function(wrap_pyfunction!(runtime::forked, module)?)?;
     module.add_function(wrap_pyfunction!(forks::before_fork, module)?)?;

@@ -1,6 +1,7 @@
 """Requests of both doors: read, refused with a reason, and answered."""
 
 import asyncio
+import gzip
 import json
 from typing import Any
 
@@ -141,6 +142,10 @@ def test_binary_tensors_follow_the_json_both_ways():
     [
         (b"{", None, "no JSON"),
         (b"[]", None, "no JSON object"),
+        (_document().replace(b"3]", b"1e999]"), None, "the number 1e999 is beyond 1.8e308"),
+        (_document().replace(b"3]", b"1e39]"), None, r"1e\+39 is beyond the largest FP32"),
+        (gzip.compress(_document(), mtime=0), None, "it is compressed by gzip"),
+        (_document(id="\ud800"), None, "half of a letter"),
         (_document(inputs="x"), None, "'inputs' must be a list"),
         (_document(inputs=[1]), None, "an input is no JSON object"),
         (_document(inputs=[{"name": "x"}]), None, "'datatype' must be a string"),

@@ -35,6 +35,32 @@ def test_numbers_come_back_raw_and_as_json(datatype: str, shape: list[int], seed
     assert np.array_equal(array, values)
 
 
+@pytest.mark.parametrize(
+    ("datatype", "largest", "beyond"),
+    [
+        ("FP16", 65504.0, 65520.0),
+        ("BF16", 3.3895313892515355e38, 3.4e38),
+        ("FP32", 3.4028234663852886e38, 3.5e38),
+    ],
+)
+def test_numbers_beyond_a_datatype_are_refused(datatype: str, largest: float, beyond: float):
+    taken = from_values("x", datatype, [3], [largest, -largest, None])
+    assert np.isfinite(taken[:2]).all()
+    assert math.isnan(taken[2])
+    for value in (beyond, -beyond):
+        with pytest.raises(Abort, match=f"is beyond the largest {datatype}"):
+            from_values("x", datatype, [2], [0.0, value])
+
+
+@pytest.mark.parametrize("datatype", ["FP16", "BF16", "FP32", "FP64"])
+def test_an_infinity_is_no_json(datatype: str):
+    array = as_array(Tensor("y", datatype, (-1,)), np.array([1, np.nan, np.inf], dtype="f4"))
+
+    with pytest.raises(Abort, match="ask for binary data"):
+        to_values(array, datatype)
+    assert math.isinf(from_raw("y", datatype, [3], to_raw(array, datatype))[2])
+
+
 @given(elements=st.lists(st.binary(max_size=20), max_size=5))
 def test_bytes_come_back_raw(elements: list[bytes]):
     array = from_values("x", "BYTES", [len(elements)], elements)

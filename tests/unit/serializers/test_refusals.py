@@ -212,3 +212,14 @@ def test_claims_of_huge_lengths_cost_nothing():
     for count in (1, 2**31):
         with pytest.raises(SerializationError):
             codec("pickle").decode(struct.pack("<IIQ", 1, count, 2**62) + bytes(64))
+
+
+@pytest.mark.parametrize("body", [b"1e999", b'{"a": [-1E+400]}', b"1" + b"0" * 400 + b".0"])
+def test_json_has_no_numbers_beyond_a_float(body):
+    with pytest.raises(SerializationError, match="infinity"):
+        codec("json").decode(body)
+
+
+def test_json_keeps_long_numbers_and_texts_that_look_like_them():
+    body = b'[1e308, "1e999", 1' + b"0" * 40 + b"]"
+    assert codec("json").decode(body) == [1e308, "1e999", 10**40]

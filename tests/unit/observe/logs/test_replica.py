@@ -44,6 +44,24 @@ def test_what_is_below_the_level_is_not_written(logs: ReplicaLogs, tmp_path: Pat
     assert line.endswith("shop.model: full")
 
 
+@pytest.mark.parametrize("name", ["n" * 300, "ß" * 300, "a/b"])
+def test_any_name_has_a_file(name: str, tmp_path: Path) -> None:
+    others: list[str] = []
+    for application in (name, f"{name}x"):
+        logs = ReplicaLogs(application, name, f"{name}#abcde", LogSettings())
+        folder = tmp_path / str(len(others))
+        try:
+            logs.follow(LoggingConfig(logs_dir=str(folder)))
+        finally:
+            logs.close()
+        (file,) = folder.iterdir()
+        # A rotated one has a number behind it.
+        assert len(file.name.encode()) < 250
+        assert file.name.startswith(f"replica_{name[:1]}")
+        others.append(file.name)
+    assert len(set(others)) == 2
+
+
 def test_another_level_and_encoding_are_taken_on(logs: ReplicaLogs, tmp_path: Path) -> None:
     logs.follow(LoggingConfig(logs_dir=str(tmp_path)))
     LOGGER.debug("not seen")

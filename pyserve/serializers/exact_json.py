@@ -1,0 +1,59 @@
+"""JSON that ``orjson`` reads otherwise than it stands there, or refuses.
+
+It makes floats of whole numbers beyond 64 bits, and takes no UTF-16. What it refuses rightly,
+numbers beyond a float and halves of letters, Python's parser would take, so that is refused here
+again.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from typing import Any, Final, NoReturn
+
+_SHOWN_MAX: Final = 40
+_SURROGATE: Final = re.compile(r"\\u[dD][89a-fA-F]")
+_COMPRESSED: Final = {b"\x1f\x8b": "gzip", b"\x78\x01": "deflate", b"\x78\x9c": "deflate"}
+
+
+def read_exactly(text: bytes | bytearray) -> Any:
+    """Return the value of a JSON text in UTF-8, 16 or 32, by Python's parser.
+
+    Raises:
+        ValueError: It is none, or has what no JSON can give back. ``json.JSONDecodeError`` where
+            the place is known.
+        RecursionError: Brackets in brackets.
+    """
+    encoding = _COMPRESSED.get(bytes(text[:2]))
+    if encoding is not None:
+        raise ValueError(f"it is compressed by {encoding}: send it without content-encoding")
+    decoded = text.decode(json.detect_encoding(text))
+    value = json.loads(decoded, parse_constant=_refuse_constant, parse_float=_finite)
+    if _SURROGATE.search(decoded):
+        _refuse_half_letters(value)
+    return value
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    """Python's parser takes these as its own, and no other one has to."""
+    raise ValueError(f"{name} is no JSON (RFC 8259, 6): send null, or a text")
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if math.isinf(value):
+        shown = text if len(text) <= _SHOWN_MAX else f"{text[:_SHOWN_MAX]}..."
+        raise ValueError(f"the number {shown} is beyond 1.8e308: send a smaller one, or a text")
+    return value
+
+
+def _refuse_half_letters(value: Any) -> None:
+    """Refuse texts that no encoding has: of a pair of surrogates one is missing."""
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        half = ord(error.object[error.start])
+        raise ValueError(
+            f"a text has \\u{half:04x} alone, half of a letter: send both halves"
+        ) from None
