@@ -93,8 +93,8 @@ def _frontend(
         tls = "" if options.bind_pem is None else f" ssl crt {word(str(options.bind_pem))}"
         yield f"bind {word(bind)}{tls}{tls and ' alpn h2,http/1.1'}"
     yield f"maxconn {ingress.connections_max}"
-    yield "acl is_grpc req.hdr(content-type) -m str application/grpc"
-    yield "acl is_grpc req.hdr(content-type) -m beg application/grpc+ application/grpc;"
+    yield "acl is_grpc req.hdr(content-type) -i -m str application/grpc"
+    yield "acl is_grpc req.hdr(content-type) -i -m beg application/grpc+ application/grpc;"
     yield from _forwarded(ingress.trusted_proxies)
     if ingress.body_bytes_max is not None:
         yield (

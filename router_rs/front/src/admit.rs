@@ -15,7 +15,8 @@ use router_dispatch::{
 };
 use router_protocol::content_length;
 use router_protocol::grpc::{
-    ClientTimeout, Code, HttpFailure, Status, is_grpc_content_type, read_timeout, refuse_pickle,
+    ClientTimeout, Code, HttpFailure, Status, is_grpc_content_type, lower_content_type,
+    read_timeout, refuse_pickle,
 };
 use router_protocol::names::{self, REQUEST_ID, WEBSOCKET};
 use router_transcode::{Opened, Transcoded, Transcoding, refusal};
@@ -56,8 +57,9 @@ pub(super) fn admit_http2(
     respond: SendResponse<Bytes>,
 ) {
     connection.front.counters.calls.count();
-    let (parts, body) = request.into_parts();
+    let (mut parts, body) = request.into_parts();
     if is_grpc_content_type(parts.headers.get(CONTENT_TYPE)) {
+        lower_content_type(&mut parts.headers);
         return admit_grpc(connection, parts, body, respond);
     }
     admit_other(connection, parts, body, respond);

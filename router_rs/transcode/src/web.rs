@@ -30,9 +30,9 @@ pub(super) struct WebType<'a> {
 impl<'a> WebType<'a> {
     /// `None`: it is another content type.
     pub(super) fn parse(value: &'a HeaderValue) -> Option<Self> {
-        let rest = value.to_str().ok()?.strip_prefix(BASE)?;
-        let (is_text, rest) = rest.strip_prefix("-text").map_or((false, rest), |rest| (true, rest));
-        let codec = rest.split([';', ' ']).next().unwrap_or_default();
+        let rest = behind(BASE, value.to_str().ok()?)?;
+        let (is_text, rest) = behind("-text", rest).map_or((false, rest), |rest| (true, rest));
+        let codec = rest.split([';', ' ', '\t']).next().unwrap_or_default();
         let is_codec = codec.is_empty() || codec.starts_with('+');
         is_codec.then_some(Self { is_text, codec })
     }
@@ -50,6 +50,12 @@ impl<'a> WebType<'a> {
         let text = if self.is_text { "-text" } else { "" };
         header(format!("{BASE}{text}{}", if codec.is_empty() { "+proto" } else { codec }))
     }
+}
+
+/// What is behind the beginning of a media type, in which letter case means nothing.
+fn behind<'a>(beginning: &str, text: &'a str) -> Option<&'a str> {
+    let (begun, rest) = text.split_at_checked(beginning.len())?;
+    begun.eq_ignore_ascii_case(beginning).then_some(rest)
 }
 
 fn header(text: String) -> HeaderValue {

@@ -365,3 +365,16 @@ def test_grpc_itself_is_as_before(mesh: RunningMesh) -> None:
     with grpc.insecure_channel(mesh.address) as channel:
         thing = things_pb2.Thing(name="a")
         assert thing == things_pb2_grpc.ThingsStub(channel).Echo(thing, timeout=_TIMEOUT_S)
+
+
+@pytest.mark.parametrize("content_type", ["Application/GRPC", "APPLICATION/gRPC+Proto; a=b"])
+def test_letter_case_means_nothing_in_a_content_type(mesh: RunningMesh, content_type: str) -> None:
+    """RFC 9110, 8.3.1; over HTTP/2, as gRPC is."""
+    sent = envelope(things_pb2.Thing(name="a").SerializeToString())
+    headers = {"content-type": content_type, "te": "trailers"}
+    with httpx.Client(
+        base_url=f"http://{mesh.address}", http1=False, http2=True, timeout=_TIMEOUT_S
+    ) as client:
+        answer = client.post(f"{_SERVICE}/Echo", content=sent, headers=headers)
+    assert (200, sent) == (answer.status_code, answer.content)
+    assert answer.headers["content-type"].startswith("application/grpc")

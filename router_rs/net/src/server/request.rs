@@ -7,7 +7,7 @@ use h2::server::SendResponse;
 use http::header::CONTENT_TYPE;
 use http::{Method as HttpMethod, Request, StatusCode};
 use router_front::admit_other_http2;
-use router_protocol::grpc::{Framed, is_grpc_content_type};
+use router_protocol::grpc::{Framed, is_grpc_content_type, lower_content_type};
 use router_protocol::names;
 
 use super::admit::{Body, admit_call, admit_http};
@@ -22,7 +22,7 @@ pub(super) fn take(
     request: Request<RecvStream>,
     mut respond: SendResponse<Framed>,
 ) {
-    let (head, body) = request.into_parts();
+    let (mut head, body) = request.into_parts();
     if connection.info.is_router() && head.headers.contains_key(names::HTTP) {
         return admit_http(connection, head, Body::Comes(body.into()), respond.into());
     }
@@ -34,6 +34,7 @@ pub(super) fn take(
             _ => answer_http(respond, StatusCode::UNSUPPORTED_MEDIA_TYPE),
         };
     }
+    lower_content_type(&mut head.headers);
     if head.method != HttpMethod::POST {
         return answer_http(respond, StatusCode::METHOD_NOT_ALLOWED);
     }

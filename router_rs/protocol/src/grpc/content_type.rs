@@ -19,11 +19,31 @@ const BASE: &str = "application/grpc";
 /// The codec that only the mesh may speak (design decision 12).
 const PICKLE: &[u8] = b"pickle";
 
-/// `application/grpc`, alone or with a `+codec` or parameters; not `application/grpc-web`.
+/// `application/grpc` in any letter case, alone or with a `+codec` or parameters; not
+/// `application/grpc-web`.
 pub fn is_grpc_content_type(value: Option<&HeaderValue>) -> bool {
     value
-        .and_then(|value| value.as_bytes().strip_prefix(BASE.as_bytes()))
-        .is_some_and(|rest| matches!(rest.first(), None | Some(b'+' | b';' | b' ')))
+        .and_then(|value| behind_base(value.as_bytes()))
+        .is_some_and(|rest| matches!(rest.first(), None | Some(b'+' | b';' | b' ' | b'\t')))
+}
+
+/// What is behind `application/grpc`; letter case means nothing in a media type (RFC 9110, 8.3.1).
+fn behind_base(value: &[u8]) -> Option<&[u8]> {
+    let (base, rest) = value.split_at_checked(BASE.len())?;
+    base.eq_ignore_ascii_case(BASE.as_bytes()).then_some(rest)
+}
+
+/// Writes the content type of a gRPC request as all others write it, for whoever minds letter case.
+pub fn lower_content_type(headers: &mut HeaderMap) {
+    let Some(value) = headers.get_mut(CONTENT_TYPE) else { return };
+    if value.as_bytes().starts_with(BASE.as_bytes()) {
+        return;
+    }
+    if let Some(rest) = behind_base(value.as_bytes()) {
+        let lower = [BASE.as_bytes(), rest].concat();
+        *value = HeaderValue::from_maybe_shared(Bytes::from(lower))
+            .expect("invariant: parts of header values");
+    }
 }
 
 /// What a request says of its body, as the beginning of a sentence.
@@ -42,8 +62,9 @@ pub fn describe_content_type(headers: &HeaderMap) -> String {
 /// The codec of a gRPC content type in lower case, [`SUBTYPE_DEFAULT`] when it names none.
 pub fn subtype(value: Option<&HeaderValue>) -> Cow<'_, str> {
     let codec = value
-        .and_then(|value| value.as_bytes().strip_prefix(BASE.as_bytes())?.strip_prefix(b"+"))
-        .map(|rest| rest.split(|byte| matches!(byte, b';' | b' ')).next().unwrap_or_default());
+        .and_then(|value| behind_base(value.as_bytes())?.strip_prefix(b"+"))
+        .map(|rest| rest.split(|byte| matches!(byte, b';' | b' ' | b'\t')).next())
+        .map(Option::unwrap_or_default);
     match codec {
         None | Some(b"") => Cow::Borrowed(SUBTYPE_DEFAULT),
         Some(codec) => {
@@ -95,7 +116,7 @@ pub fn refuse_pickle(value: Option<&HeaderValue>) -> Result<(), Status> {
     let is_pickle = value.is_some_and(|value| {
         // Most name no codec, and leave nothing to search.
         let bytes = value.as_bytes();
-        let rest = bytes.strip_prefix(BASE.as_bytes()).unwrap_or(bytes);
+        let rest = behind_base(bytes).unwrap_or(bytes);
         rest.windows(PICKLE.len()).any(|part| part.eq_ignore_ascii_case(PICKLE))
     });
     if is_pickle {
@@ -115,13 +136,33 @@ mod tests {
             ("application/grpc", true),
             ("application/grpc+proto", true),
             ("application/grpc;charset=utf-8", true),
+            ("Application/GRPC", true),
+            ("APPLICATION/gRPC+Proto", true),
+            ("application/grpc\t; charset=utf-8", true),
+            ("Application/GRPC-Web", false),
             ("application/grpc-web", false),
+            ("application/gr", false),
             ("application/json", false),
         ] {
             let value = HeaderValue::from_static(text);
             assert_eq!(expected, is_grpc_content_type(Some(&value)), "{text}");
         }
         assert!(!is_grpc_content_type(None));
+    }
+
+    #[test]
+    fn a_content_type_is_passed_on_in_lower_case() {
+        for (text, expected) in [
+            ("Application/GRPC", "application/grpc"),
+            ("APPLICATION/gRPC+Proto; X=Y", "application/grpc+Proto; X=Y"),
+            ("application/grpc+proto", "application/grpc+proto"),
+            ("Application/JSON", "Application/JSON"),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.insert(CONTENT_TYPE, HeaderValue::from_static(text));
+            lower_content_type(&mut headers);
+            assert_eq!(expected, headers[CONTENT_TYPE].to_str().unwrap());
+        }
     }
 
     #[test]
@@ -132,6 +173,8 @@ mod tests {
             ("application/grpc;charset=utf-8", "proto"),
             ("application/grpc+json", "json"),
             ("application/grpc+JSON; charset=utf-8", "json"),
+            ("Application/GRPC+Json", "json"),
+            ("Application/GRPC", "proto"),
         ] {
             let value = HeaderValue::from_static(text);
             assert_eq!(expected, subtype(Some(&value)), "{text}");
@@ -158,6 +201,7 @@ mod tests {
             ("application/grpc+pickle", true),
             ("application/grpc+CloudPickle", true),
             ("application/grpc+pickle5;x=y", true),
+            ("APPLICATION/GRPC+PICKLE", true),
             ("application/grpc+msgpack", false),
             ("application/grpc", false),
         ] {

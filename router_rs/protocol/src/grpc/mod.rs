@@ -16,7 +16,7 @@ pub use code::{Code, CodeSet};
 pub use compress::{Encoding, Encodings, GRPC_ACCEPT_ENCODING, GRPC_ENCODING};
 pub use content_type::{
     CONTENT_TYPE_GRPC, SUBTYPE_DEFAULT, content_type, describe_content_type, is_grpc_content_type,
-    refuse_pickle, subtype,
+    lower_content_type, refuse_pickle, subtype,
 };
 pub use framing::{Decoder, Framed, Message, PREFIX_BYTES};
 pub use http_status::{

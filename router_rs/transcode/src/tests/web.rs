@@ -72,6 +72,17 @@ fn a_codec_nobody_has_described_passes_too() {
 }
 
 #[test]
+fn letter_case_means_nothing_in_a_content_type() {
+    for (sent, forwarded) in [
+        ("Application/GRPC-Web", "application/grpc"),
+        ("APPLICATION/GRPC-WEB-TEXT+Proto", "application/grpc+Proto"),
+    ] {
+        let web = call("POST", PATH, &[("content-type", sent)]);
+        assert_eq!(forwarded, web.head.headers["content-type"]);
+    }
+}
+
+#[test]
 fn only_post_calls() {
     let response = answered("GET", PATH, &[("content-type", "application/grpc-web")]);
     assert_eq!(
