@@ -1,4 +1,4 @@
-"""JSON that ``orjson`` reads otherwise than it stands there, or refuses.
+"""JSON that ``orjson`` does not read exactly, or refuses.
 
 It makes floats of whole numbers beyond 64 bits, and takes no UTF-16. What it refuses rightly,
 numbers beyond a float and halves of letters, Python's parser would take, so that is refused here

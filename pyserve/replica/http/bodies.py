@@ -61,7 +61,7 @@ def _reader_of_models(annotation: object) -> Callable[[bytes], Any]:
 
 
 def _parse_again(body: bytes) -> Any:
-    """Read what orjson refuses or reads otherwise than it stands there."""
+    """Read what orjson refuses or does not read exactly."""
     if not body.strip():
         raise InvalidJson("it is empty", "", 0)
     try:

@@ -168,7 +168,7 @@ impl JsonType {
 /// A message that was read here without the field that a path leads to.
 ///
 /// # Errors
-/// `INVALID_ARGUMENT`: it is no message.
+/// `INVALID_ARGUMENT`: it cannot be read.
 pub(super) fn without_field(message: &[u8], path: &[FieldDescriptor]) -> Result<Vec<u8>, Status> {
     let numbers: Vec<u32> = path.iter().map(FieldDescriptor::number).collect();
     without(message, &numbers).map_err(|_| malformed(&"a message in it cannot be read"))

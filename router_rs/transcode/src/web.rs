@@ -52,7 +52,7 @@ impl<'a> WebType<'a> {
     }
 }
 
-/// What is behind the beginning of a media type, in which letter case means nothing.
+/// The rest of a media type behind its beginning, in which letter case means nothing.
 fn behind<'a>(beginning: &str, text: &'a str) -> Option<&'a str> {
     let (begun, rest) = text.split_at_checked(beginning.len())?;
     begun.eq_ignore_ascii_case(beginning).then_some(rest)

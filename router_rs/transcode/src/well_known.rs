@@ -2,7 +2,8 @@
 
 use prost_reflect::MessageDescriptor;
 
-/// What JSON calls the type of what is in an `Any`, and that itself where it is no object.
+/// The names that an `Any` has in JSON for its type, and for its message where that has a form of
+/// its own.
 pub(super) const TYPE: &str = "@type";
 pub(super) const VALUE: &str = "value";
 

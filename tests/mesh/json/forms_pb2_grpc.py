@@ -153,14 +153,14 @@ class FormsServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Wire(self, request, context):
-        """What the servicer got, in the binary form.
+        """Gives the message that the servicer got, in the binary form.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Give(self, request, context):
-        """The message that these bytes are.
+        """Gives the message that these bytes are.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -40,9 +40,9 @@ class FormsStub:
     def __new__(cls, channel: _aio.Channel) -> FormsAsyncStub: ...
     Echo: _grpc.UnaryUnaryMultiCallable[_forms_pb2.Holder, _forms_pb2.Holder]
     Wire: _grpc.UnaryUnaryMultiCallable[_forms_pb2.Holder, _forms_pb2.Bytes]
-    """What the servicer got, in the binary form."""
+    """Gives the message that the servicer got, in the binary form."""
     Give: _grpc.UnaryUnaryMultiCallable[_forms_pb2.Bytes, _forms_pb2.Holder]
-    """The message that these bytes are."""
+    """Gives the message that these bytes are."""
     Any: _grpc.UnaryUnaryMultiCallable[_any_pb2.Any, _any_pb2.Any]
     Duration: _grpc.UnaryUnaryMultiCallable[_duration_pb2.Duration, _duration_pb2.Duration]
     Empty: _grpc.UnaryUnaryMultiCallable[_empty_pb2.Empty, _empty_pb2.Empty]
@@ -66,9 +66,9 @@ class FormsAsyncStub(FormsStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     Echo: _aio.UnaryUnaryMultiCallable[_forms_pb2.Holder, _forms_pb2.Holder]  # type: ignore[assignment]
     Wire: _aio.UnaryUnaryMultiCallable[_forms_pb2.Holder, _forms_pb2.Bytes]  # type: ignore[assignment]
-    """What the servicer got, in the binary form."""
+    """Gives the message that the servicer got, in the binary form."""
     Give: _aio.UnaryUnaryMultiCallable[_forms_pb2.Bytes, _forms_pb2.Holder]  # type: ignore[assignment]
-    """The message that these bytes are."""
+    """Gives the message that these bytes are."""
     Any: _aio.UnaryUnaryMultiCallable[_any_pb2.Any, _any_pb2.Any]  # type: ignore[assignment]
     Duration: _aio.UnaryUnaryMultiCallable[_duration_pb2.Duration, _duration_pb2.Duration]  # type: ignore[assignment]
     Empty: _aio.UnaryUnaryMultiCallable[_empty_pb2.Empty, _empty_pb2.Empty]  # type: ignore[assignment]
@@ -101,7 +101,7 @@ class FormsServicer(metaclass=_abc_1.ABCMeta):
         request: _forms_pb2.Holder,
         context: _ServicerContext,
     ) -> _typing.Union[_forms_pb2.Bytes, _abc.Awaitable[_forms_pb2.Bytes]]:
-        """What the servicer got, in the binary form."""
+        """Gives the message that the servicer got, in the binary form."""
 
     @_abc_1.abstractmethod
     def Give(
@@ -109,7 +109,7 @@ class FormsServicer(metaclass=_abc_1.ABCMeta):
         request: _forms_pb2.Bytes,
         context: _ServicerContext,
     ) -> _typing.Union[_forms_pb2.Holder, _abc.Awaitable[_forms_pb2.Holder]]:
-        """The message that these bytes are."""
+        """Gives the message that these bytes are."""
 
     @_abc_1.abstractmethod
     def Any(

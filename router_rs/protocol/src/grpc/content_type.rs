@@ -33,7 +33,7 @@ fn behind_base(value: &[u8]) -> Option<&[u8]> {
     base.eq_ignore_ascii_case(BASE.as_bytes()).then_some(rest)
 }
 
-/// Writes the content type of a gRPC request as all others write it, for whoever minds letter case.
+/// Writes the content type of a gRPC request in the usual letter case, for readers that distinguish.
 pub fn lower_content_type(headers: &mut HeaderMap) {
     let Some(value) = headers.get_mut(CONTENT_TYPE) else { return };
     if value.as_bytes().starts_with(BASE.as_bytes()) {

@@ -1,6 +1,6 @@
 //! `google.protobuf.Any`: JSON has the message in it unpacked, with its type as `@type`.
 //!
-//! The type may stand behind what is of it. What is before it is kept, and read again.
+//! The type may come after fields of that type. They are kept until then, and read again.
 
 use prost_reflect::{DescriptorPool, MessageDescriptor};
 use serde::de::{DeserializeSeed, Error, IgnoredAny, IntoDeserializer, MapAccess};

@@ -11,7 +11,7 @@ use serde::forward_to_deserialize_any;
 
 use crate::well_known::TYPE;
 
-/// Any JSON. Unlike `serde_json::Value` it keeps names that are there twice, for whoever minds.
+/// Any JSON. Unlike `serde_json::Value` it keeps names that are there twice, so that they can be refused.
 #[derive(Debug)]
 pub(super) enum Buffered {
     Null,
@@ -21,7 +21,7 @@ pub(super) enum Buffered {
     Float(f64),
     Text(String),
     List(Vec<Buffered>),
-    /// `@type` is the first if it is there: whoever reads it again has to keep nothing.
+    /// `@type` is the first if it is there, so that a second reading has to keep nothing.
     Map(Vec<(String, Buffered)>),
 }
 

@@ -5,7 +5,7 @@ use prost_reflect::OneofDescriptor;
 use crate::presence::has_presence;
 use prost_reflect::{ExtensionDescriptor, FieldDescriptor, Kind, MessageDescriptor};
 
-/// What a name or a number in a message means.
+/// The field or extension that a name or a number in a message means.
 #[derive(Clone)]
 pub(super) enum Field {
     Own(FieldDescriptor),

@@ -54,7 +54,7 @@ pub(super) fn read_wrapper<'de, D: Deserializer<'de>>(
     write_scalar(&kind, json, out).map(drop)
 }
 
-/// What a wrapper is around.
+/// The kind of a wrapper's value.
 pub(super) fn wrapped(descriptor: &MessageDescriptor) -> Kind {
     descriptor.get_field(ONLY).expect("invariant: a wrapper has a value").kind()
 }

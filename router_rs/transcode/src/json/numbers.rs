@@ -10,7 +10,7 @@ pub(super) fn number<'de, T: Number, D: Deserializer<'de>>(json: D) -> Result<T,
     json.deserialize_any(NumberVisitor(PhantomData))
 }
 
-/// What a number in JSON, or a text of one, may become.
+/// A type that a number in JSON, or a text of one, may become.
 ///
 /// # Errors
 /// A sentence: why it cannot.
@@ -42,7 +42,7 @@ macro_rules! whole_numbers {
                 if value.fract() != 0.0 {
                     return Err(NO_WHOLE.into());
                 }
-                // What is too large even for these is too large for those too.
+                // A number that saturates here is too large for all of them.
                 (value as i128).try_into().map_err(|_| OUT_OF_RANGE.into())
             }
 

@@ -9,7 +9,7 @@ use prost_reflect::MessageDescriptor;
 use super::field::{Field, Shape};
 use super::raw::{Raw, Reader, Unwritten, wrong};
 
-/// One field as it stands there, with its key.
+/// One field with its key, as it was sent.
 #[derive(Clone, Copy)]
 struct Piece<'a> {
     number: u32,

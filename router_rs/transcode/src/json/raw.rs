@@ -64,7 +64,7 @@ impl<'a> Reader<'a> {
         Ok((number, raw))
     }
 
-    /// What is up to the end of a group that has begun.
+    /// The content of a group that has begun.
     fn group(&mut self, number: u32) -> Result<&'a [u8], Unwritten> {
         let start = self.0;
         let mut open = vec![number];

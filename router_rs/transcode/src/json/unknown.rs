@@ -91,7 +91,7 @@ impl Search {
         Ok(())
     }
 
-    /// What is in an `Any`.
+    /// Looks at the message in an `Any`.
     fn packed<'de, A: MapAccess<'de>>(
         &mut self,
         any: &MessageDescriptor,

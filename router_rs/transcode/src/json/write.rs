@@ -1,7 +1,7 @@
 //! Protobuf's binary form becomes JSON as it is read, without a message in between.
 //!
 //! It wants what every encoder makes: the fields of a message in the order of their numbers, and
-//! one of a oneof. What is legal and otherwise is [`Unwritten::Unusual`], and put in order first.
+//! one of a oneof. A legal message that is otherwise is [`Unwritten::Unusual`], and put in order first.
 
 use prost::encoding::WireType;
 use prost_reflect::{DescriptorPool, Kind, MessageDescriptor, OneofDescriptor};
@@ -85,8 +85,8 @@ pub(super) fn write_message(
     }
 }
 
-/// What is in it stands there unpacked, beside its type; or as `value`, where it has a form of its
-/// own.
+/// Writes the fields of the message in it beside its type; or the message as `value`, where it has a
+/// form of its own.
 fn write_any(pool: &DescriptorPool, bytes: &[u8], depth: usize, out: &mut Vec<u8>) -> Written {
     let (type_url, value) = parts_of_any(bytes)?;
     if type_url.is_empty() && value.is_empty() {
@@ -113,7 +113,7 @@ fn write_any(pool: &DescriptorPool, bytes: &[u8], depth: usize, out: &mut Vec<u8
     Ok(())
 }
 
-/// Writes what stands between the braces of a message; `is_first`: nothing stands there before it.
+/// Writes the inside of a message's braces; `is_first`: no other member is there before it.
 fn write_fields(
     descriptor: &MessageDescriptor,
     bytes: &[u8],

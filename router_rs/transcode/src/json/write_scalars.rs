@@ -9,7 +9,7 @@ use super::raw::{Raw, Written, wrong};
 use super::scalars::{is_null_value, wire_type};
 use super::text::{put, write_json, write_string, write_text};
 
-/// What a value is that is not there.
+/// The default, for a value that is absent.
 pub(super) fn default_of(kind: &Kind) -> Raw<'static> {
     match wire_type(kind) {
         WireType::SixtyFourBit => Raw::SixtyFourBit([0; 8]),
@@ -19,7 +19,7 @@ pub(super) fn default_of(kind: &Kind) -> Raw<'static> {
     }
 }
 
-/// Writes a value of a kind that is no message.
+/// Writes a value of any kind but a message.
 pub(super) fn write_scalar(kind: &Kind, value: Raw<'_>, out: &mut Vec<u8>) -> Written {
     match (kind, value) {
         (Kind::String, Raw::Bytes(bytes)) => write_string(bytes, out)?,

@@ -52,7 +52,7 @@ pub(super) fn in_proto2(file: &Bytes) -> Result<Bytes, String> {
     Ok(message.encode_to_vec().into())
 }
 
-/// What is looked at first of `google.protobuf.FileDescriptorProto`.
+/// The fields of `google.protobuf.FileDescriptorProto` that are looked at first.
 #[derive(Clone, PartialEq, Message)]
 struct Head {
     #[prost(string, tag = "1")]
@@ -95,7 +95,7 @@ impl Features {
     }
 }
 
-/// `scope`: what its name stands behind.
+/// `scope`: the full name of its parent, with a dot before it.
 fn adapt_message(message: &mut DynamicMessage, features: Features, scope: &str) {
     let scope = format!("{scope}.{}", text(message, "name"));
     let mut entries = Vec::new();
