@@ -1,11 +1,16 @@
 //! Types with a form of their own in JSON (protobuf.dev/programming-guides/json).
 
-use prost_reflect::MessageDescriptor;
+use prost_reflect::{DescriptorPool, MessageDescriptor};
 
 /// The names that an `Any` has in JSON for its type, and for its message where that has a form of
 /// its own.
 pub(super) const TYPE: &str = "@type";
 pub(super) const VALUE: &str = "value";
+
+/// The type of a message by its URL, of which only what is behind the last slash is looked at.
+pub(super) fn type_of(pool: &DescriptorPool, type_url: &str) -> Option<MessageDescriptor> {
+    pool.get_message_by_name(type_url.rsplit('/').next()?)
+}
 
 /// The form that messages of a type have, where it is not an object of their fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

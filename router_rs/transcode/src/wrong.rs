@@ -10,7 +10,7 @@ use prost_reflect::{EnumDescriptor, FieldDescriptor, Kind, MessageDescriptor};
 use serde_json::{Map, Value};
 
 use super::near::nearest;
-use super::well_known::Form;
+use super::well_known::{Form, TYPE, VALUE, type_of};
 
 /// Values that are tried one by one, so that a large body costs no more than a small multiple of
 /// its conversion. Arbitrary.
@@ -29,10 +29,11 @@ const LETTERS_MAX: usize = 40;
 /// `fits`: whether JSON is a message of a type, as the conversion has it.
 pub(super) fn explain(descriptor: &MessageDescriptor, value: &Value, fits: Fits) -> Option<String> {
     let mut search = Search { fits, tries: 0, path: "request".into(), unknown: None };
-    if Form::of(descriptor).is_some() {
-        return Some(search.expected(&well_known_text(descriptor.name()), value));
-    }
-    let found = search.message(descriptor, value)?;
+    let found = match Form::of(descriptor) {
+        None => search.message(descriptor, value),
+        Some(Form::Any) => search.any(descriptor, value),
+        Some(_) => Some(search.expected(&well_known_text(descriptor.name()), value)),
+    }?;
     Some(match search.unknown {
         Some(unknown) => format!("{found}; {unknown}"),
         None => found,
@@ -114,9 +115,38 @@ impl Search {
         match field.kind() {
             // Those are values like numbers.
             Kind::Message(inner) if Form::of(&inner).is_none() => self.message(&inner, value),
+            Kind::Message(any) if Form::of(&any) == Some(Form::Any) => self.any(&any, value),
             kind => {
                 let fits = self.fits(field, value.clone());
                 (!fits).then(|| self.expected(&kind_text(&kind), value))
+            }
+        }
+    }
+
+    fn any(&mut self, any: &MessageDescriptor, value: &Value) -> Option<String> {
+        let Value::Object(entries) = value else {
+            return Some(self.expected(&well_known_text(any.name()), value));
+        };
+        let path = &self.path;
+        let type_url = match entries.get(TYPE) {
+            None if entries.is_empty() => return None,
+            None => return Some(format!("{path}: {TYPE:?} is missing, the type of the message")),
+            Some(Value::String(type_url)) => type_url,
+            Some(other) => return self.inside(".@type", |it| Some(it.expected("a text", other))),
+        };
+        let Some(packed) = type_of(any.parent_pool(), type_url) else {
+            let shown = shown(&Value::from(&**type_url));
+            return Some(format!("{path}: the service does not know the type {shown}"));
+        };
+        match (Form::of(&packed), entries.get(VALUE)) {
+            (None, _) => self.message(&packed, value),
+            (Some(_), None) => Some(format!("{path}: {VALUE:?} is missing, the {}", packed.name())),
+            (Some(Form::Any), Some(value)) => self.inside(".value", |it| it.any(&packed, value)),
+            (Some(_), Some(value)) => {
+                self.tries += 1;
+                let fits = self.tries > TRIES_MAX || (self.fits)(&packed, value);
+                let text = well_known_text(packed.name());
+                self.inside(".value", |it| (!fits).then(|| it.expected(&text, value)))
             }
         }
     }

@@ -6,16 +6,11 @@ use prost_reflect::{DescriptorPool, MessageDescriptor};
 use serde::de::{DeserializeSeed, Error, IgnoredAny, IntoDeserializer, MapAccess};
 
 use super::buffered::Buffered;
-use crate::well_known::{TYPE, VALUE};
+use crate::well_known::{TYPE, VALUE, type_of};
 
 /// The numbers of `google/protobuf/any.proto`.
 pub(super) const TYPE_URL_NUMBER: u32 = 1;
 pub(super) const VALUE_NUMBER: u32 = 2;
-
-/// The type of a message by its URL, of which only what is behind the last slash is looked at.
-pub(super) fn type_of(pool: &DescriptorPool, type_url: &str) -> Option<MessageDescriptor> {
-    pool.get_message_by_name(type_url.rsplit('/').next()?)
-}
 
 /// An `Any` whose type is known.
 pub(super) struct Opened<A> {

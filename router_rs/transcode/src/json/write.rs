@@ -7,7 +7,6 @@ use prost::encoding::WireType;
 use prost_reflect::{DescriptorPool, Kind, MessageDescriptor, OneofDescriptor};
 use smallvec::SmallVec;
 
-use super::any::type_of;
 use super::field::{Field, Shape};
 use super::forms::wrapped;
 use super::pieces::ordered;
@@ -19,7 +18,7 @@ use super::write_forms::{
 };
 use super::write_scalars::{default_of, write_scalar};
 use super::write_values::write_holder;
-use crate::well_known::{Form, TYPE, VALUE};
+use crate::well_known::{Form, TYPE, VALUE, type_of};
 
 /// A field of a message and all that stands there for it.
 struct Run<'a> {

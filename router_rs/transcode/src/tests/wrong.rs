@@ -51,15 +51,44 @@ fn the_place_of_a_wrong_value_is_its_path() {
         (r#"{"age":5}"#, "request.age: expected a duration such as \"1.5s\", got 5"),
         (r#"{"maybe":"no"}"#, r#"request.maybe: expected true or false, got "no""#),
         (
-            r#"{"any":{"@type":"type.googleapis.com/no.Such"}}"#,
-            "request.any: expected an object with \"@type\" and the message's fields, got an object",
-        ),
-        (
             r#"{"word":"a","number":"1"}"#,
             "request: number and word are both there, but choice is one of them",
         ),
         ("[]", "request: expected an object, got a list"),
         ("null", "request: expected an object, got null"),
+    ] {
+        assert_eq!(expected, told(json), "{json}");
+    }
+}
+
+#[test]
+fn the_place_of_a_wrong_value_is_found_in_an_any() {
+    for (json, expected) in [
+        (
+            r#"{"any":{"@type":"type.googleapis.com/no.Such"}}"#,
+            "request.any: the service does not know the type \"type.googleapis.com/no.Such\"",
+        ),
+        (
+            r#"{"any":{"@type":"x/things.v1.Thing","parts":[{"isNew":1}]}}"#,
+            "request.any.parts[0].isNew: expected true or false, got 1",
+        ),
+        (
+            r#"{"any":{"value":5,"@type":"x/google.protobuf.Duration"}}"#,
+            "request.any.value: expected a duration such as \"1.5s\", got 5",
+        ),
+        (
+            r#"{"any":{"@type":"x/google.protobuf.Any","value":{"a":1}}}"#,
+            "request.any.value: \"@type\" is missing, the type of the message",
+        ),
+        (
+            r#"{"any":{"@type":"x/google.protobuf.BoolValue"}}"#,
+            "request.any: \"value\" is missing, the BoolValue",
+        ),
+        (r#"{"any":{"@type":1}}"#, "request.any.@type: expected a text, got 1"),
+        (
+            r#"{"any":[]}"#,
+            "request.any: expected an object with \"@type\" and the message's fields, got a list",
+        ),
     ] {
         assert_eq!(expected, told(json), "{json}");
     }
