@@ -905,6 +905,7 @@ class AccessRule:
         identities: Sequence[str] | None = None,  # SANs of client certificates; None: none needed
         token_hashes: Sequence[bytes] | None = None,  # SHA-256 of bearer tokens; None: none needed
         anonymous: bool = False,  # everybody
+        applications: Sequence[str] | None = None,  # whose calls it is about; None: all
     ) -> AccessRule: ...
 
 @final

@@ -31,7 +31,7 @@ OPEN_PATHS: Mapping[str, tuple[str, ...]] = {
     "routes": ("/-/routes", "/ray.serve.RayServeAPIService/ListApplications"),
 }
 _HASH = re.compile(r"sha256:([0-9a-fA-F]{64})\Z")
-_FIELDS = ("name", "paths", "identities", "tokens", "anonymous")
+_FIELDS = ("name", "paths", "applications", "identities", "tokens", "anonymous")
 # Shorter secrets can be guessed. Arbitrary; `openssl rand -hex 16` gives twice as many.
 _TOKEN_LENGTH_MIN = 16
 
@@ -43,6 +43,7 @@ class RuleSettings:
     Attributes:
         name: for logs.
         paths: ``/pkg.Service/Method``, ``/pkg.Service/*``, ``/prefix/**``.
+        applications: whose calls it is about; None: those of every application, and of none.
         identities: names in client certificates; None: no certificate needed.
         token_hashes: SHA-256 of bearer tokens; None: no token needed.
         anonymous: everybody.
@@ -50,6 +51,7 @@ class RuleSettings:
 
     name: str
     paths: tuple[str, ...]
+    applications: tuple[str, ...] | None = None
     identities: tuple[str, ...] | None = None
     token_hashes: tuple[bytes, ...] | None = None
     anonymous: bool = False
@@ -61,7 +63,7 @@ class AccessSettings:
 
     Attributes:
         rules: a call that one of them allows is made.
-        default_allow: calls whose path no rule names are made too.
+        default_allow: calls that no rule is about are made too.
         files: what was read: the access file, and those with tokens.
     """
 
@@ -117,6 +119,7 @@ class _Reader:
     def rule(self, place: str, value: object) -> RuleSettings:
         fields = check_mapping(f"{self._file}: {place}", value)
         self.check_fields(place, fields, _FIELDS)
+        applications = fields.get("applications")
         identities = fields.get("identities")
         tokens = fields.get("tokens")
         if not (paths := self.texts(f"{place}.paths", fields.get("paths", []))):
@@ -124,6 +127,9 @@ class _Reader:
         return RuleSettings(
             name=check_text(f"{self._file}: {place}.name", fields.get("name", place)),
             paths=paths,
+            applications=None
+            if applications is None
+            else self.texts(f"{place}.applications", applications),
             identities=None
             if identities is None
             else self.texts(f"{place}.identities", identities),

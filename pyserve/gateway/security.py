@@ -161,6 +161,7 @@ def _rules(file: Path, settings: AccessSettings) -> list[rust.AccessRule]:
                 rust.AccessRule(
                     name=rule.name,
                     paths=rule.paths,
+                    applications=rule.applications,
                     identities=rule.identities,
                     token_hashes=rule.token_hashes,
                     anonymous=rule.anonymous,

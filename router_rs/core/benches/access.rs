@@ -9,7 +9,9 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use router_core::{AccessPolicy, AccessRequest, AccessRule, NamePattern, PathPattern, Ruling};
+use router_core::{
+    AccessPolicy, AccessRequest, AccessRule, NamePattern, PathPattern, Reach, Ruling,
+};
 
 const RULES: u8 = 100;
 const BATCH: u32 = 100;
@@ -23,7 +25,12 @@ fn main() {
         ["spiffe://mesh/ns/prod/sa/client".to_owned(), "client.example.com".to_owned()];
     for (name, path) in [("last rule", "/pkg.Service99/Method"), ("no rule", "/pkg.Service/Method")]
     {
-        let request = AccessRequest { path, identities: &identities, token_hash: Some([99; 32]) };
+        let request = AccessRequest {
+            path,
+            identities: &identities,
+            token_hash: Some([99; 32]),
+            reach: Reach::Unknown,
+        };
         let is_allowed = matches!(policy.decide(&request), Ruling::Allowed(_));
         assert_eq!(name == "last rule", is_allowed);
         let median_ns = median_ns(&policy, &request, samples);
@@ -55,6 +62,7 @@ fn rule(number: u8) -> AccessRule {
     AccessRule {
         name: format!("rule {number}"),
         paths: ["Method", "*", "**"].map(path).into(),
+        applications: None,
         identities: (number != RULES - 1).then(|| [0, 1, 2].map(name).into()),
         token_hashes: Some(vec![[number; 32], [200; 32], [201; 32]]),
         anonymous: false,

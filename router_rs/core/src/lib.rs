@@ -46,7 +46,7 @@ mod time;
 
 pub use access::{
     AccessRequest, AccessRule, NameError, NamePattern, PathError, PathPattern,
-    Policy as AccessPolicy, PolicyError, Ruling, TokenHash, is_same_hash,
+    Policy as AccessPolicy, PolicyError, Reach, Ruling, TokenHash, is_same_hash,
 };
 pub use adviser::{Adviser, Asked, Heard};
 pub use batch::BatchLoad;

@@ -3,7 +3,7 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 use router_core::{
-    AccessPolicy, AccessRequest, AccessRule, NamePattern, PathPattern, Ruling, TokenHash,
+    AccessPolicy, AccessRequest, AccessRule, NamePattern, PathPattern, Reach, Ruling, TokenHash,
 };
 
 const ALICE: TokenHash = [1; 32];
@@ -16,6 +16,7 @@ fn rule(name: &str, paths: &[&str]) -> AccessRule {
     AccessRule {
         name: name.to_owned(),
         paths: paths.collect(),
+        applications: None,
         identities: None,
         token_hashes: None,
         anonymous: false,
@@ -47,7 +48,8 @@ fn policy(default_allow: bool) -> AccessPolicy {
 fn check(expected: Ruling<'_>, path: &str, identities: &[&str], token: Option<TokenHash>) {
     let identities: Vec<String> = identities.iter().map(ToString::to_string).collect();
     let policy = policy(false);
-    let request = AccessRequest { path, identities: &identities, token_hash: token };
+    let request =
+        AccessRequest { path, identities: &identities, token_hash: token, reach: Reach::Unknown };
     assert_eq!(expected, policy.decide(&request), "{path} {identities:?} {token:?}");
 }
 
@@ -83,7 +85,14 @@ fn who_is_known_is_denied_unless_a_token_would_help() {
 fn no_spelling_of_a_path_leads_around_its_rule() {
     check(Ruling::Allowed(Some("alice")), "/shop.Cart/%41dd", &[], Some(ALICE));
     let open = policy(true);
-    let anonymous = |path| open.decide(&AccessRequest { path, identities: &[], token_hash: None });
+    let anonymous = |path| {
+        open.decide(&AccessRequest {
+            path,
+            identities: &[],
+            token_hash: None,
+            reach: Reach::Unknown,
+        })
+    };
     assert_eq!(Ruling::Allowed(None), anonymous("/free/for/all"));
     for path in [
         "/shop%2eAdmin/Drop",
@@ -198,7 +207,7 @@ proptest! {
     #[test]
     fn no_rule_no_entry(path in any_path(), (identities, token_hash) in any_caller()) {
         let policy = AccessPolicy::new(vec![], false).expect("no rule is wrong");
-        let request = AccessRequest { path: &path, identities: &identities, token_hash };
+        let request = AccessRequest { path: &path, identities: &identities, token_hash, reach: Reach::Unknown };
         prop_assert!(!is_allowed(policy.decide(&request)));
     }
 
@@ -208,7 +217,7 @@ proptest! {
         rules in vec(any_rule(), 0..4), more in any_rule(), path in any_path(),
         (identities, token_hash) in any_caller(),
     ) {
-        let request = AccessRequest { path: &path, identities: &identities, token_hash };
+        let request = AccessRequest { path: &path, identities: &identities, token_hash, reach: Reach::Unknown };
         let few = AccessPolicy::new(rules.clone(), false).expect("usable");
         let mut all = rules;
         all.push(more);
@@ -226,7 +235,7 @@ proptest! {
         (identities, token_hash) in any_caller(),
     ) {
         let policy = AccessPolicy::new(rules, false).expect("usable");
-        let bare = AccessRequest { path: &path, identities: &[], token_hash: None };
+        let bare = AccessRequest { path: &path, identities: &[], token_hash: None, reach: Reach::Unknown };
         let with = AccessRequest { identities: &identities, token_hash, ..bare };
         prop_assert!(!is_allowed(policy.decide(&bare)) || is_allowed(policy.decide(&with)));
         let unknown = AccessRequest { token_hash: Some(STRANGER), ..bare };
@@ -234,4 +243,42 @@ proptest! {
         // Nobody is told "you may not" before having said who it is.
         prop_assert_ne!(Ruling::Denied, policy.decide(&bare));
     }
+}
+
+#[test]
+fn a_rule_that_names_applications_is_about_their_calls_alone() {
+    let shop = || AccessRule {
+        applications: Some(vec!["shop".to_owned(), "till".to_owned()]),
+        token_hashes: Some(vec![ALICE]),
+        ..rule("shop", &["/shop.Cart/**"])
+    };
+    let decide = |default_allow, token, reach| {
+        let policy = AccessPolicy::new(vec![shop()], default_allow).expect("usable rules");
+        assert!(policy.names_applications());
+        let request =
+            AccessRequest { path: "/shop.Cart/Add", identities: &[], token_hash: token, reach };
+        match policy.decide(&request) {
+            Ruling::Allowed(rule) => Ok(rule.map(ToOwned::to_owned)),
+            Ruling::Unauthenticated => Err(true),
+            Ruling::Denied => Err(false),
+        }
+    };
+    let by_rule = Ok(Some("shop".to_owned()));
+    for (token, reach, denied, open) in [
+        (Some(ALICE), Reach::Unknown, by_rule.clone(), by_rule.clone()),
+        (Some(ALICE), Reach::Application("till"), by_rule.clone(), by_rule),
+        (Some(ALICE), Reach::Application("sho"), Err(false), Ok(None)),
+        (Some(ALICE), Reach::Nowhere, Err(false), Ok(None)),
+        // The application that it leads to may be open to all.
+        (None, Reach::Unknown, Err(true), Ok(None)),
+        (None, Reach::Application("shop"), Err(true), Err(true)),
+        (None, Reach::Application("other"), Err(true), Ok(None)),
+        (Some(STRANGER), Reach::Nowhere, Err(true), Ok(None)),
+    ] {
+        assert_eq!(denied, decide(false, token, reach), "{token:?} {reach:?}");
+        assert_eq!(open, decide(true, token, reach), "{token:?} {reach:?}, open by default");
+    }
+    let nowhere = AccessRule { applications: Some(vec![]), ..shop() };
+    let error = AccessPolicy::new(vec![nowhere], false).expect_err("it would hold for none");
+    assert!(error.to_string().contains("applications"), "{error}");
 }

@@ -45,7 +45,7 @@ pub use router_upstream::target::ReplicaLimits;
 #[cfg(feature = "stopwatch")]
 pub use stopwatch::take_decisions;
 pub use table::settings::RouterSettings;
-pub use table::snapshot::{Deployment, DeploymentRoute, Found, ReplicaRoute, Way};
+pub use table::snapshot::{Deployment, DeploymentRoute, Found, ReplicaRoute, Snapshot, Way};
 pub use table::split::Share;
 pub use table::{DeploymentMeasures, DeploymentStats, RoutingTable, TableConfig, TableReader};
 pub use tally::{Classes, End, Ends, Seen};

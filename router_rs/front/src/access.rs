@@ -13,7 +13,7 @@ use http::HeaderMap;
 use http::header::AUTHORIZATION;
 use parking_lot::Mutex;
 use ring::digest::{SHA256, digest};
-use router_core::{AccessPolicy, AccessRequest, Ruling, TokenHash};
+use router_core::{AccessPolicy, AccessRequest, Reach, Ruling, TokenHash};
 use router_io::identity::names_of;
 use router_io::{Peer, Stream};
 use router_protocol::grpc::{Code, Status};
@@ -138,11 +138,26 @@ impl<'a> Asker<'a> {
         }))
     }
 
-    /// Whether it may make a call of this path. Asked before anything is looked up for it, so that
-    /// who is not let in does not learn what is there.
+    /// Whether it may make a call of this path, in some application at least. Asked before anything
+    /// is looked up for it, so that who is not let in does not learn what is there.
     pub(super) fn may(&self, path: &str) -> bool {
+        self.is_let_in(path, Reach::Unknown)
+    }
+
+    /// Whether it may make a call of this path that leads to `application`; `None`: to nothing that
+    /// an application has.
+    pub(super) fn may_reach(&self, path: &str, application: Option<&str>) -> bool {
+        self.is_let_in(path, application.map_or(Reach::Nowhere, Reach::Application))
+    }
+
+    /// Whether [`Self::may`] is not the last word.
+    pub(super) fn names_applications(&self) -> bool {
+        self.0.as_ref().is_some_and(|known| known.policy.names_applications())
+    }
+
+    fn is_let_in(&self, path: &str, reach: Reach<'_>) -> bool {
         let Some(known) = &self.0 else { return true };
-        matches!(known.ruling(path), Ruling::Allowed(_))
+        matches!(known.ruling(path, reach), Ruling::Allowed(_))
     }
 
     /// Its request is let in.
@@ -153,10 +168,15 @@ impl<'a> Asker<'a> {
     }
 
     /// Writes down that it may not make a call of this path; returns what it is told.
-    /// `UNAUTHENTICATED`: saying who it is may help; `PERMISSION_DENIED`: it does not.
+    /// `UNAUTHENTICATED`: saying who it is may help; `PERMISSION_DENIED`: it does not. Where another
+    /// application would have let it in the answer is that of a path which leads nowhere.
     pub(super) fn refuse(&self, path: &str) -> Status {
         let known = self.0.as_ref();
-        let ruling = known.map_or(Ruling::Denied, |known| known.ruling(path));
+        let ruling =
+            known.map_or(Ruling::Denied, |known| match known.ruling(path, Reach::Unknown) {
+                Ruling::Allowed(_) => known.ruling(path, Reach::Nowhere),
+                refusal => refusal,
+            });
         let (code, text) = if ruling == Ruling::Unauthenticated {
             (Code::Unauthenticated, UNAUTHENTICATED)
         } else {
@@ -167,25 +187,13 @@ impl<'a> Asker<'a> {
         }
         Status::new(code, text)
     }
-
-    /// Admits the request, or refuses it.
-    ///
-    /// # Errors
-    /// As `refuse` returns them.
-    pub(super) fn check(&self, path: &str) -> Result<(), Status> {
-        if !self.may(path) {
-            return Err(self.refuse(path));
-        }
-        self.admit();
-        Ok(())
-    }
 }
 
 impl Known<'_> {
-    fn ruling(&self, path: &str) -> Ruling<'_> {
+    fn ruling(&self, path: &str, reach: Reach<'_>) -> Ruling<'_> {
         let Self { caller, token_hash, .. } = self;
         let identities = &caller.names;
-        self.policy.decide(&AccessRequest { path, identities, token_hash: *token_hash })
+        self.policy.decide(&AccessRequest { path, identities, token_hash: *token_hash, reach })
     }
 
     fn record(&self, path: &str, code: Code) {
@@ -239,6 +247,7 @@ mod tests {
         let rule = AccessRule {
             name: "users".to_owned(),
             paths: vec![PathPattern::parse("/shop.Cart/*").expect("a path")],
+            applications: None,
             identities: None,
             token_hashes: Some(vec![hash(b"secret")]),
             anonymous: false,
@@ -253,7 +262,9 @@ mod tests {
     /// Asks for a call with these `authorization` headers.
     fn check(access: &Access, values: &[&'static str], path: &str) -> Result<(), Status> {
         let values = values.iter().map(|value| (AUTHORIZATION, HeaderValue::from_static(value)));
-        Asker::new(Some(access), &caller(), &values.collect()).check(path)
+        let caller = caller();
+        let asker = Asker::new(Some(access), &caller, &values.collect());
+        if asker.may(path) { Ok(()) } else { Err(asker.refuse(path)) }
     }
 
     #[test]

@@ -31,7 +31,7 @@ use crate::heads::host::{check_authority, check_host};
 use crate::heads::plain_head::{Origin, client_timeout, is_detached, rewrite};
 use crate::heads::request_id;
 use crate::heads::websocket;
-use crate::upstream::{GrpcRoute, HttpRoute, Upstream};
+use crate::upstream::{GrpcRoute, HttpRoute, OWN_PREFIX, Upstream};
 use crate::{Front, builtin};
 
 /// A body of unknown length, or a long one, is offered to a replica so long after its head at the
@@ -111,16 +111,17 @@ fn admit_grpc(
         return refuse(respond, failure.status, &status, &front.config.answered_by);
     }
     let asker = connection.asker(&parts.headers);
-    let admitted = match asker.check(parts.uri.path()) {
-        Ok(()) if parts.method != Method::POST => {
+    let path = parts.uri.path();
+    let admitted = if connection.lookup.sees_grpc(path, &parts.headers, &asker) {
+        asker.admit();
+        if parts.method != Method::POST {
             count_here(front, Door::Grpc, Some(StatusCode::METHOD_NOT_ALLOWED));
             return refuse_method(respond);
         }
-        Ok(()) => {
-            request_id::complete(&mut parts.headers);
-            admit_call(connection, parts, Door::Grpc, &asker)
-        }
-        Err(status) => Err(status),
+        request_id::complete(&mut parts.headers);
+        admit_call(connection, parts, Door::Grpc, &asker)
+    } else {
+        Err(asker.refuse(path))
     };
     match admitted {
         Ok(Forward { head, deadline, upstream, mirror, .. }) => {
@@ -149,7 +150,7 @@ fn admit_call(
     let received = Instant::now();
     let deadline = read_grpc_head(&parts.headers, received)?;
     let GrpcRoute { upstream, mirror, share } =
-        connection.lookup.grpc(parts.uri.path(), &parts.headers, &|path| asker.may(path))?;
+        connection.lookup.grpc(parts.uri.path(), &parts.headers, asker)?;
     let timeout = match deadline {
         Some(_) => upstream.request_timeout(),
         None => upstream.request_timeout().or(connection.front.request_timeout()),
@@ -207,13 +208,12 @@ pub(super) fn admit_plain<T: Transport + 'static>(
         return answer_here(connection, client, &failure);
     }
     let asker = connection.asker(&parts.headers);
-    let sees = |path: &str| asker.may(path);
     let path = parts.uri.path();
     let opened = match kind {
-        Kind::Plain if !path.starts_with(builtin::PREFIX) => {
-            connection.lookup.open(&parts, &connection.front.transcoding, &sees)
+        Kind::Plain if !path.starts_with(OWN_PREFIX) => {
+            connection.lookup.open(&parts, &connection.front.transcoding, &asker)
         }
-        _ if sees(path) => Opened::NotOurs(None),
+        _ if connection.lookup.sees_http(path, &asker) => Opened::NotOurs(None),
         _ => Opened::Refused(path.into()),
     };
     if !matches!(opened, Opened::Refused(_)) {
@@ -242,7 +242,7 @@ fn forward<T: Transport + 'static>(
     announced: Announced,
     instead: Option<Response<Bytes>>,
 ) {
-    if parts.uri.path().starts_with(builtin::PREFIX) {
+    if parts.uri.path().starts_with(OWN_PREFIX) {
         return answer_builtin(connection, &parts, client);
     }
     match prepare(connection, parts, asker, &client) {
@@ -359,8 +359,7 @@ fn prepare<T: Transport>(
         websocket::check(&parts)?;
     }
     check_length(connection, &parts.headers)?;
-    let sees = |path: &str| asker.may(path);
-    let route = connection.lookup.http(parts.uri.path(), &parts.headers, &sees)?;
+    let route = connection.lookup.http(parts.uri.path(), &parts.headers, asker)?;
     let client_timeout = client_timeout(&parts.headers)?;
     let timeout = match client_timeout {
         ClientTimeout::After(timeout) => Some(timeout),

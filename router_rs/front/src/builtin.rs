@@ -5,10 +5,7 @@ use http::header::{ALLOW, CONTENT_LENGTH, CONTENT_TYPE};
 use http::{HeaderValue, Method, Response, StatusCode};
 use router_protocol::grpc::HttpFailure;
 
-use crate::upstream::{NOTHING_YET, RouteLookup};
-
-/// Paths below it never reach an application.
-pub(super) const PREFIX: &str = "/-/";
+use crate::upstream::{NOTHING_YET, OWN_PREFIX, RouteLookup};
 
 /// Whether a load balancer may send more: 200 or 503.
 const HEALTH: &str = "/-/healthz";
@@ -16,7 +13,7 @@ const HEALTH: &str = "/-/healthz";
 /// Route prefixes and their applications, as a JSON object.
 const ROUTES: &str = "/-/routes";
 
-/// The answer to a request below [`PREFIX`].
+/// The answer to a request below [`OWN_PREFIX`].
 ///
 /// # Errors
 /// An unknown path, another method than GET and HEAD, nothing is deployed yet, or the front drains.
@@ -38,7 +35,7 @@ pub(super) fn answer(
         HEALTH => ("text/plain; charset=utf-8", Bytes::from_static(b"success")),
         ROUTES => ("application/json", lookup.routes_json().into()),
         _ => {
-            let text = format!("{path} is nothing, below {PREFIX} are healthz and routes");
+            let text = format!("{path} is nothing, below {OWN_PREFIX} are healthz and routes");
             return Err(HttpFailure::new(StatusCode::NOT_FOUND, text));
         }
     };

@@ -5,14 +5,21 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use http::{HeaderMap, Method, StatusCode, request};
-use router_dispatch::{Deployment, Found, Kept, KeptBudget, RoutingTable, TableReader, Way};
+use router_dispatch::{
+    Deployment, Found, Kept, KeptBudget, RoutingTable, Snapshot, TableReader, Way,
+};
 use router_io::Remote;
 use router_protocol::grpc::{Code, HttpFailure, QUEUE_FULL_DEFAULT, Status, describe_content_type};
 use router_transcode::{self as transcode, MethodTable, Opened, Sees};
 use router_upstream::target::Target;
 
+use crate::access::Asker;
+
 /// Metadata that picks among applications with the same service.
 pub(super) const APPLICATION: &str = "application";
+
+/// Paths below it never reach an application: a front answers them itself.
+pub(super) const OWN_PREFIX: &str = "/-/";
 
 /// What a front leads to.
 #[derive(Debug)]
@@ -123,15 +130,17 @@ impl RouteLookup {
         &self,
         path: &str,
         headers: &HeaderMap,
-        sees: Sees<'_>,
+        asker: &Asker<'_>,
     ) -> Result<GrpcRoute, Status> {
         let alone = |upstream| GrpcRoute { upstream, mirror: None, share: None };
         let reader = match self {
             Self::Server(server) => return Ok(alone(Upstream::Server(Arc::clone(server)))),
             Self::Table(reader) => reader,
         };
-        let application = headers.get(APPLICATION).and_then(|value| value.to_str().ok());
-        reader.with(|table| match table.find(path, application) {
+        let application = named(headers);
+        reader.with(|table| match find(table, asker, path, application) {
+            // It is looked up once more than it was judged, and the table may be another one now.
+            found if !is_open(table, asker, path, &found) => Err(asker.refuse(path)),
             Found::Deployment(deployment) if application.is_some() => {
                 Ok(alone(Upstream::Deployment(Arc::clone(deployment))))
             }
@@ -145,7 +154,7 @@ impl RouteLookup {
                 Err(Status::new(Code::Unavailable, NOTHING_YET))
             }
             Found::Nothing => {
-                let near = did_you_mean(table.methods(), path, sees);
+                let near = did_you_mean(table, path, application, asker);
                 let whose = match application {
                     Some(application) => format!(" of application {application}"),
                     None => String::new(),
@@ -170,25 +179,52 @@ impl RouteLookup {
         &self,
         parts: &request::Parts,
         limits: &transcode::Limits,
-        sees: Sees<'_>,
+        asker: &Asker<'_>,
     ) -> Opened {
-        let is_seen = sees(parts.uri.path());
-        match self {
+        let path = parts.uri.path();
+        let reader = match self {
             Self::Server(way) => {
-                let opened = transcode::open(&way.server.methods.load(), parts, limits, sees);
-                opened.unless(|| false)
+                let sees = |path: &str| asker.may(path);
+                let opened = transcode::open(&way.server.methods.load(), parts, limits, &sees);
+                return opened.unless(|| false);
             }
-            Self::Table(reader) if !is_seen => {
-                reader.with(|table| transcode::open_unseen(table.methods(), parts, limits, sees))
+            Self::Table(reader) => reader,
+        };
+        reader.with(|table| {
+            let sees = |path: &str| sees_method(table, asker, path, named(&parts.headers));
+            let unseen = || transcode::open_unseen(table.methods(), parts, limits, &sees);
+            if !asker.may(path) {
+                return unseen();
             }
-            Self::Table(reader) => reader.with(|table| {
-                // A prefix that is more than `/` was meant for such paths.
-                let has_prefix = || {
-                    let route = table.find_http(parts.uri.path());
-                    route.is_some_and(|(prefix, _)| !prefix.is_empty())
-                };
-                transcode::open(table.methods(), parts, limits, sees).unless(has_prefix)
-            }),
+            // A prefix that is more than `/` was meant for such paths.
+            let has_prefix = || table.find_http(path).is_some_and(|(prefix, _)| !prefix.is_empty());
+            let opened = transcode::open(table.methods(), parts, limits, &sees).unless(has_prefix);
+            let is_let_in = match &opened {
+                Opened::Refused(_) => true,
+                Opened::Call(call) => sees(call.head.uri.path()),
+                Opened::NotOurs(_) => sees_plain(table, asker, path),
+                Opened::Answer(_) | Opened::Misspelt(_) => sees(path),
+            };
+            if is_let_in { opened } else { unseen() }
+        })
+    }
+
+    /// Whether the caller may make a call of gRPC.
+    pub(super) fn sees_grpc(&self, path: &str, headers: &HeaderMap, asker: &Asker<'_>) -> bool {
+        let is_more = || self.is_seen(|table| sees_method(table, asker, path, named(headers)));
+        asker.may(path) && (!asker.names_applications() || is_more())
+    }
+
+    /// Whether the caller may make a request that is plain HTTP whatever its head says.
+    pub(super) fn sees_http(&self, path: &str, asker: &Asker<'_>) -> bool {
+        let is_more = || self.is_seen(|table| sees_plain(table, asker, path));
+        asker.may(path) && (!asker.names_applications() || is_more())
+    }
+
+    fn is_seen(&self, sees: impl Fn(&Snapshot) -> bool) -> bool {
+        match self {
+            Self::Server(_) => true,
+            Self::Table(reader) => reader.with(|table| sees(table)),
         }
     }
 
@@ -200,7 +236,7 @@ impl RouteLookup {
         &self,
         path: &str,
         headers: &HeaderMap,
-        sees: Sees<'_>,
+        asker: &Asker<'_>,
     ) -> Result<HttpRoute, HttpFailure> {
         let reader = match self {
             Self::Server(way) if way.server.server.takes_http() => {
@@ -213,7 +249,8 @@ impl RouteLookup {
                 });
             }
             Self::Server(way) => {
-                let near = did_you_mean(&way.server.methods.load(), path, sees);
+                let sees = |path: &str| asker.may(path);
+                let near = proposal(&way.server.methods.load(), path, &sees);
                 let text =
                     format!("nothing is served at {path}: there is no plain HTTP here{near}");
                 return Err(HttpFailure::new(StatusCode::NOT_FOUND, text));
@@ -221,6 +258,10 @@ impl RouteLookup {
             Self::Table(reader) => reader,
         };
         reader.with(|table| match table.find_http(path) {
+            // As for gRPC: the table may be another one than that which it was judged by.
+            _ if !sees_plain(table, asker, path) => {
+                Err(HttpFailure::of(&asker.refuse(path), QUEUE_FULL_DEFAULT))
+            }
             Some((prefix, deployment)) => {
                 let Way { deployment, mirror, share } = table.way(deployment, headers);
                 let upstream = Upstream::Deployment(deployment);
@@ -237,7 +278,7 @@ impl RouteLookup {
                 Err(HttpFailure::new(StatusCode::SERVICE_UNAVAILABLE, NOTHING_YET))
             }
             None => {
-                let near = did_you_mean(table.methods(), path, sees);
+                let near = did_you_mean(table, path, named(headers), asker);
                 let text = match table.http_prefixes_count() {
                     0 => {
                         format!("no application has a route prefix: nothing leads to {path}{near}")
@@ -280,8 +321,69 @@ impl RouteLookup {
 /// What clients are told that come before the first deploy.
 pub(super) const NOTHING_YET: &str = "no application has been deployed here yet; come again soon";
 
-/// The end of a sentence about a path that nobody has; empty where no method's path is like it.
-fn did_you_mean(methods: &MethodTable, path: &str, sees: Sees<'_>) -> String {
+/// The application that a call names.
+fn named(headers: &HeaderMap) -> Option<&str> {
+    headers.get(APPLICATION).and_then(|value| value.to_str().ok())
+}
+
+/// Who serves a method. Of several applications those count that the caller may call.
+fn find<'a>(
+    table: &'a Snapshot,
+    asker: &Asker<'_>,
+    path: &str,
+    application: Option<&str>,
+) -> Found<'a> {
+    match table.find(path, application) {
+        Found::Ambiguous(mut several) if asker.names_applications() => {
+            several.retain(|application| asker.may_reach(path, Some(application)));
+            match &several[..] {
+                [] => Found::Nothing,
+                [only] => table.find(path, Some(only)),
+                _ => Found::Ambiguous(several),
+            }
+        }
+        found => found,
+    }
+}
+
+/// Whether the caller may make a call, given who serves it. Before the first deploy there is nothing
+/// to hide, and those who come too early are told so.
+fn is_open(table: &Snapshot, asker: &Asker<'_>, path: &str, found: &Found<'_>) -> bool {
+    !asker.names_applications()
+        || match found {
+            Found::Deployment(deployment) => asker.may_reach(path, Some(deployment.application())),
+            Found::Nothing => table.is_starting() || asker.may_reach(path, None),
+            Found::Ambiguous(_) => true,
+        }
+}
+
+/// Whether the caller may call a method of the one that serves it.
+fn sees_method(table: &Snapshot, asker: &Asker<'_>, path: &str, application: Option<&str>) -> bool {
+    asker.may(path) && is_open(table, asker, path, &find(table, asker, path, application))
+}
+
+/// Whether the caller may make a plain request of the one that takes its path; what is answered
+/// here belongs to no application.
+fn sees_plain(table: &Snapshot, asker: &Asker<'_>, path: &str) -> bool {
+    if !asker.names_applications() || table.is_starting() {
+        return true;
+    }
+    let found = table.find_http(path).filter(|_| !path.starts_with(OWN_PREFIX));
+    asker.may_reach(path, found.map(|(_, deployment)| deployment.application()))
+}
+
+/// The end of a sentence about a path that nobody has; empty where no method's path is like it that
+/// the caller may call.
+fn did_you_mean(
+    table: &Snapshot,
+    path: &str,
+    application: Option<&str>,
+    asker: &Asker<'_>,
+) -> String {
+    proposal(table.methods(), path, &|path| sees_method(table, asker, path, application))
+}
+
+fn proposal(methods: &MethodTable, path: &str, sees: Sees<'_>) -> String {
     methods.near(path, sees).map_or_else(String::new, |near| format!("; did you mean {near}?"))
 }
 

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use http::StatusCode;
-use router_core::{AccessPolicy, AccessRequest, AccessRule, NamePattern, PathPattern, Ruling};
+use router_core::{
+    AccessPolicy, AccessRequest, AccessRule, NamePattern, PathPattern, Reach, Ruling,
+};
 use router_net::dispatch::{DeploymentRoute, RouterSettings};
 use router_net::transcode::ServiceRoute;
 
@@ -102,17 +104,24 @@ impl Access {
         let rule = AccessRule {
             name: "rule".to_owned(),
             paths: self.paths.clone(),
+            applications: None,
             identities: Some(self.names.clone()),
             token_hashes: None,
             anonymous: false,
         };
         let Ok(policy) = AccessPolicy::new(vec![rule], self.is_open) else { return };
         let ask = |path: &str, identities: &[String]| {
-            let request = AccessRequest { path, identities, token_hash: None };
+            let request =
+                AccessRequest { path, identities, token_hash: None, reach: Reach::Unknown };
             matches!(policy.decide(&request), Ruling::Allowed(_))
         };
         let by_rule = |path: &str| {
-            let request = AccessRequest { path, identities: &self.identities, token_hash: None };
+            let request = AccessRequest {
+                path,
+                identities: &self.identities,
+                token_hash: None,
+                reach: Reach::Unknown,
+            };
             policy.decide(&request) == Ruling::Allowed(Some("rule"))
         };
         let is_named = self.identities.iter().any(|identity| self.knows(identity));

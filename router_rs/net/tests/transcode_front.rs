@@ -176,6 +176,7 @@ async fn guarded(path: &str) -> (Replica, Front) {
     let rule = AccessRule {
         name: "some".to_owned(),
         paths: vec![PathPattern::parse(path).unwrap()],
+        applications: None,
         identities: None,
         token_hashes: None,
         anonymous: true,

@@ -18,18 +18,20 @@ pub(crate) struct AccessRule {
 #[pymethods]
 impl AccessRule {
     #[new]
-    #[pyo3(signature = (*, name, paths, identities = None, token_hashes = None, anonymous = false))]
+    #[pyo3(signature = (*, name, paths, identities = None, token_hashes = None, anonymous = false, applications = None))]
     fn new(
         name: String,
         paths: Vec<String>,
         identities: Option<Vec<String>>,
         token_hashes: Option<Vec<Vec<u8>>>,
         anonymous: bool,
+        applications: Option<Vec<String>>,
     ) -> PyResult<Self> {
         let paths = paths.iter().map(|path| PathPattern::parse(path).map_err(value_error));
         let rule = router_core::AccessRule {
             name,
             paths: paths.collect::<PyResult<_>>()?,
+            applications,
             identities: identities.map(names).transpose()?,
             token_hashes: token_hashes.map(hashes).transpose()?,
             anonymous,

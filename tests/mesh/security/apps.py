@@ -5,7 +5,9 @@ import hashlib
 from starlette.requests import Request
 
 import pyserve
+from pyserve.aio import ServicerContext
 from pyserve.api.handles.handle import DeploymentHandle
+from services.echo import echo_pb2, echo_pb2_grpc
 from services.echo.service import Echo
 from tests.mesh.doors.apps import Things
 
@@ -36,6 +38,33 @@ class Shop:
 
 
 shop = Shop.bind(Echo.bind(), Things.bind())
+
+
+@pyserve.deployment
+class Named(echo_pb2_grpc.EchoServicer):
+    """Says which application it is of."""
+
+    async def Echo(
+        self, request: echo_pb2.EchoRequest, context: ServicerContext
+    ) -> echo_pb2.EchoReply:
+        del request, context
+        return echo_pb2.EchoReply(payload=pyserve.get_replica_context().app_name.encode())
+
+
+@pyserve.deployment
+class Counter:
+    """Two applications have such a front, and a service each; one has another besides."""
+
+    def __init__(self, *others: DeploymentHandle) -> None:
+        self.others = others
+
+    def __call__(self, request: Request) -> str:
+        del request
+        return pyserve.get_replica_context().app_name
+
+
+till = Counter.bind(Named.bind())
+store = Counter.bind(Named.bind(), Things.bind())
 
 
 @pyserve.deployment

@@ -25,12 +25,17 @@ from tests.support.mesh import RunningMesh, running_mesh
 from tests.support.waiting import wait_until
 
 TOKEN = "a-token-for-the-echo-service"
+ELSEWHERE = "a-token-for-another-application"
 _ROUNDS_MAX = 5
 RULES = f"""
 rules:
   - name: echo
     paths: ["/services.echo.Echo/*"]
     tokens: ["sha256:{hashlib.sha256(TOKEN.encode()).hexdigest()}"]
+  - name: all of an application that is not there
+    paths: [/**]
+    applications: [another]
+    tokens: ["sha256:{hashlib.sha256(ELSEWHERE.encode()).hexdigest()}"]
 """
 THINGS, ECHO = "/things.v1.Things", "/services.echo.Echo"
 # What is there, and what is not but could be.
@@ -64,14 +69,14 @@ class Ask:
     query: str = ""
     versions: tuple[int, ...] = (1, 2)
     code: bytes | None = None
-    status: Mapping[str, int] = field(default_factory=lambda: {"": 401, TOKEN: 403})
+    status: Mapping[str, int] = field(default_factory=lambda: {"": 401, TOKEN: 403, ELSEWHERE: 403})
 
 
 def typed(content_type: str, *headers: tuple[str, str], body: bytes = b"{}", **more: Any) -> Ask:
     return Ask(headers=(("content-type", content_type), *headers), body=body, **more)
 
 
-OK = {"": 200, TOKEN: 200}
+OK = {"": 200, TOKEN: 200, ELSEWHERE: 200}
 ASKS = {
     "grpc": typed("application/grpc", ("te", "trailers"), body=MESSAGE, versions=(2,), status=OK),
     "grpc by get": Ask("GET", (("content-type", "application/grpc"),), versions=(2,), status=OK),
@@ -100,7 +105,7 @@ ASKS = {
     "put": Ask("PUT", (("content-type", "application/json"),), b"{}"),
     "delete": Ask("DELETE"),
     "options": Ask("OPTIONS"),
-    "preflight": Ask("OPTIONS", PREFLIGHT, status={"": 204, TOKEN: 204}),
+    "preflight": Ask("OPTIONS", PREFLIGHT, status={"": 204, TOKEN: 204, ELSEWHERE: 204}),
     "another application's": typed("application/json", ("application", "default")),
     "explained": typed("application/json", ("x-pyserve-explain", "1")),
     "websocket": Ask(
@@ -208,7 +213,11 @@ def _has_ended(received: bytes) -> bool:
     )
 
 
-@pytest.mark.parametrize("token", ["", TOKEN], ids=["anonymous", "with a token for another"])
+@pytest.mark.parametrize(
+    "token",
+    ["", TOKEN, ELSEWHERE],
+    ids=["anonymous", "with a token for another", "with one for another application"],
+)
 @pytest.mark.parametrize(("name", "version"), CASES)
 def test_what_is_there_is_answered_as_what_is_not(
     mesh: RunningMesh, name: str, version: int, token: str

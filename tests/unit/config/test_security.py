@@ -93,6 +93,7 @@ def test_an_access_file_becomes_rules(tmp_path: Path) -> None:
             identities: ["spiffe://mesh/*"]
             tokens: ["sha256:{HASH.hex()}", {{token_file: one.token}}]
           - paths: [/public/**]
+            applications: [pages, site]
             anonymous: true
         """,
     )
@@ -107,7 +108,12 @@ def test_an_access_file_becomes_rules(tmp_path: Path) -> None:
             identities=("spiffe://mesh/*",),
             token_hashes=(HASH, HASH),
         ),
-        RuleSettings(name="rules[1]", paths=("/public/**",), anonymous=True),
+        RuleSettings(
+            name="rules[1]",
+            paths=("/public/**",),
+            applications=("pages", "site"),
+            anonymous=True,
+        ),
     )
 
 
@@ -129,6 +135,7 @@ def test_an_empty_access_file_lets_nobody_in(tmp_path: Path) -> None:
         ("rules: [{path: /a}]", "rules[0].path is not allowed; allowed: name, paths"),
         ("rules: [{anonymous: true}]", "rules[0].paths=() is not allowed"),
         ("rules: [{paths: [1]}]", "rules[0].paths[0]=1 is not allowed"),
+        ("rules: [{paths: [/a], applications: shop}]", "rules[0].applications='shop' is not"),
         ("rules: [{paths: [/a], anonymous: 1}]", "rules[0].anonymous=1 is not allowed"),
         ("rules: [{paths: [/a], identities: x}]", "rules[0].identities='x' is not allowed"),
         ("rules: [{paths: [/a], tokens: [{token_file: gone}]}]", "gone cannot be read"),

@@ -1,7 +1,8 @@
-//! Who may call what: rules over paths, certificate names and bearer tokens.
+//! Who may call what: rules over paths, applications, certificate names and bearer tokens.
 //!
 //! Pure like the rest of the crate: whoever asks has checked the certificate and hashed the
-//! token. Asked once per request, before anything is looked up or forwarded.
+//! token. Asked before anything is looked up or forwarded, and where rules name applications once
+//! more about what the request leads to.
 
 mod name;
 mod path;
@@ -9,4 +10,6 @@ mod policy;
 
 pub use name::{NameError, NamePattern};
 pub use path::{PathError, PathPattern};
-pub use policy::{AccessRequest, AccessRule, Policy, PolicyError, Ruling, TokenHash, is_same_hash};
+pub use policy::{
+    AccessRequest, AccessRule, Policy, PolicyError, Reach, Ruling, TokenHash, is_same_hash,
+};

@@ -15,6 +15,8 @@ pub struct AccessRule {
     pub name: String,
     /// Where it holds; at least one.
     pub paths: Vec<PathPattern>,
+    /// Whose calls it is about; `None`: those of every application, and of none.
+    pub applications: Option<Vec<String>>,
     /// A verified client certificate must carry one of these names; `None`: no certificate needed.
     pub identities: Option<Vec<NamePattern>>,
     /// The bearer token must have one of these hashes; `None`: no token needed.
@@ -32,12 +34,26 @@ pub struct AccessRequest<'a> {
     pub identities: &'a [String],
     /// Of the bearer token, if there is one.
     pub token_hash: Option<TokenHash>,
+    /// Where it leads.
+    pub reach: Reach<'a>,
+}
+
+/// Whose the request is, as far as it is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach<'a> {
+    /// It is not looked up yet. Those who are let in are asked about again, unless the rules name
+    /// no application at all.
+    Unknown,
+    /// It leads to no application.
+    Nowhere,
+    /// To this one.
+    Application(&'a str),
 }
 
 /// What the rules say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ruling<'a> {
-    /// By this rule; `None`: no rule is about this path, and such paths are open.
+    /// By this rule; `None`: no rule is about this call, and such calls are open.
     Allowed(Option<&'a str>),
     /// Nobody knows who asks, or the token that is asked for is missing: saying who it is may
     /// help the caller.
@@ -66,7 +82,7 @@ impl Policy {
     /// Checks the rules.
     ///
     /// # Errors
-    /// A rule has no path, an empty list of names or hashes, or says both that everybody may and
+    /// A rule has no path, an empty list of applications, names or hashes, or says both that everybody may and
     /// who may; or it says neither.
     pub fn new(rules: Vec<AccessRule>, default_allow: bool) -> Result<Self, PolicyError> {
         for rule in &rules {
@@ -82,6 +98,11 @@ impl Policy {
         self.rules.iter().any(|rule| rule.token_hashes.is_some())
     }
 
+    /// Whether what a request leads to matters.
+    pub fn names_applications(&self) -> bool {
+        self.rules.iter().any(|rule| rule.applications.is_some())
+    }
+
     /// Decides about one request.
     pub fn decide(&self, request: &AccessRequest<'_>) -> Ruling<'_> {
         let is_known = !request.identities.is_empty() || self.knows(request.token_hash.as_ref());
@@ -91,10 +112,12 @@ impl Policy {
         let mut is_ruled = false;
         let mut lacks_token = false;
         for rule in &self.rules {
-            if !rule.paths.iter().any(|pattern| pattern.matches(&path)) {
+            let is_of_path = rule.paths.iter().any(|pattern| pattern.matches(&path));
+            if !is_of_path || !may_be_about(rule, request.reach) {
                 continue;
             }
-            is_ruled = true;
+            // It may turn out to be about another application.
+            is_ruled |= rule.applications.is_none() || request.reach != Reach::Unknown;
             let has_identity = has_identity(rule, request.identities);
             let has_token = has_token(rule, request.token_hash.as_ref());
             if has_identity && has_token {
@@ -115,6 +138,15 @@ impl Policy {
     fn knows(&self, hash: Option<&TokenHash>) -> bool {
         hash.is_some()
             && self.rules.iter().any(|rule| rule.token_hashes.is_some() && has_token(rule, hash))
+    }
+}
+
+fn may_be_about(rule: &AccessRule, reach: Reach<'_>) -> bool {
+    let Some(applications) = &rule.applications else { return true };
+    match reach {
+        Reach::Unknown => true,
+        Reach::Nowhere => false,
+        Reach::Application(name) => applications.iter().any(|one| one == name),
     }
 }
 
@@ -140,6 +172,8 @@ fn defect(rule: &AccessRule) -> Option<&'static str> {
     let asks = rule.identities.is_some() || rule.token_hashes.is_some();
     if rule.paths.is_empty() {
         Some("it has no path")
+    } else if rule.applications.as_ref().is_some_and(Vec::is_empty) {
+        Some("its list of applications is empty: it would hold for none")
     } else if rule.identities.as_ref().is_some_and(Vec::is_empty) {
         Some("its list of identities is empty: nobody would be let in")
     } else if rule.token_hashes.as_ref().is_some_and(Vec::is_empty) {

@@ -153,7 +153,7 @@ pub struct Way {
 }
 
 impl Deployment {
-    fn application(&self) -> &str {
+    pub fn application(&self) -> &str {
         &self.entry.application
     }
 
