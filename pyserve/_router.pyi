@@ -934,8 +934,12 @@ class Ingress:
     def set_healthy(self, is_healthy: bool) -> None:
         """What ``/-/healthz`` says to load balancers; everything is served all the same."""
 
-    def start(self) -> list[str]:
-        """Bind (OSError if a port is taken) and serve; returns the bound addresses."""
+    def start(self, held: Sequence[int] = ...) -> list[str]:
+        """Bind (OSError if a port is taken) and serve; returns the bound addresses.
+
+        ``held`` are descriptors of bound TCP sockets, which are its own from here on; by default
+        there are none.
+        """
 
     def drain(self) -> None: ...
     def stop(self) -> None: ...

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import logging
 import os
 import secrets
@@ -27,6 +26,7 @@ from pyserve.gateway.access_log import IngressAccessLog, begin_access_log
 from pyserve.gateway.builtin import BuiltinServices
 from pyserve.gateway.reporting import ingress_status, limits_of
 from pyserve.gateway.security import IngressSecurity
+from pyserve.listening import bind_all
 from pyserve.observe.metrics import Scrape
 from pyserve.observe.traces.process import PROCESS_TRACING, ProcessIdentity
 from pyserve.routing.exemplars import Exemplars
@@ -54,6 +54,7 @@ class IngressServer:
         addresses: ``host:port`` each; port 0 picks one. A loopback address of a family that this
             machine does not have is left out if another address remains. Without any it listens
             nowhere, and only follows the controller.
+        held: sockets that somebody else has bound, and may keep; in place of ``addresses``.
         controller: whom the table follows.
         node: where this process is.
         run_dir: where the socket of the ingress's own services goes.
@@ -81,6 +82,7 @@ class IngressServer:
         controller: MeshAddress,
         node: NodeSettings,
         run_dir: Path,
+        held: Sequence[socket.socket] = (),
         tls: MeshTls | None = None,
         security: IngressSecurity | None = None,
         settings: IngressSettings | None = None,
@@ -130,19 +132,23 @@ class IngressServer:
             way=way,
         )
         self.views: Views = {}
-        self._native: rust.Ingress | None = None
-        if addresses:
-            self._native = rust.Ingress(
-                self._table,
-                addresses=_usable(addresses),
-                io_threads=io_threads,
-                tls=self._security.tls,
-                access=self._security.access,
-                limits=_limits(settings),
-                root_path=settings.root_path,
-                trusted_proxies=settings.trusted_proxies,
-                proxy_protocol=settings.proxy_protocol,
-            )
+        self._sockets = [*held] or bind_all(addresses)
+        self._native = self._new_listener() if self._sockets else None
+
+    def _new_listener(self) -> rust.Ingress:
+        settings = self._settings
+        assert settings.io_threads is not None, "chosen where nobody did"
+        return rust.Ingress(
+            self._table,
+            addresses=[],
+            io_threads=settings.io_threads,
+            tls=self._security.tls,
+            access=self._security.access,
+            limits=_limits(settings),
+            root_path=settings.root_path,
+            trusted_proxies=settings.trusted_proxies,
+            proxy_protocol=settings.proxy_protocol,
+        )
 
     async def start(self) -> None:
         """Follow the controller, then listen.
@@ -161,7 +167,8 @@ class IngressServer:
             return
         self._follower = asyncio.create_task(self._security.follow())
         try:
-            self.addresses = tuple(self._native.start())
+            sockets = [each.detach() for each in self._sockets]
+            self.addresses = tuple(self._native.start(sockets))
             self._started_at = time.monotonic()
         except OSError as error:
             raise MeshError(
@@ -321,6 +328,9 @@ class IngressServer:
             self._follower.cancel()
         if self._native is not None:
             self._native.stop()
+        for each in self._sockets:
+            # Those that were not listened at.
+            each.close()
         await self._builtin.stop(_BUILTIN_GRACE_S)
         if self._access_log is not None:
             self._access_log.close()
@@ -352,48 +362,6 @@ def _limits(settings: IngressSettings) -> rust.IngressLimits:
         request_timeout_s=settings.request_timeout_s,
         cors_origins=settings.cors_origins,
     )
-
-
-def _usable(addresses: Sequence[str]) -> list[str]:
-    """Return the addresses of families that this machine has; say which port is taken."""
-    usable = []
-    for address in addresses:
-        try:
-            _try_bind(address)
-        except OSError as error:
-            missing = error.errno in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
-            if missing and len(addresses) > 1:
-                continue
-            raise MeshError(_cannot_listen(address, error)) from error
-        usable.append(address)
-    return usable
-
-
-def _try_bind(address: str) -> None:
-    host, _, port = address.rpartition(":")
-    family, kind, protocol, _, target = socket.getaddrinfo(
-        host.strip("[]"), int(port), type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-    )[0]
-    with socket.socket(family, kind, protocol) as probe:
-        # As the listener will do: connections in TIME_WAIT are no obstacle.
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if family == socket.AF_INET6:
-            probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        probe.bind(target)
-
-
-def _cannot_listen(address: str, error: OSError) -> str:
-    port = address.rpartition(":")[2]
-    match error.errno:
-        case errno.EADDRINUSE:
-            return (
-                f"port {port} is taken: another process listens at {address}; end it, or choose "
-                "another address (--address HOST:PORT, port 0 picks a free one)"
-            )
-        case errno.EACCES:
-            return f"listening at {address} is not permitted; choose a port above 1023"
-        case _:
-            return f"the ingress cannot listen at {address}: {error.strerror or error}"
 
 
 def _usable_cores() -> int:

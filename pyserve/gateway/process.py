@@ -15,6 +15,7 @@ import logging
 import os
 import secrets
 import signal
+import socket
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -68,7 +69,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # For exporters of traces and the like. Last, so that nothing here shadows a library (see -P).
     sys.path.append("")
     try:
-        return serve(options.address, options.report_fd, options.liveness_fd)
+        held = [_inherited(each) for each in options.listen_fd]
+        return serve(options.address, options.report_fd, options.liveness_fd, held=held)
     except (PyserveError, OSError) as error:
         if options.report_fd is None:
             sys.stderr.write(f"pyserve: error: {error}\n")
@@ -78,7 +80,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def serve(
-    addresses: Sequence[str], report_fd: int | None = None, liveness_fd: int | None = None
+    addresses: Sequence[str],
+    report_fd: int | None = None,
+    liveness_fd: int | None = None,
+    *,
+    held: Sequence[socket.socket] = (),
 ) -> int:
     """Run an ingress in this process until it is told to end.
 
@@ -88,6 +94,7 @@ def serve(
             lines for people, on standard output.
         liveness_fd: pipe that nobody writes to; the ingress drains when its other end closes.
             ``None``: it does so by a signal, or with the mesh.
+        held: sockets that the starter has bound and keeps; in place of ``addresses``.
 
     Returns:
         0 after a drain, 1 if it was cut short.
@@ -107,11 +114,12 @@ def serve(
             "PYSERVE_INGRESS_LOCATION=Disabled is for meshes without an ingress; take the variable "
             "away to start one"
         )
-    addresses = tuple(addresses) or default_addresses(settings)
+    if not held:
+        addresses = tuple(addresses) or default_addresses(settings)
     sink = set_up_logging("ingress", settings.logs)
     try:
         with _run_folder(settings.home) as run_dir:
-            process = _Process(addresses, settings, run_dir, report_fd, liveness_fd)
+            process = _Process(addresses, settings, run_dir, report_fd, liveness_fd, held=held)
             return asyncio.run(process.run())
     finally:
         sink.close()
@@ -127,8 +135,11 @@ class _Process:
         run_dir: Path,
         report_fd: int | None,
         liveness_fd: int | None = None,
+        *,
+        held: Sequence[socket.socket] = (),
     ) -> None:
         self._addresses = addresses
+        self._held = held
         self._settings = settings
         self._run_dir = run_dir
         self._report_fd = report_fd
@@ -178,6 +189,7 @@ class _Process:
         settings = self._settings
         ingress = self._ingress = IngressServer(
             self._addresses,
+            held=self._held,
             controller=controller,
             node=settings.node,
             run_dir=self._run_dir,
@@ -352,6 +364,13 @@ def _run_folder(home: Path) -> Iterator[Path]:
         run.close()
 
 
+def _inherited(descriptor: int) -> socket.socket:
+    found = socket.socket(fileno=descriptor)
+    # Processes that this one starts do not get it.
+    found.set_inheritable(False)
+    return found
+
+
 def _tell(report_fd: int, answer: object) -> None:
     """Tell the process that has started this one."""
     # The reader may have given up; then nobody needs it.
@@ -368,6 +387,13 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         action="append",
         default=[],
         help="host:port to listen at, may be repeated; port 0 picks one",
+    )
+    parser.add_argument(
+        "--listen-fd",
+        action="append",
+        default=[],
+        type=int,
+        help="bound socket to listen at, in place of addresses; may be repeated",
     )
     parser.add_argument("--report-fd", type=int, help="pipe for lines of JSON")
     parser.add_argument("--liveness-fd", type=int, help="pipe whose end is the starter's own")

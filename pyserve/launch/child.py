@@ -12,7 +12,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pyserve.config import inherited_environment
@@ -31,6 +31,7 @@ class Child:
     Attributes:
         name: for people, such as "the ingress".
         ends_with_mesh: it has said that it ends because the mesh does.
+        on_mesh_end: called when it says so.
     """
 
     def __init__(
@@ -38,13 +39,19 @@ class Child:
     ) -> None:
         self.name = name
         self.ends_with_mesh = False
+        self.on_mesh_end: Callable[[], None] = lambda: None
         self._process = process
         self._lines = lines
         self._reader: asyncio.Task[None] | None = None
 
     @classmethod
     async def start(
-        cls, name: str, module: str, arguments: Sequence[str], environment: Mapping[str, str]
+        cls,
+        name: str,
+        module: str,
+        arguments: Sequence[str],
+        environment: Mapping[str, str],
+        descriptors: Sequence[int] = (),
     ) -> Child:
         """Start ``python -m module`` in a session of its own.
 
@@ -53,6 +60,7 @@ class Child:
             module: to run, with ``--report-fd`` among its options.
             arguments: its other options.
             environment: changes to this process's environment; "" takes a variable away.
+            descriptors: inherited under the same numbers.
 
         Raises:
             MeshError: the interpreter cannot be started.
@@ -67,7 +75,7 @@ class Child:
             process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-P", "-m", module, f"--report-fd={writer}", *arguments),
                 stdin=asyncio.subprocess.DEVNULL,
-                pass_fds=(writer,),
+                pass_fds=(writer, *descriptors),
                 env=_environment(environment),
                 # Ctrl-C in a terminal reaches the supervisor, which then ends it in order.
                 start_new_session=True,
@@ -175,7 +183,9 @@ class Child:
 
     async def _read(self) -> None:
         while (answer := await self._next_line()) is not None:
-            self.ends_with_mesh = self.ends_with_mesh or answer.get("ends") == "mesh"
+            if answer.get("ends") == "mesh":
+                self.ends_with_mesh = True
+                self.on_mesh_end()
 
     async def _next_line(self) -> dict[str, Any] | None:
         line = await self._lines.readline()

@@ -16,14 +16,19 @@ class Restarts:
     def __init__(self) -> None:
         self._deaths = 0
 
-    def on_death(self, lived_s: float) -> float:
+    def on_death(self, lived_s: float, *, is_awaited: bool = False) -> float:
         """Record a death.
 
         Args:
             lived_s: seconds from its start.
+            is_awaited: it has served, and clients wait for the next one, which starts at once
+                however often one has died.
 
         Returns:
             How long to wait before the next start, in seconds.
         """
+        if is_awaited:
+            self._deaths = 0
+            return 0.0
         self._deaths = 1 if lived_s >= FORGET_AFTER_S else self._deaths + 1
         return restart_delay_s(self._deaths, DELAY_MAX_S)

@@ -1,8 +1,11 @@
 """A mesh that stays: starts the controller and the ingress, and starts anew whichever dies.
 
-It knows nothing of applications. An end in order is never a death: SIGTERM and SIGINT end the
-ingress first, which lets its calls finish, then the controller, which does so for its replicas; a
-controller that ends in order by itself, after ``pyserve shutdown``, ends the mesh.
+It knows nothing of applications. It binds the sockets at which ingresses listen, and holds them
+until the mesh ends: clients who come while none is there wait for the next one.
+
+An end in order is never a death: SIGTERM and SIGINT end the ingress first, which lets its calls
+finish, then the controller, which does so for its replicas; a controller that ends in order by
+itself, after ``pyserve shutdown``, ends the mesh.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from pyserve.config.control import CONTROLLER_START_TIMEOUT_S, KILL_MARGIN_S, SH
 from pyserve.errors import MeshError
 from pyserve.launch.child import Child
 from pyserve.launch.restarts import Restarts
+from pyserve.listening import HeldSockets
 
 # Beyond the times that a process gives what is in flight: it ends its parts, and writes files.
 _END_MARGIN_S = 2 * KILL_MARGIN_S
@@ -58,6 +62,8 @@ class _Role:
         name: for people.
         end_timeout_s: how long an end in order may take.
         child: the one that runs, or ran last.
+        held: where it listens, if that outlives it; then one that has served comes back at once,
+            since clients wait.
     """
 
     name: str
@@ -65,8 +71,10 @@ class _Role:
     arguments: Sequence[str]
     end_timeout_s: float
     environment: Mapping[str, str] = field(default_factory=dict)
+    held: HeldSockets | None = None
     restarts: Restarts = field(default_factory=Restarts)
     started_at: float = 0.0
+    has_served: bool = False
     child: Child | None = None
 
     async def start(self, now: float) -> dict[str, Any]:
@@ -75,9 +83,23 @@ class _Role:
         Raises:
             MeshError: it is not, and has ended.
         """
-        self.started_at = now
-        self.child = await Child.start(self.name, self.module, self.arguments, self.environment)
-        return await self.child.ready(CONTROLLER_START_TIMEOUT_S)
+        self.started_at, self.has_served = now, False
+        descriptors = () if self.held is None else self.held.open()
+        arguments = [*self.arguments, *(f"--listen-fd={each}" for each in descriptors)]
+        self.child = child = await Child.start(
+            self.name, self.module, arguments, self.environment, descriptors
+        )
+        answer = await child.ready(CONTROLLER_START_TIMEOUT_S)
+        self.has_served = True
+        if self.held is not None:
+            # Its own copy is enough for the calls that it still takes.
+            child.on_mesh_end = self.held.close
+        return answer
+
+    def delay_s(self, now: float) -> float:
+        """Return how long to wait with the next start, now that the child has died."""
+        is_awaited = self.held is not None and self.has_served
+        return self.restarts.on_death(now - self.started_at, is_awaited=is_awaited)
 
 
 class Supervisor:
@@ -100,7 +122,8 @@ class Supervisor:
         self._ingress = _Role(
             name="the ingress",
             module="pyserve.gateway",
-            arguments=_at(plan.addresses),
+            arguments=(),
+            held=HeldSockets(plan.addresses),
             end_timeout_s=min(settings.drain_s + SHUTDOWN_GRACE_S, settings.hard_stop_after_s)
             + _END_MARGIN_S,
             # It finds the controller by the home directory, over a socket of this machine.
@@ -169,10 +192,7 @@ class Supervisor:
             self._spawn(self._keep_ingress())
 
     async def _start_ingress(self, now: float) -> Sequence[str]:
-        answer = await self._ingress.start(now)
-        addresses: list[str] = answer["addresses"]
-        # Whoever takes its place listens where clients know it.
-        self._ingress.arguments = _at(addresses)
+        addresses: list[str] = (await self._ingress.start(now))["addresses"]
         return addresses
 
     async def _keep_controller(self) -> None:
@@ -204,7 +224,7 @@ class Supervisor:
         now = asyncio.get_running_loop().time
         why = role.child.how_it_ended()
         while True:
-            delay_s = role.restarts.on_death(now() - role.started_at)
+            delay_s = role.delay_s(now())
             when = f"in {delay_s:g} s" if delay_s else "at once"
             self._say(f"{role.name} {why}; a new one starts {when}")
             await asyncio.sleep(delay_s)
@@ -219,11 +239,9 @@ class Supervisor:
 
     async def _end(self) -> None:
         """End what runs: callers first, so that their calls find who answers them."""
+        if self._ingress.held is not None:
+            self._ingress.held.close()
         for role in (self._ingress, self._controller):
             child = role.child
             if child is not None and not await child.end(role.end_timeout_s, self._hurry):
                 self._say(f"{role.name} did not end in time and was killed")
-
-
-def _at(addresses: Sequence[str]) -> Sequence[str]:
-    return [f"--address={address}" for address in addresses]

@@ -59,7 +59,7 @@ impl Mesh {
         let addresses = vec!["127.0.0.1:0".to_owned()];
         let ingress =
             Ingress::new(table, IngressConfig { addresses, limits, ..Default::default() });
-        let ingress_address = ingress.start().expect("a port").remove(0).name();
+        let ingress_address = ingress.start(Vec::new()).expect("a port").remove(0).name();
         Self { ingress, server, ingress_address, server_path }
     }
 

@@ -28,7 +28,7 @@ pub use counted_tcp::{CountedTcp, ReceivedBytes};
 pub use fork_lock::{
     File, between_forks, lock_for_fork, note_opened, opened_sockets, unlock_after_fork,
 };
-pub use listen::{Bound, accept_each, bind_tcp, bind_unix, pause_accepting, tune};
+pub use listen::{Bound, accept_each, bind_tcp, bind_unix, listen_at, pause_accepting, tune};
 pub use poller_mark::poller_marks;
 pub use replayed::Replayed;
 pub use stream::{Peer, PeerCertificates, Remote, Stream, TlsSession, has_ended};

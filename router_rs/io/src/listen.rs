@@ -3,7 +3,7 @@
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
-use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
@@ -76,6 +76,19 @@ fn bind_one(address: SocketAddr, reuse_port: bool) -> io::Result<TcpListener> {
     }
     socket.set_nonblocking(true)?;
     socket.bind(&address.into())?;
+    socket.listen(BACKLOG)?;
+    Ok(socket.into())
+}
+
+/// Listens at a TCP socket that is bound already. Others who have it may keep it: connections that
+/// come after this process wait there for the one that listens next.
+///
+/// # Errors
+/// It is not such a socket, or another one listens at its address.
+pub fn listen_at(socket: OwnedFd) -> io::Result<TcpListener> {
+    let socket = Socket::from(socket);
+    socket.set_cloexec(true)?;
+    socket.set_nonblocking(true)?;
     socket.listen(BACKLOG)?;
     Ok(socket.into())
 }
@@ -179,6 +192,22 @@ pub fn tune(stream: &TcpStream) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn connections_wait_for_the_next_one_who_listens() {
+        let address: SocketAddr = "127.0.0.1:0".parse().expect("an address");
+        let held = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP)).expect("a socket");
+        held.bind(&address.into()).expect("a free port");
+        let copy = || OwnedFd::from(held.try_clone().expect("a descriptor"));
+        let first = listen_at(copy()).expect("it is bound");
+        let address = first.local_addr().expect("bound");
+        drop(first);
+        let client = std::net::TcpStream::connect(address).expect("somebody holds the socket");
+        let next = listen_at(copy()).expect("it is bound");
+        next.set_nonblocking(false).expect("an option");
+        let (_, peer) = next.accept().expect("one waits");
+        assert_eq!(client.local_addr().expect("connected"), peer);
+    }
 
     #[tokio::test]
     async fn a_tuned_socket_probes_a_silent_peer() {

@@ -1,6 +1,7 @@
 //! `RoutingTable` and `Ingress`: the mesh's view, and the listener in front of it.
 
 use std::collections::BTreeMap;
+use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -360,9 +361,12 @@ impl Ingress {
         self.ingress.set_healthy(is_healthy);
     }
 
-    fn start(&self) -> PyResult<Vec<String>> {
+    #[pyo3(signature = (held = Vec::new()))]
+    fn start(&self, held: Vec<RawFd>) -> PyResult<Vec<String>> {
         ensure_not_forked()?;
-        let bound = self.ingress.start()?;
+        // SAFETY: the caller has detached them from what owned them.
+        let owned = |descriptor| unsafe { OwnedFd::from_raw_fd(descriptor) };
+        let bound = self.ingress.start(held.into_iter().map(owned).collect())?;
         for listener in &bound {
             runtime::remember_listener(listener.descriptor, listener.address.clone());
         }

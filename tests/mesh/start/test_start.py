@@ -195,32 +195,21 @@ def test_applications_survive_the_controller_and_the_mesh(
 
 
 def test_process_that_dies_on_arrival_is_not_started_all_the_time(
-    mesh_environment: dict[str, str],
+    mesh_environment: dict[str, str], tmp_path: Path
 ) -> None:
-    """The port of a killed ingress is taken meanwhile: attempts come at growing intervals."""
-    with standing(mesh_environment) as mesh:
-        host, _, port = address_of(mesh_environment).rpartition(":")
-        _, ingress = pids(mesh_environment)
-        os.kill(ingress, signal.SIGSTOP)
-        with socket.socket() as intruder:
-            intruder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            intruder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-            os.kill(ingress, signal.SIGKILL)
-            wait_until(lambda: _binds(intruder, host, int(port)))
-            intruder.listen()
-            mesh.shows("a new one starts in 1 s")
-            mesh.shows("a new one starts in 2 s")
-            assert f"port {port} is taken" in mesh.output()
+    """Its rules cannot be read meanwhile: attempts come at growing intervals."""
+    rules = tmp_path / "access.yaml"
+    rules.write_text("default: allow")
+    with standing({**mesh_environment, "PYSERVE_ACCESS_FILE": str(rules)}) as mesh:
+        address = address_of(mesh_environment)
+        rules.write_text("default: maybe")
+        os.kill(pids(mesh_environment)[1], signal.SIGKILL)
+        mesh.shows("a new one starts in 1 s")
+        mesh.shows("a new one starts in 2 s")
+        assert "default='maybe' is not allowed" in mesh.output()
+        rules.write_text("default: allow")
         mesh.shows("the ingress runs again")
-        assert f"{host}:{port}" == address_of(mesh_environment)
-
-
-def _binds(intruder: socket.socket, host: str, port: int) -> bool:
-    try:
-        intruder.bind((host, port))
-    except OSError:
-        return False
-    return True
+        assert address == address_of(mesh_environment)
 
 
 @pytest.mark.parity("G-63")

@@ -26,7 +26,7 @@ class Running:
 
     def __init__(self, *, controller: Sequence[str], ingress: Sequence[str]) -> None:
         self.lines: list[str] = []
-        plan = MeshPlan(addresses=("here:0",), development=False, settings=read_settings({}))
+        plan = MeshPlan(addresses=("127.0.0.1:0",), development=False, settings=read_settings({}))
         self.supervisor = Supervisor(plan, self.lines.append)
         self.controller = self.supervisor._controller
         self.ingress = self.supervisor._ingress
@@ -82,7 +82,6 @@ def test_command_line_of_a_controller_follows_the_plan() -> None:
 async def test_ends_the_ingress_before_the_controller(start: Start) -> None:
     running = start(ingress=(INGRESS, "--slow"))
     await running.says("the mesh is ready at here:4711")
-    assert ["--address=here:4711"] == list(running.ingress.arguments)
     controller, ingress = running.controller.child, running.ingress.child
     assert controller is not None
     assert ingress is not None
@@ -104,17 +103,46 @@ async def test_ends_the_ingress_before_the_controller(start: Start) -> None:
 async def test_child_that_was_killed_is_started_at_once_and_then_later(start: Start) -> None:
     running = start()
     await running.says("the mesh is ready")
-    running.ingress.arguments = [INGRESS]
     controller, ingress = running.pids()
-    os.kill(ingress, signal.SIGKILL)
-    await running.says(
-        f"the ingress (process {ingress}) was ended by signal 9 (SIGKILL); a new one starts at once"
-    )
-    await running.says("the ingress runs again")
-    os.kill(running.pids()[1], signal.SIGKILL)
-    await running.says("a new one starts in 1 s")
     os.kill(controller, signal.SIGKILL)
+    await running.says(
+        f"the controller (process {controller}) was ended by signal 9 (SIGKILL); a new one starts "
+        "at once"
+    )
     await running.says("the controller runs again")
+    os.kill(running.pids()[0], signal.SIGKILL)
+    await running.says("a new one starts in 1 s")
+    os.kill(ingress, signal.SIGKILL)
+    await running.says("the ingress runs again")
+    running.signal()
+
+    assert 0 == await running.ended()
+
+
+async def test_ingress_that_has_served_comes_back_at_once_however_often(start: Start) -> None:
+    """Its clients wait at a socket that outlives it."""
+    running = start()
+    await running.says("the mesh is ready")
+    for _ in range(4):
+        ingress = running.pids()[1]
+        os.kill(ingress, signal.SIGKILL)
+        await running.says(f"(process {ingress}) was ended by signal 9 (SIGKILL); a new one")
+        await eventually(lambda: running.lines[-1].startswith("the ingress runs again"), TIMEOUT_S)
+
+    assert 4 == sum("a new one starts at once" in line for line in running.lines)
+    running.signal()
+    assert 0 == await running.ended()
+
+
+async def test_ingress_that_cannot_start_again_comes_back_later(start: Start) -> None:
+    running = start()
+    await running.says("the mesh is ready")
+    running.ingress.arguments = ["--end=3"]
+    os.kill(running.pids()[1], signal.SIGKILL)
+    await running.says("a new one starts at once")
+    await running.says("ended with status 3 while it started; a new one starts in 1 s")
+    running.ingress.arguments = [INGRESS]
+    await running.says("the ingress runs again")
     running.signal()
 
     assert 0 == await running.ended()
@@ -124,7 +152,6 @@ async def test_child_that_ends_by_itself_is_no_end_of_the_mesh(start: Start) -> 
     """An ingress that somebody has sent SIGTERM: its clients still want one."""
     running = start()
     await running.says("the mesh is ready")
-    running.ingress.arguments = [INGRESS]
     os.kill(running.pids()[1], signal.SIGTERM)
     await running.says("ended with status 0; a new one starts at once")
     await running.says("the ingress runs again")

@@ -7,6 +7,7 @@ mod listener;
 
 use std::io;
 use std::net::TcpListener;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ use parking_lot::Mutex;
 use router_dispatch::RoutingTable;
 use router_io::phase::Phase;
 use router_io::tls::ServerTls;
-use router_io::{Bound, IoThreads, bind_tcp};
+use router_io::{Bound, IoThreads, bind_tcp, listen_at};
 use tokio::sync::watch;
 
 use crate::{Front, FrontConfig, Source};
@@ -80,12 +81,13 @@ impl Ingress {
         Self { config, front, phase: watch::Sender::new(Phase::Serving), threads: Mutex::default() }
     }
 
-    /// Binds and serves; returns what was bound, in the order of the configuration.
+    /// Binds and serves, at these sockets too, which somebody else has bound and may keep; returns
+    /// where, in the order of the configuration and then in theirs.
     ///
     /// # Errors
     /// A port is taken or an address cannot be bound: then nothing is bound. The operating system
     /// refuses threads.
-    pub fn start(&self) -> io::Result<Vec<Bound>> {
+    pub fn start(&self, held: Vec<OwnedFd>) -> io::Result<Vec<Bound>> {
         let mut slot = self.threads.lock();
         if slot.is_some() {
             return Err(io::Error::other("the ingress has been started before"));
@@ -95,6 +97,7 @@ impl Ingress {
             .addresses
             .iter()
             .map(|address| bind_tcp(address, false).map_err(|error| name(error, address)))
+            .chain(held.into_iter().map(listen_at))
             .collect::<io::Result<Vec<TcpListener>>>()?;
         let bound = listeners.iter().map(Bound::of).collect::<io::Result<Vec<Bound>>>()?;
         let threads = IoThreads::start("pyserve-in", self.config.io_threads)?;

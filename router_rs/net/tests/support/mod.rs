@@ -393,7 +393,7 @@ impl Front {
         let addresses = vec!["127.0.0.1:0".to_owned()];
         let config = IngressConfig { addresses, io_threads, ..config };
         let ingress = Ingress::new(Arc::clone(&table), config);
-        let bound = ingress.start().unwrap().remove(0);
+        let bound = ingress.start(Vec::new()).unwrap().remove(0);
         let address = bound.address.as_socket().unwrap().to_string();
         Self { ingress, table, address }
     }
