@@ -25,6 +25,12 @@ _TOKEN, _APPLICATIONS, _REPLICAS = "TOKEN", "APPLICATIONS", 987654
 _TLS_ITEMS = re.compile(
     r"(?:^( *)- name: (?:PYSERVE_MESH_TLS_\w+|pyserve-tls)\n(?:\1  .*\n)*)+", re.MULTILINE
 )
+# Kinds that are there only with a value.
+_ONLY_WITH = {
+    "ConfigMap": "applications",
+    "Job": "applications",
+    "NetworkPolicy": "networkPolicies",
+}
 _LAUNCHER = {"LAUNCHER": "MORE"}
 _OPTIONS = (
     '{{ merge (dict "name" .Release.Name "token_secret" (printf "%s-token" .Release.Name)) '
@@ -51,6 +57,9 @@ storage:
   size: 1Gi
   # Empty: the cluster's own.
   class: ""
+
+# Clients reach ingresses alone, and processes of the mesh each other.
+networkPolicies: true
 
 ingress:
   replicas: 2
@@ -97,7 +106,6 @@ def chart_file() -> str:
 
 
 def _template(found: dict[str, Any]) -> str:
-    is_of_applications = found["kind"] in ("ConfigMap", "Job")
     text = dump_all([found])
     token = base64.b64encode(_TOKEN.encode()).decode()
     required = '{{ required "write token: openssl rand -hex 32" .Values.token | b64enc }}'
@@ -108,11 +116,8 @@ def _template(found: dict[str, Any]) -> str:
     ):
         text = text.replace(old, new)
     text = _TLS_ITEMS.sub(_only_with_certificates, _with_launcher(_with_class(text)))
-    return (
-        f"{{{{- if .Values.applications }}}}\n{text}{{{{- end }}}}\n"
-        if is_of_applications
-        else text
-    )
+    value = _ONLY_WITH.get(found["kind"])
+    return text if value is None else f"{{{{- if .Values.{value} }}}}\n{text}{{{{- end }}}}\n"
 
 
 def _indented(value: str) -> str:

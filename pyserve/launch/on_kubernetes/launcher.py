@@ -9,11 +9,13 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import dataclasses
 import logging
 import math
 from collections.abc import Collection, Coroutine, Sequence
 from dataclasses import dataclass
 
+from pyserve.config import DeploymentOptions
 from pyserve.config.capabilities import LABELS, PODS, RESOURCES, SPREAD_CAPS, Capabilities
 from pyserve.control.reconcile.rationing import Room
 from pyserve.control.replicas.launching import Ended, Event, Events, Placed, ReplicaOrder
@@ -102,6 +104,7 @@ class KubernetesLauncher:
     def __init__(self, site: Site) -> None:
         self._site = site
         self._options = LauncherOptions.read(site.options)
+        self.capabilities = dataclasses.replace(self.capabilities, check=self._refusal)
         self._events = Events()
         self._tracking = Tracking()
         self._running: dict[ReplicaId, _Running] = {}
@@ -198,8 +201,15 @@ class KubernetesLauncher:
 
     # What the controller asks for.
 
+    def _refusal(self, options: DeploymentOptions) -> str:
+        mine = self._options
+        return refusal(options, name=mine.name, is_open=mine.open_pod_templates)
+
     async def start(self, order: ReplicaOrder) -> int:
         """Make the pod of a replica; see ``Launcher.start``."""
+        # It may have been deployed when more was taken.
+        if order.options is not None and (why := self._refusal(order.options)):
+            raise OSError(f"the launcher {NAME!r} refuses its pod: {why}")
         pod = pod_of(order, self._plan, self._site.controller_tcp())
         running = _Running(order, pod["metadata"]["name"])
         self._running[order.replica_id] = running

@@ -31,6 +31,7 @@ from pyserve.launch.on_kubernetes.pods import (
     security_of_pod,
     spread,
 )
+from pyserve.launch.on_kubernetes.policies import policy_specs
 
 Object = dict[str, Any]
 
@@ -46,6 +47,7 @@ _CONTROLLER_GRACE_S = 30
 # A job that is done is of no use, but for a look at its output.
 _JOB_KEPT_S = 3600
 _HASH_LENGTH = 10
+_POD_SECURITY = "pod-security.kubernetes.io"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +105,7 @@ class ManifestSettings:
 def manifests(settings: ManifestSettings) -> list[Object]:
     """Return all objects, each after those that it needs."""
     return [
-        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": settings.namespace}},
+        _namespace(settings),
         *_accounts(settings),
         *_rights(settings),
         *_files(settings),
@@ -112,7 +114,24 @@ def manifests(settings: ManifestSettings) -> list[Object]:
         _service(settings, "ingress", {"serving": _INGRESS_PORT}, kind=settings.service_type),
         _ingress(settings),
         *_budgets(settings),
+        *_policies(settings),
         *_job(settings),
+    ]
+
+
+def _namespace(settings: ManifestSettings) -> Object:
+    metadata: Object = {"name": settings.namespace}
+    # Where templates may ask for anything, what pods may do is the operator's to say.
+    if not settings.launcher.get("open_pod_templates"):
+        names = ("enforce", "audit", "warn")
+        metadata["labels"] = {f"{_POD_SECURITY}/{name}": "restricted" for name in names}
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
+
+
+def _policies(settings: ManifestSettings) -> list[Object]:
+    return [
+        _object(settings, "networking.k8s.io/v1", "NetworkPolicy", component, spec=spec)
+        for component, spec in policy_specs(settings.name).items()
     ]
 
 
@@ -388,8 +407,11 @@ def _container(
             "requests": {"cpu": cpu, "memory": "256Mi"},
             "limits": {"memory": "1Gi"},
         },
-        "securityContext": security_of_container(),
-        "volumeMounts": secret_mounts(settings.tls_secret),
+        "securityContext": {**security_of_container(), "readOnlyRootFilesystem": True},
+        "volumeMounts": [
+            *secret_mounts(settings.tls_secret),
+            {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108  # of the container alone
+        ],
     }
 
 
@@ -401,7 +423,10 @@ def _pod(settings: ManifestSettings, component: str, container: Object, grace_s:
             "enableServiceLinks": False,
             "securityContext": security_of_pod(),
             "containers": [container],
-            "volumes": secret_volumes(settings.token_secret, settings.tls_secret),
+            "volumes": [
+                *secret_volumes(settings.token_secret, settings.tls_secret),
+                {"name": "tmp", "emptyDir": {}},
+            ],
         },
     }
 

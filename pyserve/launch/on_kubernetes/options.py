@@ -11,7 +11,7 @@ from pyserve.config.validation import check_mapping, check_switch, check_text
 from pyserve.errors import MeshError
 
 NAME = "kubernetes"
-_SWITCHES = {"logs", "pack"}
+_SWITCHES = {"logs", "open_pod_templates", "pack"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +28,8 @@ class LauncherOptions:
         kubeconfig, context: which cluster; "": the one that this process runs in, or the usual.
         logs: whether the output of replicas is followed, for ``pyserve logs``.
         pack: whether replicas lie together on few nodes, in place of apart.
+        open_pod_templates: whether deployments may ask for whatever the controller may, such as
+            privileged containers, Secrets by name and another account.
     """
 
     namespace: str = ""
@@ -40,6 +42,7 @@ class LauncherOptions:
     context: str = ""
     logs: bool = True
     pack: bool = False
+    open_pod_templates: bool = False
 
     @classmethod
     def read(cls, given: Mapping[str, object]) -> LauncherOptions:

@@ -14,6 +14,7 @@ from pyserve.config import DeploymentOptions, Resources
 from pyserve.config.control import KILL_MARGIN_S
 from pyserve.config.pods import REPLICA_CONTAINER
 from pyserve.control.replicas.launching import ReplicaOrder
+from pyserve.launch.on_kubernetes.allowed import refused_parts
 from pyserve.launch.on_kubernetes.templates import lay_over
 from pyserve.launch.resources import thread_counts
 from pyserve.types import ReplicaId
@@ -127,7 +128,17 @@ def pod_of(order: ReplicaOrder, plan: PodPlan, controller: str) -> dict[str, Any
     # Ours again, since selectors and the next controller look for them.
     metadata["labels"] = {**metadata["labels"], **labels}
     plain = json.loads(json.dumps(pod["spec"]))
+    for name in ("containers", "initContainers"):
+        for each in plain.get(name) or ():
+            _secure(each)
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": plain}
+
+
+def _secure(container: dict[str, Any]) -> None:
+    """Ask of a container beside the replica's what a restricted namespace asks of all."""
+    given = container.get("securityContext") or {}
+    if not given.get("privileged"):
+        container["securityContext"] = {**security_of_container(), **given}
 
 
 def labels_of(name: str, component: str) -> dict[str, str]:
@@ -202,9 +213,27 @@ def label_value(text: str) -> str:
     return f"{kept.strip('-_.') or 'x'}-{_digest(text)}"
 
 
-def refusal(options: DeploymentOptions) -> str:
-    """Return what values of options a cluster cannot give, "" if it can."""
-    return next(_refusals(options), "")
+def refusal(options: DeploymentOptions, *, name: str = "pyserve", is_open: bool = False) -> str:
+    """Return what values of options a cluster cannot give, or a mesh does not; "": all are given.
+
+    Args:
+        options: of a deployment.
+        name: of the mesh.
+        is_open: templates may say whatever the cluster takes.
+    """
+    if found := next(_refusals(options), ""):
+        return found
+    if is_open:
+        return ""
+    # As a StatefulSet calls it (manifests.py).
+    parts = list(refused_parts(options.pod_template or {}, f"state-{name}-controller-0"))
+    if not parts:
+        return ""
+    return (
+        f"it does not take {', '.join(parts)} of pod_template: a deployment says where its pods "
+        f"run and what they hold, and not what they may do to nodes and to others; leave that out, "
+        f"or have the operator set open_pod_templates, or the pod_template of the launcher itself"
+    )
 
 
 def _refusals(options: DeploymentOptions) -> Iterator[str]:

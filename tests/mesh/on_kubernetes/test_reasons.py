@@ -152,9 +152,10 @@ async def test_a_quota_is_told_in_the_words_of_the_cluster(
 
 
 async def test_a_template_with_a_field_that_there_is_not_is_refused(world: World) -> None:
-    world.deploy("plain", 1, max_constructor_retry_count=1, pod_template={"spec": {"colour": 1}})
+    template = {"spec": {"tolerations": [{"colour": 1}]}}
+    world.deploy("plain", 1, max_constructor_retry_count=1, pod_template=template)
 
-    await says(world, 'unknown field "spec.colour"')
+    await says(world, 'unknown field "spec.tolerations[0].colour"')
 
 
 async def test_a_deleted_pod_finishes_and_is_replaced(

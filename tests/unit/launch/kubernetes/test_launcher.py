@@ -289,3 +289,25 @@ async def test_a_secret_that_somebody_else_has_made_is_left(under: Under) -> Non
     assert before == under.cluster.secrets
     with pytest.raises(MeshError, match="may not create secrets, delete secrets in namespace"):
         await under.make().open()
+
+
+PRIVILEGED = {"spec": {"hostNetwork": True}}
+
+
+async def test_a_template_that_asks_for_rights_is_refused_where_it_is_deployed(
+    under: Under,
+) -> None:
+    wanted = order(pod_template=PRIVILEGED)
+    assert wanted.options is not None
+
+    assert "spec.hostNetwork" in under.launcher.capabilities.refusal(wanted.options)
+    opened = under.make(open_pod_templates=True)
+    assert "" == opened.capabilities.refusal(wanted.options)
+
+
+async def test_a_template_of_an_earlier_deploy_is_refused_where_it_starts(under: Under) -> None:
+    """A controller remembers what was deployed when its launcher took more."""
+    with pytest.raises(OSError, match=r"refuses its pod: it does not take spec\.hostNetwork"):
+        await under.launcher.start(order(pod_template=PRIVILEGED))
+
+    assert [] == under.cluster.created

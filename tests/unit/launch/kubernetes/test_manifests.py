@@ -54,7 +54,9 @@ def test_all_of_a_mesh_is_there_in_an_order_in_which_it_can_be_applied() -> None
         *("Namespace", "ServiceAccount", "ServiceAccount"),
         *("Role", "ClusterRole", "RoleBinding", "ClusterRoleBinding", "Secret", "ConfigMap"),
         *("Service", "StatefulSet", "Service", "Deployment"),
-        *("PodDisruptionBudget", "PodDisruptionBudget", "Job"),
+        *("PodDisruptionBudget", "PodDisruptionBudget"),
+        *4 * ("NetworkPolicy",),
+        "Job",
     ] == kinds
 
 
@@ -135,6 +137,67 @@ def test_pods_fit_the_restricted_standard_of_pod_security() -> None:
             assert security["allowPrivilegeEscalation"] is False
 
 
+def test_processes_of_the_mesh_write_to_volumes_alone() -> None:
+    for each in manifests(SETTINGS):
+        if each["kind"] in ("StatefulSet", "Deployment", "Job"):
+            pod = each["spec"]["template"]["spec"]
+            [container] = pod["containers"]
+            assert container["securityContext"]["readOnlyRootFilesystem"], each["kind"]
+            writable = {
+                mount["mountPath"]
+                for mount in container["volumeMounts"]
+                if {"name": mount["name"], "emptyDir": {}} in pod["volumes"]
+                or mount["name"] == "state"
+            }
+            home = {each["name"]: each.get("value") for each in container["env"]}["PYSERVE_HOME"]
+            assert any(home.startswith(f"{place}/") for place in writable), each["kind"]
+
+
+def test_the_namespace_is_restricted_unless_templates_may_say_anything() -> None:
+    labels = found("Namespace")["metadata"]["labels"]
+    assert "restricted" == labels["pod-security.kubernetes.io/enforce"]
+    opened = replace(SETTINGS, launcher={"open_pod_templates": True})
+    assert "labels" not in found("Namespace", settings=opened)["metadata"]
+
+
+@pytest.mark.parametrize(
+    ("component", "ports"),
+    [("controller", ["metrics"]), ("ingress", ["serving", "metrics"]), ("replica", ["metrics"])],
+)
+def test_who_is_of_no_mesh_reaches_what_is_meant_for_all(component: str, ports: list[str]) -> None:
+    spec = found("NetworkPolicy", f"mesh-{component}")["spec"]
+    [inside, outside] = spec["ingress"]
+
+    assert ["Ingress"] == spec["policyTypes"]
+    assert {"from": [{"podSelector": {"matchLabels": OF_MESH}}]} == inside, "of this namespace"
+    assert {"ports": [{"port": each} for each in ports]} == outside
+    assert selects(spec["podSelector"]["matchLabels"], labels_of_pods()[component])
+
+
+def test_nobody_connects_to_what_deploys() -> None:
+    spec = found("NetworkPolicy", "mesh-deploy")["spec"]
+
+    assert [] == spec["ingress"]
+    assert selects(spec["podSelector"]["matchLabels"], labels_of_pods()["deploy"])
+
+
+OF_MESH = {"app.kubernetes.io/instance": "mesh"}
+
+
+def labels_of_pods() -> dict[str, dict[str, str]]:
+    """Return the labels of pods by their components; all are of the mesh."""
+    plan = PodPlan(namespace="serving", name="mesh", mesh="0", image="shop:1", token_secret="t")
+    pods = [pod_of(order(), plan, "c:1")]
+    pods += [
+        each["spec"]["template"]
+        for each in manifests(SETTINGS)
+        if "template" in each.get("spec", {})
+    ]
+    labels = [each["metadata"]["labels"] for each in pods]
+    assert all(selects(OF_MESH, each) for each in labels)
+    return {each["app.kubernetes.io/component"]: each for each in labels}
+
+
 def test_a_job_gives_the_mesh_the_file_and_brings_none_back_after_a_later_one() -> None:
     job = found("Job", settings=replace(SETTINGS, deploy="7"))
     pod = job["spec"]["template"]["spec"]
@@ -184,6 +247,7 @@ CHART_VALUES = {
     "storage": {"size": "2Gi", "class": "fast"},
     "ingress": {"replicas": 3, "serviceType": "NodePort"},
     "tlsSecret": "mesh-tls",
+    "networkPolicies": True,
 }
 AS_VALUES = ManifestSettings(
     name="mesh",

@@ -1,0 +1,159 @@
+"""The list of what a deployment's ``pod_template`` may say, unless the operator opens it. Pure.
+
+Whoever may deploy to a mesh runs code in its pods. Where these run, what they hold and which
+containers are beside them is theirs to say; what they may do to their node, to the cluster and to
+other pods is the operator's. So a name is taken only if it is in one of these lists, which lets
+through less than the Pod Security Standard `restricted`: no Secret by name, no inline volume of a
+driver.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+Checks = Mapping[str, Callable[[object], bool]]
+
+_POD = frozenset(
+    {
+        *("nodeSelector", "tolerations", "affinity", "topologySpreadConstraints"),
+        *("priorityClassName", "preemptionPolicy", "schedulerName", "resourceClaims"),
+        *("imagePullSecrets", "terminationGracePeriodSeconds"),
+        *("dnsPolicy", "dnsConfig", "hostAliases"),
+    }
+)
+_PROBES = frozenset({"livenessProbe", "readinessProbe", "startupProbe", "lifecycle"})
+_CONTAINER = frozenset(
+    {
+        *("name", "image", "imagePullPolicy", "command", "args", "workingDir", "resources"),
+        *("restartPolicy", "terminationMessagePath", "terminationMessagePolicy"),
+    }
+)
+# Of lists within a container. A port of the node would be `hostPort`.
+_ITEMS = {
+    "ports": frozenset({"name", "containerPort", "protocol"}),
+    "volumeMounts": frozenset(
+        {"name", "mountPath", "readOnly", "recursiveReadOnly", "subPath", "subPathExpr"}
+    ),
+    "env": frozenset({"name", "value", "valueFrom"}),
+}
+_VALUES_FROM = frozenset({"fieldRef", "resourceFieldRef", "configMapKeyRef"})
+_VOLUMES = frozenset(
+    {
+        *("name", "emptyDir", "persistentVolumeClaim", "configMap", "downwardAPI"),
+        *("ephemeral", "image"),
+    }
+)
+# Annotations by which older clusters take security settings, of beta.kubernetes.io and the like.
+_SECURITY_ANNOTATION = ".security."
+
+
+def refused_parts(template: Mapping[str, object], state_claim: str) -> Iterator[str]:
+    """Yield what of a template is not taken, such as ``spec.hostNetwork``.
+
+    Args:
+        template: as ``check_pod_template`` has checked its shape.
+        state_claim: the claim of the controller's own volume.
+    """
+    annotations = _mapping(_mapping(template.get("metadata")).get("annotations"))
+    for name in annotations:
+        if _SECURITY_ANNOTATION in name.partition("/")[0]:
+            yield f"metadata.annotations[{name!r}]"
+    spec = _mapping(template.get("spec"))
+    for name, value in spec.items():
+        place = f"spec.{name}"
+        if name in ("containers", "initContainers"):
+            for each in _mappings(value):
+                yield from _of_container(f"{place}[{each.get('name')!r}]", each)
+        elif name == "volumes":
+            for each in _mappings(value):
+                yield from _of_volume(f"{place}[{each.get('name')!r}]", each, state_claim)
+        elif name == "securityContext":
+            yield from _of_security(place, value, _POD_SECURITY)
+        elif name not in _POD:
+            yield place
+
+
+def _of_container(place: str, container: Mapping[str, object]) -> Iterator[str]:
+    for name, value in container.items():
+        inner = f"{place}.{name}"
+        if name in _ITEMS:
+            yield from _of_items(inner, value, _ITEMS[name])
+        elif name in _PROBES:
+            # The kubelet asks, which reaches what the pod may not.
+            yield from (f"{inner}{path}" for path in _named_hosts(value))
+        elif name == "securityContext":
+            yield from _of_security(inner, value, _CONTAINER_SECURITY)
+        elif name not in _CONTAINER:
+            yield inner
+
+
+def _of_items(place: str, items: object, allowed: frozenset[str]) -> Iterator[str]:
+    for each in _mappings(items):
+        yield from (f"{place}[].{name}" for name in each if name not in allowed)
+        sources = _mapping(each.get("valueFrom"))
+        yield from (f"{place}[].valueFrom.{name}" for name in sources if name not in _VALUES_FROM)
+
+
+def _of_volume(place: str, volume: Mapping[str, object], state_claim: str) -> Iterator[str]:
+    yield from (f"{place}.{name}" for name in volume if name not in _VOLUMES)
+    claim = _mapping(volume.get("persistentVolumeClaim")).get("claimName")
+    if claim == state_claim:
+        yield f"{place}.persistentVolumeClaim of the controller"
+
+
+def _of_security(place: str, value: object, checks: Checks) -> Iterator[str]:
+    """Yield what does more than take rights away: ``None`` would take away what we have set."""
+    if not isinstance(value, Mapping):
+        yield place
+        return
+    for name, given in value.items():
+        check = checks.get(name)
+        if check is None or not check(given):
+            yield f"{place}.{name}={given!r}"
+
+
+def _named_hosts(value: object, path: str = "") -> Iterator[str]:
+    if isinstance(value, Mapping):
+        for name, inner in value.items():
+            if name == "host":
+                yield f"{path}.host"
+            yield from _named_hosts(inner, f"{path}.{name}")
+
+
+def _is_user(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0
+
+
+def _drops_all(value: object) -> bool:
+    found = _mapping(value)
+    drops = found.get("drop")
+    return found.keys() == {"drop"} and isinstance(drops, list | tuple) and "ALL" in drops
+
+
+_EVERYWHERE: Checks = {
+    "runAsNonRoot": lambda value: value is True,
+    "runAsUser": _is_user,
+    "runAsGroup": _is_user,
+    "seccompProfile": lambda value: value == {"type": "RuntimeDefault"},
+}
+_POD_SECURITY: Checks = {
+    **_EVERYWHERE,
+    "fsGroup": _is_user,
+    "fsGroupChangePolicy": lambda value: isinstance(value, str),
+}
+_CONTAINER_SECURITY: Checks = {
+    **_EVERYWHERE,
+    "privileged": lambda value: value is False,
+    "allowPrivilegeEscalation": lambda value: value is False,
+    "readOnlyRootFilesystem": lambda value: isinstance(value, bool),
+    "capabilities": _drops_all,
+}
+
+
+def _mapping(value: object) -> Mapping[str, object]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _mappings(value: object) -> Sequence[Mapping[str, object]]:
+    items = value if isinstance(value, list | tuple) else ()
+    return [each for each in items if isinstance(each, Mapping)]
