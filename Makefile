@@ -96,7 +96,7 @@ wheel: build ## A wheel of this tree in dist; the symbols of its library in targ
 .PHONY: wheel-aarch64
 wheel-aarch64: build ## A wheel for Linux on aarch64, tried by an emulated Debian (CONTRIBUTING.md)
 	rm -rf $(AARCH64)/wheels $(AARCH64)/dist
-	$(PIP_INSTALL) --group cross
+	$(PIP_INSTALL) -r release/requirements.txt
 	if command -v rustup >/dev/null; then rustup target add aarch64-unknown-linux-gnu; fi
 	PATH="$(CURDIR)/$(BIN):$$PATH" maturin build --release --locked --quiet --zig \
 		--target aarch64-unknown-linux-gnu --compatibility manylinux_2_28 --out $(AARCH64)/wheels
@@ -303,10 +303,9 @@ gen-check: $(PACKAGES_STAMP) ## Fail if committed generated code differs from wh
 
 .PHONY: lock
 lock: $(PACKAGES_STAMP) ## Pin requirements.txt anew from pyproject.toml
-	$(BIN)/uv pip compile pyproject.toml --group dev --universal --no-emit-index-url \
-		--no-header --upgrade --output-file requirements.txt
-	$(BIN)/uv pip compile pyproject.toml --group docs --universal --no-emit-index-url \
-		--no-header --upgrade --constraint requirements.txt --output-file docs/requirements.txt
+	$(pin) pyproject.toml --group dev --output-file requirements.txt
+	$(pin) pyproject.toml --group docs --constraint requirements.txt --output-file docs/requirements.txt
+	$(pin) --group cross --output-file release/requirements.txt
 
 .PHONY: clean
 clean: ## Remove everything that was built, .venv included
@@ -316,6 +315,9 @@ clean: ## Remove everything that was built, .venv included
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # --- Set-up --------------------------------------------------------------------------------------
+
+# A lock names no index, so that it is right behind a mirror, and has the hashes of all files.
+pin = $(BIN)/uv pip compile --universal --no-emit-index-url --no-header --generate-hashes --upgrade
 
 clean_own_crates = $(CARGO) clean --quiet --release --manifest-path "$(CURDIR)/Cargo.toml" \
 	$(ROUTER_CRATES:%=-p pyserve-router-%)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -86,7 +87,12 @@ def _make_root(root: Path) -> None:
 
 def _download(wheel: Path, folder: Path) -> None:
     platforms = [word for each in _PLATFORMS for word in ("--platform", each)]
-    constraints = ("--constraint", str(ROOT / "requirements.txt"))
+    # With hashes pip would want one of our own wheel too.
+    lock = (ROOT / "requirements.txt").read_text(encoding="utf-8")
+    folder.mkdir(parents=True, exist_ok=True)
+    versions = folder / "constraints.txt"
+    versions.write_text(re.sub(r" \\\n +--hash=\S+", "", lock), encoding="utf-8")
+    constraints = ("--constraint", str(versions))
     download = (sys.executable, "-m", "pip", "download", "--quiet", "--dest", str(folder))
     kind = ("--only-binary", ":all:", "--python-version", _PYTHON, *platforms)
     _run(*download, *kind, *constraints, str(wheel), *_REQUIRED_TOO)

@@ -46,13 +46,27 @@ def test_a_tag_releases():
 
 def test_jobs_may_only_what_they_need():
     assert {} == WORKFLOW["permissions"]
-    building = {"contents": "read", "id-token": "write", "attestations": "write"}
+    reading = {"contents": "read"}
     assert {
-        "test": {"contents": "read"},
-        "wheel": building,
-        "sdist": building,
+        "test": reading,
+        "wheel": reading,
+        "sdist": reading,
+        "sign": {"id-token": "write", "attestations": "write"},
         "publish": {"id-token": "write"},
     } == {name: job["permissions"] for name, job in JOBS.items()}
+
+
+def test_who_may_sign_runs_nothing_but_what_fetches_signs_and_uploads():
+    """Packages that were just installed, and code of the tree, cannot sign for the project."""
+    steps = [
+        step.get("uses", step.get("run", "")).partition("@")[0]
+        for job in JOBS.values()
+        if "id-token" in job["permissions"]
+        for step in job["steps"]
+    ]
+    fetches = "actions/download-artifact"
+    signs, uploads = "actions/attest-build-provenance", "pypa/gh-action-pypi-publish"
+    assert [fetches, signs, fetches, uploads] == steps
 
 
 def test_nothing_is_published_before_everything_else_has_passed():
@@ -100,19 +114,23 @@ def test_maturin_is_one_that_pyproject_allows_and_developers_have():
 
 
 def test_the_package_that_repacks_wheels_is_that_of_developers():
-    lock = (ROOT / "requirements.txt").read_text(encoding="utf-8").splitlines()
+    lock = (ROOT / "requirements.txt").read_text(encoding="utf-8")
     (installed,) = re.findall(r"pip install (wheel==\S+)", TEXT)
-    assert installed in lock
+    assert re.search(rf"^{re.escape(installed)} \\$", lock, re.MULTILINE)
 
 
 def test_what_is_published_has_provenance():
-    for name in ("wheel", "sdist"):
-        steps = JOBS[name]["steps"]
-        attested = [step["with"] for step in steps if "attest-build" in step.get("uses", "")]
-        kept = [
-            step["with"] for step in steps if step.get("with", {}).get("name", "")[:4] == "dist"
-        ]
-        assert [kept[0]["path"]] == [each["subject-path"] for each in attested]
+    kept = [
+        (name, step["with"]["name"])
+        for name, step in STEPS
+        if step.get("with", {}).get("name", "").startswith("dist-")
+    ]
+    assert ["wheel", "sdist"] == [name for name, _ in kept]
+    fetched, attested = (step["with"] for step in JOBS["sign"]["steps"])
+    published = JOBS["publish"]["steps"][0]["with"]
+    assert {name for name, _ in kept} == set(JOBS["sign"]["needs"])
+    assert {"pattern": "dist-*", "path": "dist", "merge-multiple": True} == fetched == published
+    assert {"subject-path": "dist/*"} == attested
 
 
 def test_the_name_on_pypi_is_that_of_the_project():

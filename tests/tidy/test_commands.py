@@ -83,9 +83,22 @@ def test_every_crate_of_the_router_is_fuzzed_with_its_assertions():
     assert {f"pyserve-router-{crate}" for crate in ROUTER_CRATES} == asserting
 
 
-def test_every_package_is_pinned():
-    lines = (ROOT / "requirements.txt").read_text().splitlines()
-    packages = [line for line in lines if line and not line.lstrip().startswith("#")]
+@pytest.mark.parametrize(
+    ("file", "least"),
+    [("requirements.txt", 100), ("docs/requirements.txt", 20), ("release/requirements.txt", 1)],
+)
+def test_every_package_is_pinned_with_the_hashes_of_its_files(file: str, least: int):
+    """So what an index, or a mirror of it, gives under that name later is refused."""
+    text = (ROOT / file).read_text().replace("\\\n", "")
+    packages = [line for line in text.splitlines() if line and not line.lstrip().startswith("#")]
 
-    assert [] == [line for line in packages if not re.match(r"[\w.-]+==[\w.]+", line)]
-    assert len(packages) > 40
+    is_pinned = re.compile(r"[\w.-]+==[\w.]+( ; [^#]+?)?( +--hash=sha256:[0-9a-f]{64})+")
+    assert [] == [line for line in packages if not is_pinned.fullmatch(line)]
+    assert len(packages) >= least
+
+
+def test_make_lock_writes_hashes():
+    commands = [line for line in _make("--dry-run", "lock").splitlines() if "--output-file" in line]
+
+    assert 3 == len(commands)
+    assert all("--generate-hashes" in command for command in commands)
