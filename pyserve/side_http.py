@@ -1,14 +1,16 @@
 """HTTP servers of a process beside its work: at addresses of their own, never on the way of calls.
 
-Whoever reaches such an address may connect and say nothing, say it slowly, or read nothing. The
-process has other things to do with its descriptors, its memory and its log. So few connections are
-held, those that rest longest go for those that come, and every wait for a client ends. uvicorn
-alone waits for a first request for ever, and counts nobody who has sent none.
+Whoever reaches such an address may connect and say nothing, say it slowly, read nothing, or ask
+without end. The process has other things to do with its descriptors, its memory, its log and its
+time. So few connections are held, those that rest longest go for those that come, every wait for a
+client ends, and requests begin at a pace. uvicorn alone waits for a first request for ever, counts
+nobody who has sent none, and goes on with a connection as long as that has sent more.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import socket
 from collections.abc import Callable
@@ -21,9 +23,10 @@ from uvicorn.server import ServerState
 
 from pyserve.observe.failures import Repeated
 from pyserve.observe.seldom import Seldom
+from pyserve.pace import Pace
 
 if TYPE_CHECKING:
-    from starlette.types import ASGIApp
+    from starlette.types import ASGIApp, Receive, Scope, Send
 
     from pyserve.config.tls import TlsFiles
 
@@ -41,6 +44,15 @@ _LINGER_S = 1.0
 _CLOSE_TIMEOUT_S = 2.0
 # Without a descriptor; as asyncio does.
 _PAUSE_S = 1.0
+# For a place, where all connections are at work; then the one that comes is closed.
+_ROOM_TIMEOUT_S = 1.0
+# Of the time of the process's loop, for all requests, as far as these are alike: a file of the page
+# takes about a millisecond. A page that loads and a program that asks a few times wait for nothing.
+_SHARE = 0.2
+_REQUEST_S = 0.001
+_FREE_S = 0.3
+# In the state of a request: the future of its turn.
+_TURN = "turn"
 
 
 class SideServer:
@@ -57,7 +69,7 @@ class SideServer:
     ) -> None:
         self._listener = listener
         self._config = uvicorn.Config(
-            application,
+            _Paced(application),
             log_config=None,
             access_log=False,
             server_header=False,
@@ -73,6 +85,8 @@ class SideServer:
         self._state = ServerState()
         # Handshakes under way, oldest first, with the time of each one's begin.
         self._greeting: dict[asyncio.Task[None], float] = {}
+        # Somebody has gone, or may go now.
+        self._changed = asyncio.Event()
         self._complaints = Seldom()
         self._accepting: asyncio.Task[None] | None = None
 
@@ -114,14 +128,34 @@ class SideServer:
                 self._displace()
                 await asyncio.sleep(_PAUSE_S)  # Nothing announces that a descriptor is free.
                 continue
-            held = len(self._state.connections) + len(self._greeting)
-            if held >= CONNECTIONS_MAX and not self._displace():
+            try:
+                has_room = await self._make_room()
+            except asyncio.CancelledError:
+                client.close()
+                raise
+            if not has_room:
                 client.close()
                 continue
             client.setblocking(False)
             task = loop.create_task(self._greet(client))
             self._greeting[task] = loop.time()
-            task.add_done_callback(lambda done: self._greeting.pop(done, None))
+            task.add_done_callback(self._on_greeted)
+
+    async def _make_room(self) -> bool:
+        """Have somebody go for one who comes, if need be; return whether there is a place."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_ROOM_TIMEOUT_S):
+                while len(self._state.connections) + len(self._greeting) >= CONNECTIONS_MAX:
+                    if self._displace():
+                        break
+                    self._changed.clear()
+                    await self._changed.wait()
+                return True
+        return False
+
+    def _on_greeted(self, task: asyncio.Task[None]) -> None:
+        self._greeting.pop(task, None)
+        self._changed.set()
 
     async def _greet(self, client: socket.socket) -> None:
         ssl = self._config.ssl
@@ -139,7 +173,9 @@ class SideServer:
             raise
 
     def _make_protocol(self) -> _Connection:
-        return _Connection(config=self._config, server_state=self._state, app_state={})
+        made = _Connection(config=self._config, server_state=self._state, app_state={})
+        made.on_change = self._changed.set
+        return made
 
     def _connections(self) -> list[_Connection]:
         return [each for each in self._state.connections if isinstance(each, _Connection)]
@@ -166,17 +202,31 @@ class _Connection(H11Protocol):
 
     Attributes:
         rests_since: On the loop's clock: its begin, or the end of its last answer.
+        on_change: Called when it has gone, or may go for another one.
     """
 
     rests_since = 0.0
+    on_change: Callable[[], None] = staticmethod(lambda: None)
+    _has_answered = False
     _rest: asyncio.TimerHandle | None = None
     _stall: asyncio.TimerHandle | None = None
     _body: asyncio.TimerHandle | None = None
     _request: object = None
 
     def rests(self) -> bool:
-        """Whether it waits for its client: for a request, for a body, or to take the answer."""
-        return self._is_idle() or self._stall is not None or self.cycle.more_body
+        """Whether it waits for its client: for a request, for a body, or to take the answer.
+
+        One that has been answered and had sent more keeps no place for that until it begins.
+        """
+        if self._is_idle() or self._stall is not None or self.cycle.more_body:
+            return True
+        turn = self._turn()
+        return self._has_answered and turn is not None and not turn.done()
+
+    def _turn(self) -> asyncio.Future[bool] | None:
+        # None before the first request, and until its task begins.
+        found = (self.scope or {}).get("state", {}).get(_TURN)
+        return found if isinstance(found, asyncio.Future) else None
 
     def _is_idle(self) -> bool:
         # None before the first request.
@@ -191,6 +241,9 @@ class _Connection(H11Protocol):
         """Wait no more."""
         super().connection_lost(exc)
         self._unset_keepalive_if_required()
+        if (turn := self._turn()) is not None and not turn.done():
+            turn.set_result(False)
+        self.on_change()
         for timer in (self._rest, self._stall, self._body):
             if timer is not None:
                 timer.cancel()
@@ -202,7 +255,9 @@ class _Connection(H11Protocol):
 
     def on_response_complete(self) -> None:
         """Wait for the next request, but for no body that nobody reads."""
+        self._has_answered, self.rests_since = True, self.loop.time()
         super().on_response_complete()
+        self.on_change()
         if self.transport.is_closing():
             return
         if not self._is_idle():
@@ -249,6 +304,47 @@ class _Connection(H11Protocol):
     def _end_rest(self) -> None:
         if self._is_idle():
             self.transport.abort()
+
+
+class _Paced:
+    """An application whose requests begin in the order in which they came, and not all at once.
+
+    Each request that waits has a connection, so there are few.
+    """
+
+    def __init__(self, application: ASGIApp) -> None:
+        self._application = application
+        self._pace = Pace(_SHARE, free_s=_FREE_S, wait_max_s=_ROOM_TIMEOUT_S)
+        # In order, as keys are.
+        self._waiting: dict[asyncio.Future[bool], None] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        turn: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        turn.add_done_callback(lambda done: self._waiting.pop(done, None))
+        scope["state"][_TURN] = turn
+        self._waiting[turn] = None
+        self._begin_next()
+        # False: its client has gone.
+        if await turn:
+            await self._application(scope, receive, send)
+
+    def _begin_next(self) -> None:
+        loop = asyncio.get_running_loop()
+        while self._waiting and self._timer is None:
+            turn = next(iter(self._waiting))
+            if turn.done():  # Nobody's time is taken for a client that has gone.
+                del self._waiting[turn]
+            elif wait_s := self._pace.wait_s(loop.time()):
+                self._timer = loop.call_later(wait_s, self._on_timer)
+            else:
+                del self._waiting[turn]
+                turn.set_result(True)
+                self._pace.spend(_REQUEST_S, loop.time())
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        self._begin_next()
 
 
 def _write_seldom(name: str) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import socket
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager, closing, suppress
 from pathlib import Path
 
 import pytest
@@ -18,6 +18,7 @@ from pyserve import side_http
 from pyserve.config.tls import TlsFiles
 from pyserve.side_http import CONNECTIONS_MAX, SideServer
 from tests.support.authority import Authority
+from tests.support.waiting import eventually
 
 GET = b"GET / HTTP/1.1\r\nhost: h\r\n\r\n"
 PATIENCE_S = 0.2
@@ -114,7 +115,88 @@ async def test_who_has_rested_longest_goes_for_who_comes() -> None:
             each.close()
 
 
-async def test_requests_under_way_stay() -> None:
+async def test_who_asks_without_end_keeps_no_place_from_who_comes() -> None:
+    """Each has sent its next requests before it is answered, and reads all answers."""
+    busy: set[int] = set()
+
+    async def ask_on(client: socket.socket) -> None:
+        with suppress(OSError):
+            while True:
+                await sent(client, 200 * GET)
+
+    async def read_on(number: int, client: socket.socket) -> None:
+        with suppress(OSError):
+            while await asyncio.get_running_loop().sock_recv(client, 65_536):
+                busy.add(number)
+
+    async with serving() as place:
+        crowd = [await connected(place) for _ in range(CONNECTIONS_MAX)]
+        tasks = [asyncio.create_task(ask_on(each)) for each in crowd]
+        tasks += [asyncio.create_task(read_on(*each)) for each in enumerate(crowd)]
+        await eventually(lambda: len(busy) == CONNECTIONS_MAX, TIMEOUT_S)
+        # Several times: who has come keeps its place until it is answered.
+        for _ in range(3):
+            with closing(await connected(place)) as late:
+                assert await answered(late)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for each in crowd:
+            each.close()
+
+
+async def test_requests_in_a_row_begin_at_a_pace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In one connection or in several."""
+    monkeypatch.setattr(side_http, "_FREE_S", 10 * side_http._REQUEST_S)
+    at_once, later = 10, 30
+    begun: list[float] = []
+
+    async def noting(scope: Scope, receive: Receive, send: Send) -> None:
+        begun.append(asyncio.get_running_loop().time())
+        await hello(scope, receive, send)
+
+    last = GET[:-2] + b"connection: close\r\n\r\n"
+    async with serving(noting) as place:
+        crowd = [await connected(place) for _ in range(2)]
+        for each in crowd:
+            await sent(each, ((at_once + later) // 2 - 1) * GET + last)
+        for each in crowd:
+            assert (at_once + later) // 2 == (await received(each)).count(b"hello")
+            each.close()
+
+    # The first of those that wait does so for as long as it takes at the most.
+    took_s = begun[-1] - begun[0]
+    assert took_s >= (later - 1) * side_http._REQUEST_S / side_http._SHARE
+
+
+async def test_who_has_gone_takes_no_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    is_busy, asked = True, []
+    monkeypatch.setattr(side_http.Pace, "wait_s", lambda *_: PATIENCE_S if is_busy else 0.0)
+
+    async def noting(scope: Scope, receive: Receive, send: Send) -> None:
+        asked.append(scope["path"])
+        await hello(scope, receive, send)
+
+    listener = socket.create_server(("127.0.0.1", 0))
+    server = SideServer(noting, listener, tls=None)
+    server.start()
+    try:
+        gone, stays = [await connected(listener.getsockname()) for _ in range(2)]
+        await sent(gone, GET.replace(b"/", b"/gone", 1))
+        await eventually(lambda: len(server._state.tasks) == 1, TIMEOUT_S)
+        gone.close()
+        await eventually(lambda: not server._state.tasks, TIMEOUT_S)
+        is_busy = False
+        with closing(stays):
+            assert await answered(stays)
+    finally:
+        await server.close()
+
+    assert ["/"] == asked
+
+
+async def test_requests_under_way_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(side_http, "_ROOM_TIMEOUT_S", PATIENCE_S)
     arrived, released = asyncio.Semaphore(0), asyncio.Event()
 
     async def slow(scope: Scope, receive: Receive, send: Send) -> None:
