@@ -89,17 +89,18 @@ check: $(PACKAGES_STAMP) ## Format, lints, types, contracts, generated code, all
 .PHONY: wheel
 wheel: build ## A wheel of this tree in dist; the symbols of its library in target/symbols
 	rm -rf dist target/wheels target/symbols
-	VIRTUAL_ENV="$(CURDIR)/$(VENV)" $(BIN)/maturin build --release --locked --quiet --out target/wheels
+	$(if $(FOR_OLDER_LINUX),$(PIP_INSTALL) -r release/requirements.txt)
+	VIRTUAL_ENV="$(CURDIR)/$(VENV)" PATH="$(CURDIR)/$(BIN):$$PATH" maturin build --release --locked \
+		--quiet $(FOR_OLDER_LINUX) --out target/wheels
 	$(PY) release/strip_wheel.py target/wheels/*.whl --out dist --symbols target/symbols
 
-# zig compiles and links for the glibc of manylinux 2.28, whichever this machine has.
 .PHONY: wheel-aarch64
 wheel-aarch64: build ## A wheel for Linux on aarch64, tried by an emulated Debian (CONTRIBUTING.md)
 	rm -rf $(AARCH64)/wheels $(AARCH64)/dist
 	$(PIP_INSTALL) -r release/requirements.txt
 	if command -v rustup >/dev/null; then rustup target add aarch64-unknown-linux-gnu; fi
-	PATH="$(CURDIR)/$(BIN):$$PATH" maturin build --release --locked --quiet --zig \
-		--target aarch64-unknown-linux-gnu --compatibility manylinux_2_28 --out $(AARCH64)/wheels
+	PATH="$(CURDIR)/$(BIN):$$PATH" maturin build --release --locked --quiet \
+		$(call by_zig,aarch64-unknown-linux-gnu) --out $(AARCH64)/wheels
 	$(PY) release/strip_wheel.py $(AARCH64)/wheels/*.whl --objcopy aarch64-linux-gnu-objcopy \
 		--out $(AARCH64)/dist --symbols $(AARCH64)/symbols
 	$(PY) release/try_emulated.py $(AARCH64)/dist/*.whl
@@ -315,6 +316,11 @@ clean: ## Remove everything that was built, .venv included
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # --- Set-up --------------------------------------------------------------------------------------
+
+# zig compiles and links for the glibc of manylinux 2.28, whichever this machine has.
+by_zig = --zig --target $(1) --compatibility manylinux_2_28
+RUST_HOST = $(shell rustc -vV 2>/dev/null | sed -n 's/^host: //p')
+FOR_OLDER_LINUX = $(if $(filter %-linux-gnu,$(RUST_HOST)),$(call by_zig,$(RUST_HOST)))
 
 # A lock names no index, so that it is right behind a mirror, and has the hashes of all files.
 pin = $(BIN)/uv pip compile --universal --no-emit-index-url --no-header --generate-hashes --upgrade

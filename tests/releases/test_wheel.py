@@ -22,6 +22,8 @@ ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 CARGO = tomllib.loads((ROOT / "Cargo.toml").read_text(encoding="utf-8"))
 LIBRARY = "pyserve/_router.abi3.so"
+# What release.yml, `make wheel` and `make wheel-aarch64` build for is manylinux 2.28.
+GLIBC_MINOR_MAX = 28
 # What git has below pyserve/, as `git ls-files` and as a wheel name it.
 _LISTED = subprocess.run(
     ["git", "ls-files", "-z", "pyserve"], cwd=ROOT, check=False, capture_output=True, text=True
@@ -68,8 +70,19 @@ def test_its_name_says_the_version_and_every_python_from_the_oldest_on(wheel: Pa
 
 @pytest.mark.skipif(sys.platform != "linux", reason="manylinux is a promise about Linux")
 def test_it_is_for_every_linux_whose_c_library_is_new_enough(wheel: Path):
+    """As those of a release: Debian 11 and Ubuntu 20.04 have 2.31, and what is newer has more."""
     platforms = {tag.platform for tag in parse_wheel_filename(wheel.name)[3]}
-    assert all(re.match(r"manylinux_2_\d+_|manylinux2014_", each) for each in platforms), platforms
+    found = [re.match(r"manylinux_2_(\d+)_", each) for each in platforms - {"manylinux2014_x86_64"}]
+    assert all(each and int(each[1]) <= GLIBC_MINOR_MAX for each in found), platforms
+
+
+@pytest.mark.skipif(
+    sys.platform != "linux" or not shutil.which("readelf"), reason="needs binutils and ELF"
+)
+def test_its_library_asks_for_no_newer_c_library(archive: zipfile.ZipFile, tmp_path: Path):
+    archive.extract(LIBRARY, tmp_path)
+    asked = re.findall(r"\bGLIBC_2\.(\d+)", _readelf("--version-info", tmp_path / LIBRARY))
+    assert max(map(int, asked)) <= GLIBC_MINOR_MAX
 
 
 def test_it_has_each_file_of_the_package_and_nothing_else(archive: zipfile.ZipFile):

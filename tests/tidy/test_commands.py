@@ -3,6 +3,7 @@
 import os
 import re
 import subprocess
+import sys
 import tomllib
 
 import pytest
@@ -102,3 +103,13 @@ def test_make_lock_writes_hashes():
 
     assert 3 == len(commands)
     assert all("--generate-hashes" in command for command in commands)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have one C library")
+def test_wheels_are_for_every_linux_that_the_release_is_for():
+    """Debian 11 and Ubuntu 20.04 have glibc 2.31, which this machine's may be newer than."""
+    for target in ("wheel", "wheel-aarch64"):
+        commands = _make("--dry-run", target).replace("\\\n", "").splitlines()
+        (command,) = [line for line in commands if "maturin build" in line]
+        assert "--zig" in command
+        assert "--compatibility manylinux_2_28" in command
