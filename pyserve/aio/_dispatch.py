@@ -6,10 +6,10 @@ per call (interceptors, generic handlers that look at metadata) runs inside the 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import grpc
 
@@ -47,6 +47,9 @@ class HandlerCallDetails(grpc.HandlerCallDetails):
     invocation_metadata: tuple[Metadatum, ...]
 
 
+Resolve: TypeAlias = "Callable[[HandlerCallDetails], RpcMethodHandler | None]"
+
+
 def is_async_handler(method: Method) -> bool:
     """Tell whether the handler runs on the loop; others run on the pool."""
     if is_coroutine_function(method.function):
@@ -79,9 +82,14 @@ def compile_method(method: Method, kit: CallKit, threads: CallKit) -> CallStarte
 
 
 class Resolver:
-    """Looks handlers up by path: registered ones first, then the generic ones in order."""
+    """Looks handlers up by path: registered ones first, then the generic ones in order.
 
-    def __init__(self) -> None:
+    Args:
+        framed: Those of calls that handles make, at paths where others have another one.
+    """
+
+    def __init__(self, framed: Mapping[str, RpcMethodHandler]) -> None:
+        self.framed = framed
         self.registered: dict[str, RpcMethodHandler] = {}
         self.generic: list[grpc.GenericRpcHandler] = []
 
@@ -95,6 +103,13 @@ class Resolver:
             if handler is not None:
                 return handler
         return None
+
+    def of_call(self, call: rust.ServerCall) -> Resolve:
+        """Return what looks up the handler of ``call``."""
+        return self._of_handles if self.framed and call.framed else self
+
+    def _of_handles(self, details: HandlerCallDetails) -> RpcMethodHandler | None:
+        return self.framed.get(details.method) or self(details)
 
     def static_handlers(self) -> dict[str, RpcMethodHandler]:
         """Return what can be compiled before the first call, by path.
@@ -117,6 +132,27 @@ class Resolver:
         return found | self.registered
 
 
+def starter_at(
+    method: Method,
+    resolver: Resolver,
+    interceptors: Sequence[grpc.aio.ServerInterceptor],
+    kits: tuple[CallKit, CallKit],
+) -> CallStarter:
+    """Return what starts the calls at a path that was registered."""
+    path = method.path
+    if interceptors:
+        return starter_of_resolved(path, resolver, interceptors, kits)
+    of_others = compile_method(method, *kits)
+    if path not in resolver.framed:
+        return of_others
+    of_handles = compile_method(make_method(path, resolver.framed[path]), *kits)
+
+    def start(token: int, call: rust.ServerCall, message: bytes | None) -> None:
+        (of_handles if call.framed else of_others)(token, call, message)
+
+    return start
+
+
 def starter_of_resolved(
     path: str | None,
     resolver: Resolver,
@@ -133,10 +169,11 @@ def starter_of_resolved(
         CURRENT.set(context)
         try:
             details = HandlerCallDetails(context.method.path, received(context.call.metadata()))
+            resolve = resolver.of_call(context.call)
             if interceptors:
-                handler = await _intercept(iter(interceptors), resolver, details)
+                handler = await _intercept(iter(interceptors), resolve, details)
             else:
-                handler = resolver(details)
+                handler = resolve(details)
             # An interceptor may have swallowed the cancellation.
             context.check_running()
             if handler is None:
@@ -209,18 +246,18 @@ async def _whole_request(
 
 def _intercept(
     interceptors: Iterator[grpc.aio.ServerInterceptor],
-    resolver: Resolver,
+    resolve: Resolve,
     details: HandlerCallDetails,
 ) -> Awaitable[RpcMethodHandler | None]:
     interceptor = next(interceptors, None)
     if interceptor is None:
-        return _resolved(resolver, details)
-    continuation = partial(_intercept, interceptors, resolver)
+        return _resolved(resolve, details)
+    continuation = partial(_intercept, interceptors, resolve)
     return interceptor.intercept_service(continuation, details)
 
 
-async def _resolved(resolver: Resolver, details: HandlerCallDetails) -> RpcMethodHandler | None:
-    return resolver(details)
+async def _resolved(resolve: Resolve, details: HandlerCallDetails) -> RpcMethodHandler | None:
+    return resolve(details)
 
 
 def unresolved(path: str) -> Method:

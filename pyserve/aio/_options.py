@@ -55,6 +55,8 @@ class ServerSettings:
         weights: Weight at the admission gate by full method path; others count 1.
         codecs: By full method path, the content-subtypes of methods that are not protobuf's.
             Their messages have no limit where the caller is trusted.
+        framed: By full method path, the handlers of calls that handles make, where they are
+            others than everybody's.
         status_of: Gives the status of an exception that carries one, else ``None``. It also
             gets the context of the call.
         default_threads: Size of the pool of ``def`` handlers when the caller gave none.
@@ -76,6 +78,7 @@ class ServerSettings:
     max_idle_streams: int = 1000
     weights: Mapping[str, int] = field(default_factory=dict)
     codecs: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    framed: Mapping[str, grpc.RpcMethodHandler[Any, Any]] = field(default_factory=dict)
     status_of: Callable[[BaseException, Any], Status | None] | None = None
     default_threads: int = 32
     outlives_exits: bool = False

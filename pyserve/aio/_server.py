@@ -14,7 +14,7 @@ import grpc
 
 from pyserve.aio._context import ServicerContext
 from pyserve.aio._credentials import ServerCredentials, server_tls
-from pyserve.aio._dispatch import Resolver, compile_method, starter_of_resolved
+from pyserve.aio._dispatch import Resolver, starter_at, starter_of_resolved
 from pyserve.aio._doors import describing_files
 from pyserve.aio._handlers import CallKit, Method, RpcMethodHandler, make_method, make_spawn
 from pyserve.aio._http import HttpCall
@@ -71,7 +71,7 @@ class Server(grpc.aio.Server):
         self._options = read_server_options(options, compression)
         self._maximum_concurrent_rpcs = maximum_concurrent_rpcs
         self._interceptors = tuple(interceptors)
-        self._resolver = Resolver()
+        self._resolver = Resolver(self._settings.framed)
         self._resolver.generic.extend(handlers)
         self._thread_pool = thread_pool
         self._own_pool: ThreadPoolExecutor | None = None
@@ -362,11 +362,7 @@ class Server(grpc.aio.Server):
             method = make_method(path, handler)
             receive_limit = self._settings.max_receive_message_bytes.get(path)
             number = self._register(path, method, receive_limit)
-            if self._interceptors:
-                starter = starter_of_resolved(path, self._resolver, self._interceptors, kits)
-            else:
-                starter = compile_method(method, *kits)
-            self._add_starter(number, starter)
+            self._add_starter(number, starter_at(method, self._resolver, self._interceptors, kits))
         settings = self._settings
         if settings.http is not None:
             number = self._native.register_http(weight=settings.http_weight)

@@ -35,6 +35,12 @@ def describe(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}{place}"
 
 
+def blames_user_code(error: BaseException) -> bool:
+    """Tell whether the traceback of ``error``, or of what it came from, has a frame of users."""
+    found = traceback.TracebackException.from_exception(error)
+    return any(_of_users(each.stack) for each in _with_causes(found))
+
+
 def text_of(error: BaseException) -> str:
     """Return the text of an exception of user code, whatever its ``__str__`` does."""
     try:

@@ -28,7 +28,8 @@ def ready(
     """Return what it serves, and where."""
     found = mesh_pb2.Ready(
         endpoints=endpoints,
-        services=[*(service.name for service in loaded.services), plain_service],
+        # A service of the .proto may have the name of the plain one.
+        services=list(dict.fromkeys((*(each.name for each in loaded.services), plain_service))),
         file_descriptors=file_descriptors([service.file for service in loaded.services]),
         deployment_version=assign.deployment_version,
         config=assign.config,

@@ -22,7 +22,7 @@ from pyserve.errors import ImportPathError, PyserveError, ServicerError
 from pyserve.multiplexing import close_all, preload_all
 from pyserve.multiplexing.unloading import disarm, finalize
 from pyserve.observe.failures import user_code_logger
-from pyserve.observe.places import describe, format_from_user_code
+from pyserve.observe.places import blames_user_code, describe, format_from_user_code
 from pyserve.replica.asgi import AsgiApplication, LifespanFailed
 from pyserve.replica.asgi.middlewares import read_middlewares, wrap
 from pyserve.replica.asgi.refusals import answer_refusals
@@ -128,7 +128,7 @@ def load(
     services: tuple[Service, ...] = ()
     methods: Mapping[str, Method] = {}
     if isinstance(target, type):
-        services, methods = _check(target, what, spec, functions if spec.is_ingress else ())
+        services, methods = _check(target, what, functions if spec.is_ingress else ())
     batched: Mapping[str, Batched[Any]] = {}
     if (config := options.batching_config) is not None:
         label = f"the batching_config of {spec.name!r} cannot be used"
@@ -146,7 +146,7 @@ def load(
 
 
 def _check(
-    target: type, what: str, spec: mesh_pb2.DeploymentSpec, functions: Sequence[str]
+    target: type, what: str, functions: Sequence[str]
 ) -> tuple[tuple[Service, ...], Mapping[str, Method]]:
     inherited = _attempt(f"{what} cannot be served", lambda: find_services(target))
     methods, warnings = _attempt(
@@ -157,28 +157,11 @@ def _check(
         lambda: find_by_name(target, functions, besides=inherited),
     )
     services, warnings = (*inherited, *named), [*warnings, *lines]
-    plain_service = f"{spec.application}.{spec.name}"
-    _attempt(f"{what} cannot be served", lambda: _check_names(target, services, plain_service))
     if not services and ingress_of(target) is None and (text := uncallable_text(target)):
         warnings.append(text)
     for warning in warnings:
         _LOGGER.warning("%s", warning)
     return services, {**methods, **by_their_names}
-
-
-def _check_names(target: type, services: Sequence[Service], plain_service: str) -> None:
-    """Refuse a service whose calls would be taken for plain ones.
-
-    Raises:
-        ServicerError: It has the name of the deployment's plain calls.
-    """
-    if plain_service in {service.name for service in services}:
-        raise ServicerError(
-            f"{target.__qualname__} serves {plain_service} of its .proto, and its plain calls have "
-            f"the same name, {{application}}.{{deployment}}; give the application another name "
-            f"(`pyserve run --name`, pyserve.run(name=...)), or the deployment "
-            f"(@pyserve.deployment(name=...))"
-        )
 
 
 def inference_doors(
@@ -448,5 +431,6 @@ def _attempt(label: str, step: Callable[[], Value]) -> Value:
 def _load_error(label: str, error: Exception | SystemExit) -> LoadError:
     details = format_from_user_code(error)
     if isinstance(error, ServicerError | ImportPathError):
-        return LoadError(str(error), details, user_code=True)
+        # It says where to look. Frames that are all ours would only hide it.
+        return LoadError(str(error), details if blames_user_code(error) else "", user_code=True)
     return LoadError(f"{label}: {describe(error)}", details, user_code=True)

@@ -68,6 +68,7 @@ def make_server(
         application,
         deployment,
         rpcs=loaded.methods,
+        services=loaded.services,
         batched=loaded.batched,
         references=references,
         development=development,
@@ -86,8 +87,7 @@ def make_server(
             token=token,
             call_token=token,
             weights={**weights(loaded.methods), **plain.weights(), **_OWN_WEIGHTS},
-            codecs=plain.codecs(),
-            status_of=_status_of(plain, development),
+            **_of_plain(plain, development),
             default_threads=HANDLER_THREADS_MAX,
             application=application,
             deployment=deployment,
@@ -121,6 +121,15 @@ def _register_more(
     server.add_registered_method_handlers(delays.SERVICE, delays.handlers())
     if references is not None:
         server.add_registered_method_handlers(remote.SERVICE, remote.handlers(references))
+
+
+def _of_plain(plain: PlainDispatcher, development: bool) -> dict[str, Any]:
+    """Return those settings of a server that are about plain calls."""
+    return {
+        "codecs": plain.codecs(),
+        "framed": plain.framed_handlers(),
+        "status_of": _status_of(plain, development),
+    }
 
 
 def _status_of(

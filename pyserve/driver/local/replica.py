@@ -110,6 +110,7 @@ class LocalReplica:
             spec.application,
             spec.name,
             rpcs=loaded.methods,
+            services=loaded.services,
             batched=loaded.batched,
             references=references,
             development=True,

@@ -10,7 +10,7 @@ import asyncio
 import contextvars
 import difflib
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,7 @@ from pyserve.replica.plain.calls import Behavior, behavior_of
 from pyserve.replica.plain.exchange import Exchange
 from pyserve.replica.plain.failures import status_of_plain
 from pyserve.replica.plain.methods import Kind, PlainMethod, find_methods
+from pyserve.replica.servicers import Handlers, Service
 from pyserve.request import CURRENT, Request
 from pyserve.serializers import names
 
@@ -43,6 +44,8 @@ class PlainDispatcher:
         application: Its application.
         deployment: Its deployment.
         rpcs: The RPCs that its class implements, by path.
+        services: Those of its ``.proto``. One may have the name of the plain service: RPCs then
+            answer clients, and plain methods the handles.
         batched: Methods that are batched without a decorator, by name.
         references: Holds large results; ``None``: results are always sent.
         development: Whether texts of exceptions may reach callers that are no handles.
@@ -59,11 +62,14 @@ class PlainDispatcher:
         deployment: str,
         *,
         rpcs: Mapping[str, Method] | None = None,
+        services: Sequence[Service] = (),
         batched: Mapping[str, Batched[Any]] | None = None,
         references: References | None = None,
         development: bool = False,
     ) -> None:
         self.service = f"{application}.{deployment}"
+        # The RPCs that have the paths of plain methods.
+        self._rpcs: Handlers = next((s.handlers for s in services if s.name == self.service), {})
         self.methods: Mapping[str, PlainMethod] = find_methods(instance, rpcs or {}, batched)
         flush = PlainMethod(
             name=FLUSH_METHOD,
@@ -89,9 +95,20 @@ class PlainDispatcher:
 
     def register(self, server: Server) -> None:
         """Register every method at ``server``, and what answers calls of others."""
-        handlers = {name: self._handler(name) for name in self._all}
+        handlers = {name: self._handler(name) for name in self._all if name not in self._rpcs}
         server.add_registered_method_handlers(self.service, handlers)
         server.add_generic_rpc_handlers([_Others(self.service, self._missing_text)])
+
+    def framed_handlers(self) -> dict[str, grpc.RpcMethodHandler[Any, Any]]:
+        """Return what answers handles at paths where an RPC answers everybody else, by path."""
+        return {
+            f"/{self.service}/{name}": (
+                self._handler(name)
+                if name in self._all
+                else _refusing(self._missing_text(name), rpc.request_streaming)
+            )
+            for name, rpc in self._rpcs.items()
+        }
 
     def paths(self) -> Iterator[tuple[str, PlainMethod]]:
         """Return path and method of everything that is registered."""
@@ -113,7 +130,8 @@ class PlainDispatcher:
 
     def status_of(self, error: BaseException, context: Any) -> Status | None:
         """Return how a plain call ends that raised ``error``; ``None`` for other calls."""
-        if not context.method.path.startswith(f"/{self.service}/"):
+        service, _, name = context.method.path[1:].partition("/")
+        if service != self.service or (name in self._rpcs and not context.call.framed):
             return None
         return status_of_plain(error, context, development=self._development)
 
@@ -284,14 +302,17 @@ class _Others(grpc.GenericRpcHandler):
         path = handler_call_details.method
         if not path.startswith(self._prefix):
             return None
-        text = self._text_of(path.removeprefix(self._prefix))
+        return _refusing(self._text_of(path.removeprefix(self._prefix)))
 
-        async def refuse(_message: bytes, _context: object) -> bytes:
-            raise _missing(text)
 
-        made: Any = grpc.unary_unary_rpc_method_handler
-        refusing: grpc.RpcMethodHandler[Any, Any] = made(refuse, response_serializer=payload)
-        return refusing
+def _refusing(text: str, request_streaming: bool = False) -> grpc.RpcMethodHandler[Any, Any]:
+    async def refuse(_request: object, _context: object) -> bytes:
+        raise _missing(text)
+
+    unary, stream = grpc.unary_unary_rpc_method_handler, grpc.stream_unary_rpc_method_handler
+    make: Any = stream if request_streaming else unary
+    made: grpc.RpcMethodHandler[Any, Any] = make(refuse, response_serializer=payload)
+    return made
 
 
 def _missing(text: str) -> Exception:
