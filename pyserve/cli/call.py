@@ -78,15 +78,17 @@ def call(
     tls = ClientTls.of(wants_tls, ca=ca, cert=cert, key=key, server_name=server_name)
     target = address or _mesh_address(controller, tls)
     pairs = _metadata(metadata)
+    attempt = _Attempt(target, tls, timeout_s)
     with open_channel(target, tls) as channel:
         try:
             reflection = Reflection(channel, timeout_s)
             descriptor = reflection.method(service, name)
             reflection.close()
             requests = read_messages(descriptor.input_type, arguments)
+            attempt.on_reached()
             _run(channel, descriptor, requests, pairs, timeout_s=timeout_s, timing=timing)
         except grpc.RpcError as error:
-            raise CommandFailed(_describe(error, method, target, tls)) from None
+            raise CommandFailed(attempt.describe(error, method)) from None
 
 
 def _mesh_address(controller: str | None, tls: ClientTls | None) -> str:
@@ -171,15 +173,47 @@ def _responses(
     return iter(answer) if method.server_streaming else iter([answer])
 
 
-def _describe(error: grpc.RpcError, method: str, target: str, tls: ClientTls | None) -> str:
-    call_: Any = error  # What a stub raises is the call itself.
-    code, details = call_.code(), call_.details()
-    text = f"{method} at {target}: {code.name}: {details}"
-    if code is grpc.StatusCode.UNAVAILABLE:
-        text += (
-            "; look with `pyserve status` whether something listens there, and add --tls if it "
+class _Attempt:
+    """What is known of a call when it fails, so that the option is named that would help."""
+
+    def __init__(self, target: str, tls: ClientTls | None, timeout_s: float) -> None:
+        self._target = target
+        self._tls = tls
+        self._timeout_s = timeout_s
+        self._is_reached = False
+        self._began_at = time.monotonic()
+
+    def on_reached(self) -> None:
+        """Take down that the server has answered, and that the call itself begins now."""
+        self._is_reached = True
+        self._began_at = time.monotonic()
+
+    def describe(self, error: grpc.RpcError, method: str) -> str:
+        """Return what has failed, and what to do about it."""
+        call_: Any = error  # What a stub raises is the call itself.
+        code = call_.code()
+        advice = self._advice(code)
+        text = f"{method} at {self._target}: {code.name}: {call_.details()}"
+        return f"{text}; {advice}" if advice else text
+
+    def _advice(self, code: grpc.StatusCode) -> str:
+        waited_s = time.monotonic() - self._began_at
+        # A limit of the server's own ends calls earlier; its text says which one it is.
+        if code is grpc.StatusCode.DEADLINE_EXCEEDED and waited_s > 0.9 * self._timeout_s:
+            return f"it was given up after {self._timeout_s:g} s; --timeout SECONDS gives it longer"
+        if code is grpc.StatusCode.UNAUTHENTICATED:
+            return "show a token with --metadata authorization='Bearer TOKEN'"
+        if code is not grpc.StatusCode.UNAVAILABLE:
+            return ""
+        if self._is_reached:
+            return (
+                "the server was reached, and has ended the call or gone away meanwhile: "
+                "`pyserve status` and `pyserve logs` tell more of a mesh, --address names another "
+                "server"
+            )
+        if self._tls is not None:
+            return self._tls.advice(self._target)
+        return (
+            "look with `pyserve status` whether something listens there, and add --tls if it "
             "speaks TLS"
-            if tls is None
-            else f"; {tls.advice(target)}"
         )
-    return text

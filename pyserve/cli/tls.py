@@ -132,7 +132,11 @@ class ClientTls:
 
 def open_channel(target: str, tls: ClientTls | None) -> grpc.Channel:
     """Return a channel to ``host:port``, which uses no proxy."""
-    options: list[tuple[str, str | int]] = [("grpc.enable_http_proxy", 0)]
+    options: list[tuple[str, str | int]] = [
+        ("grpc.enable_http_proxy", 0),
+        # Whoever asks for an answer wants it, however long it is.
+        ("grpc.max_receive_message_length", -1),
+    ]
     if tls is None:
         return own_channel(target, options)
     if tls.server_name is not None:

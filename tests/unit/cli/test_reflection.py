@@ -1,6 +1,8 @@
 """``pyserve call`` against a server of grpcio with reflection, v1alpha only as grpcio has it."""
 
+import base64
 import json
+import threading
 from collections.abc import Iterator
 from concurrent import futures
 from typing import Any
@@ -22,6 +24,25 @@ class Service(echo_pb2_grpc.EchoServicer):
     def EchoStream(self, request: Any, context: Any) -> Any:
         for _ in range(request.messages):
             yield echo_pb2.EchoReply(payload=request.payload)
+
+    def PerformStreamSync(self, request: Any, context: Any) -> Any:
+        yield echo_pb2.PerformReply(payload=b"first")
+        context.abort(grpc.StatusCode.UNAVAILABLE, "its replica has ended")
+
+    def PerformSync(self, request: Any, context: Any) -> Any:
+        context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "took longer than 1 s")
+
+    def EchoSync(self, request: Any, context: Any) -> Any:
+        context.abort(grpc.StatusCode.UNAUTHENTICATED, "no token")
+
+    def EchoSuspend(self, request: Any, context: Any) -> Any:
+        # Until its client has gone, or the test fails.
+        gone = threading.Event()
+        context.add_callback(gone.set)
+        gone.wait(30)
+
+    def Perform(self, request: Any, context: Any) -> Any:
+        return echo_pb2.PerformReply(payload=bytes(5 << 20))
 
     def Collect(self, requests: Any, context: Any) -> Any:
         return echo_pb2.CollectReply(messages=sum(1 for _ in requests))
@@ -103,3 +124,33 @@ def test_a_unary_method_takes_one_message_only(address: str) -> None:
 def test_a_server_that_is_not_there_is_named() -> None:
     found = run("127.0.0.1:1", "services.echo.Echo/Echo", "--timeout", "5")
     assert "at 127.0.0.1:1: UNAVAILABLE" in str(found.exception)
+
+
+def test_a_stream_that_is_cut_is_no_matter_of_tls(address: str) -> None:
+    found = run(address, "services.echo.Echo/PerformStreamSync")
+    text = str(found.exception)
+    assert [{"payload": "Zmlyc3Q="}] == [json.loads(line) for line in found.stdout.splitlines()]
+    assert "UNAVAILABLE: its replica has ended; the server was reached" in text
+    assert "--tls" not in text
+
+
+def test_the_limit_of_the_command_is_named_with_its_option(address: str) -> None:
+    found = run(address, "services.echo.Echo/EchoSuspend", "--timeout", "0.3")
+    text = str(found.exception)
+    assert "DEADLINE_EXCEEDED" in text
+    assert "it was given up after 0.3 s; --timeout SECONDS gives it longer" in text
+
+
+def test_the_limit_of_the_server_is_not_taken_for_it(address: str) -> None:
+    found = run(address, "services.echo.Echo/PerformSync")
+    assert str(found.exception).endswith("DEADLINE_EXCEEDED: took longer than 1 s")
+
+
+def test_a_missing_token_is_named_with_its_option(address: str) -> None:
+    found = run(address, "services.echo.Echo/EchoSync")
+    assert "UNAUTHENTICATED: no token; show a token with --metadata" in str(found.exception)
+
+
+def test_an_answer_may_have_any_length(address: str) -> None:
+    (reply,) = lines(run(address, "services.echo.Echo/Perform"))
+    assert 5 << 20 == len(base64.b64decode(reply["payload"]))
