@@ -174,7 +174,7 @@ def _responses(
 
 
 class _Attempt:
-    """What is known of a call when it fails, so that the option is named that would help."""
+    """Knows how far a call has come, so that a failure names the option that would help."""
 
     def __init__(self, target: str, tls: ClientTls | None, timeout_s: float) -> None:
         self._target = target

@@ -77,7 +77,7 @@ def _watch(client: ControlClient, *, as_json: bool) -> None:
         for each in found:
             now = states(each)
             for line in changes(told, now):
-                click.echo(line)
+                click.echo(f"{_time(time.time())}  {line}")
             told = now
         return
     from rich.live import Live

@@ -134,7 +134,7 @@ def open_channel(target: str, tls: ClientTls | None) -> grpc.Channel:
     """Return a channel to ``host:port``, which uses no proxy."""
     options: list[tuple[str, str | int]] = [
         ("grpc.enable_http_proxy", 0),
-        # Whoever asks for an answer wants it, however long it is.
+        # The user has asked for the answer, however long it is.
         ("grpc.max_receive_message_length", -1),
     ]
     if tls is None:

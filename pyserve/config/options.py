@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import asdict, dataclass, field, fields
-from functools import partial
+from functools import cache, partial
 from typing import ClassVar, Literal
 
 from pyserve.config import unneeded
@@ -283,7 +283,7 @@ class DeploymentOptions:
     def of(cls, values: Mapping[str, object]) -> DeploymentOptions:
         """Make options from what a user wrote: nested mappings and older names are understood."""
         given = _with_current_names(dict(values))
-        check_names("deployment", given, (item.name for item in fields(cls)))
+        check_names("deployment", given, (item.name for item in fields(cls)), inner_options())
         _read_parts(given)
         made = cls(**given)  # type: ignore[arg-type]  # __post_init__ checks every value
         return _keeping(made, unneeded.lines_on_written(values))
@@ -397,6 +397,17 @@ class DeploymentOptions:
     def queue_full_status(self) -> int:
         """Status of plain HTTP for requests beyond that limit."""
         return (self.backpressure_config or BackpressureConfig()).status_code
+
+
+@cache
+def inner_options() -> Mapping[str, str]:
+    """Return the names within options, which people write beside them, and where each belongs."""
+    own = {item.name for item in fields(DeploymentOptions)}
+    found: dict[str, str] = {}
+    for option, part in _PARTS.items():
+        for name in part.__dataclass_fields__.keys() - own:
+            found[name] = f"{found[name]} or {option!r}" if name in found else repr(option)
+    return found
 
 
 def _keeping(made: DeploymentOptions, lines: tuple[str, ...]) -> DeploymentOptions:

@@ -7,8 +7,9 @@ Each part is frozen, checks itself when it is made, and has the names and defaul
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Literal, Self
 
 from pyserve.config.validation import (
@@ -23,18 +24,37 @@ from pyserve.config.validation import (
 )
 from pyserve.errors import OptionError
 
+_NOTHING: Mapping[str, str] = MappingProxyType({})
 # Of one deployment. Far more than run on a machine; a larger number is a slip.
 REPLICAS_MAX = 10_000
 
 
-def check_names(owner: str, given: Iterable[str], known: Iterable[str]) -> None:
-    """Raise ``OptionError`` for the first name of ``given`` that ``known`` lacks."""
+def check_names(
+    owner: str, given: Iterable[str], known: Iterable[str], inner: Mapping[str, str] = _NOTHING
+) -> None:
+    """Raise ``OptionError`` for the first name of ``given`` that ``known`` lacks.
+
+    Args:
+        owner: What has the options.
+        given: What somebody has written.
+        known: What there is.
+        inner: Names that belong in an option, and in which, quoted.
+    """
     names = sorted(known)
     for name in given:
         if name not in names:
-            close = difflib.get_close_matches(name, names, n=1)
-            hint = f"did you mean {close[0]!r}?" if close else "known: " + ", ".join(names)
-            raise OptionError(f"{owner} has no option {name!r}; {hint}")
+            raise OptionError(f"{owner} has no option {name!r}; {hint(name, names, inner)}")
+
+
+def hint(name: str, known: Collection[str], inner: Mapping[str, str] = _NOTHING) -> str:
+    """Return what may be meant by a name that there is not, and where it belongs."""
+    if name in inner:
+        return f"it belongs in {inner[name]}, as {{{name!r}: ...}}"
+    near = difflib.get_close_matches(name, [*known, *inner], n=1)
+    if not near:
+        return f"known: {', '.join(sorted(known))}"
+    of_part = "" if near[0] in known else f" in {inner[near[0]]}"
+    return f"did you mean {near[0]!r}{of_part}?"
 
 
 @dataclass(frozen=True, kw_only=True)

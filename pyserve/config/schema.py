@@ -7,7 +7,6 @@ them what was written, and passes their refusal on.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import fields
 from typing import Annotated, Any, Self
@@ -34,8 +33,8 @@ from pyserve.config.http import (
     gRPCOptions,
 )
 from pyserve.config.launchers import LauncherConfig
-from pyserve.config.options import OLDER_OPTIONS, DeploymentOptions, check_name
-from pyserve.config.parts import BackpressureConfig, BatchingConfig, Part, Resources
+from pyserve.config.options import OLDER_OPTIONS, DeploymentOptions, check_name, inner_options
+from pyserve.config.parts import BackpressureConfig, BatchingConfig, Part, Resources, hint
 from pyserve.config.routing import RequestRouterConfig
 from pyserve.config.scaling import AutoscalingConfig
 from pyserve.config.telling import ControllerOptions, LoggingConfig
@@ -95,7 +94,11 @@ class _Written(BaseModel):
             known = cls._known()
             _refuse_all(
                 cls.__name__,
-                {name: _unknown(str(name), known) for name in value if name not in known},
+                {
+                    name: f"there is no {name!r}; {hint(str(name), known, cls._inner())}"
+                    for name in value
+                    if name not in known
+                },
                 value,
             )
         return value
@@ -103,6 +106,10 @@ class _Written(BaseModel):
     @classmethod
     def _known(cls) -> Collection[str]:
         return cls.model_fields
+
+    @classmethod
+    def _inner(cls) -> Mapping[str, str]:
+        return {}
 
     def written(self) -> dict[str, Any]:
         """Return what was written, without the defaults."""
@@ -183,6 +190,10 @@ class DeploymentSchema(_Written):
     @classmethod
     def _known(cls) -> Collection[str]:
         return {*cls.model_fields, *_OTHER_OPTIONS, *OLDER_OPTIONS}
+
+    @classmethod
+    def _inner(cls) -> Mapping[str, str]:
+        return inner_options()
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -332,12 +343,6 @@ def _refusals(options: Mapping[str, object]) -> Iterator[tuple[str, str]]:
             DeploymentOptions.of({name: value})
         except OptionError as error:
             yield name, str(error)
-
-
-def _unknown(name: str, known: Collection[str]) -> str:
-    near = difflib.get_close_matches(name, known, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(sorted(known))}"
-    return f"there is no {name!r}; {hint}"
 
 
 def _refuse_all(title: str, refused: Mapping[str, str], value: Mapping[str, Any]) -> None:

@@ -117,7 +117,7 @@ class Controller:
         self._applications = Applications()
         self.autoscaling = Autoscaling(self.state, self._applications, self._changed)
         self.set_target = self.autoscaling.set_target
-        self._refused_prefixes: set[tuple[DeploymentKey, str, DeploymentKey]] = set()
+        self._refused_prefixes: tuple[tuple[DeploymentKey, str, DeploymentKey], ...] = ()
         self._specs: dict[str, mesh_pb2.DeploymentSpec] = {}
         self._sessions = Members(
             self.state, self._specs, self._applications, self.output, development=development
@@ -405,10 +405,7 @@ class Controller:
         for name, run in self._applications.settle(self.state):
             self.runs.serves_on(name, run)
         routes = self._applications.routes(self.state)
-        for key, prefix, holder in set(routes.refused) - self._refused_prefixes:
-            note = f"plain HTTP below {prefix} goes to {holder}; give route_prefix to reach this"
-            self.state.notes.append((key, note))
-        self._refused_prefixes = set(routes.refused)
+        self._refused_prefixes = routes.refused
         self.registry.offer(self._news.since_last(routes, self._applications.infos), now)
 
     def _carry_out(self, action: Action, now: float) -> None:
@@ -478,6 +475,7 @@ class Controller:
                 while watch.has_older(self.state):
                     await self.next_step()
         watch.tell_failures(self.state)
+        watch.tell_refused(self._refused_prefixes)
         watch.deployed(tuple(self.addresses()), self.registry.version)
 
     async def _drain(self, session: Session, grace_s: float) -> None:

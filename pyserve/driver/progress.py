@@ -39,8 +39,8 @@ class PlainProgress:
 
     def update(self, progress: control_pb2.Progress) -> None:
         """Write the event, unless it says what the last one said."""
-        # What a failure has to say comes in full with the error that ends the deploy.
-        note = f" ({progress.note.partition(chr(10))[0]})" if progress.note else ""
+        text = _note(progress)
+        note = f" ({text})" if text else ""
         line = f"{progress.deployment}: {progress.ready} of {progress.wanted} replicas ready{note}"
         if self._last.get(progress.deployment) != line:
             self._last[progress.deployment] = line
@@ -84,7 +84,7 @@ class LiveProgress:
 
         task = self._tasks.get(progress.deployment)
         # Brackets in a note are text, not markup.
-        note = escape(progress.note.partition("\n")[0])
+        note = escape(_note(progress))
         if task is None:
             task = self._bars.add_task(progress.deployment, total=progress.wanted, note="")
             self._tasks[progress.deployment] = task
@@ -101,6 +101,15 @@ class LiveProgress:
         trace: TracebackType | None,
     ) -> None:
         self._screen.hide(_BARS)
+
+
+def _note(progress: control_pb2.Progress) -> str:
+    """Return what is to be said beside the counts.
+
+    The error that ends a deploy tells a failure in full.
+    """
+    line = progress.note.partition("\n")[0]
+    return "" if line == "is ready" else line  # As the counts say already.
 
 
 def progress_view(screen: Screen | None = None, file: TextIO | None = None) -> ProgressView:

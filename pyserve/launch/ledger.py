@@ -127,6 +127,11 @@ class Ledger:
         )
 
     def _check(self, name: str, wanted: float, left: float, whole: float) -> None:
+        if wanted > whole + _TOLERANCE:
+            has = f"only {whole:g}" if whole else "none"
+            raise ResourcesUnavailable(
+                f"{name} is {wanted:g}, but this machine has {has}; ask for less, or leave it out"
+            )
         if wanted > left + _TOLERANCE:
             raise ResourcesUnavailable(
                 f"{name} is {wanted:g}, but of the {whole:g} of this machine {max(left, 0):g} "

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pyserve.admin.calls.records import Attempt, Call
+from pyserve.errors import RequestCancelled
 
 # By what they say, most first. "here" is the rest: the call was at the replica.
 _SAYS_MOST = ("stall", "load", "call", "batch_wait", "batch_run", "answer", "here")
@@ -156,16 +157,22 @@ def delay_spans(
         yield from _batch_spans(batch, started_at, replica_id, depth)
     for child in delays.get("calls", ()):
         start = child["begun_at"] - started_at
-        raised = f" (it raised {child['error']})" if child["error"] else ""
         yield Span(
             "call",
             start,
             start + child["duration_s"],
-            f"called {child['to']}{raised}",
+            f"called {child['to']}{_end_of(child['error'])}",
             replica_id,
             child["to"].rpartition(".")[0],
             depth,
         )
+
+
+def _end_of(error: str) -> str:
+    """Return how a call of a handle has ended, by the type of what came instead of its answer."""
+    if error == RequestCancelled.__name__:  # Mostly since whoever waited for it has left.
+        return " (it was cancelled)"
+    return f" (it raised {error})" if error else ""
 
 
 def _batch_spans(

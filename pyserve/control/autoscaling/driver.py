@@ -204,6 +204,9 @@ class Autoscaling:
             note.target = bounded if known.version is version else max(bounded, 1)
         note.least, note.most = config.min_replicas, config.max_replicas
         scaler = Scaler(key, config, version.num_replicas, now)
+        if known is None and note.reason:  # As a controller before this one has decided.
+            since = now - (time.time() - note.since)
+            scaler = Scaler(key, config, version.num_replicas, now, reason=note.reason, since=since)
         if known is not None:
             scaler.signals.take_over(known.scaler.signals, now)
         return _Scaled(version, scaler)

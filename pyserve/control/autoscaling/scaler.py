@@ -50,6 +50,8 @@ class Scaler:
         config: Its ``autoscaling_config``.
         target: How many replicas there shall be so far.
         now: Seconds, on the clock of all other times here.
+        reason: Why it is so many.
+        since: When that was decided; ``None``: now.
 
     Attributes:
         key, config: The same.
@@ -58,12 +60,19 @@ class Scaler:
     """
 
     def __init__(
-        self, key: DeploymentKey, config: AutoscalingConfig, target: int, now: float
+        self,
+        key: DeploymentKey,
+        config: AutoscalingConfig,
+        target: int,
+        now: float,
+        *,
+        reason: str = "as deployed",
+        since: float | None = None,
     ) -> None:
         self.key = key
         self.config = config
         self.signals = Signals(config, now)
-        self.outcome = Outcome(target, "as deployed", now, target)
+        self.outcome = Outcome(target, reason, now if since is None else since, target)
         self._delays = Delays(config)
         self._latency = LatencyPolicy(config) if config.latency_target else None
         self._memory = _Memory()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pyserve.control.state.mesh import Desired, MeshState
@@ -88,6 +88,15 @@ class DeployWatch:
                 self.notice(
                     f"{key.deployment}: {version.start_failures} replicas failed before: "
                     f"{version.first_failure.summary}; `pyserve logs {key.deployment}` has more"
+                )
+
+    def tell_refused(self, refused: Iterable[tuple[DeploymentKey, str, DeploymentKey]]) -> None:
+        """Say of deployments that no plain HTTP reaches them, since others have their prefixes."""
+        for key, prefix, holder in refused:
+            if key in self.versions:
+                self.notice(
+                    f"plain HTTP below {prefix} goes to {holder}, and none to {key}; give "
+                    f"route_prefix (`pyserve run --route-prefix`) to reach it"
                 )
 
     def deployed(self, addresses: tuple[str, ...], view_version: int) -> None:

@@ -148,6 +148,8 @@ def _version(version: Version, clock_offset: float) -> VersionRecord:
         reached=version.reached,
         is_external=version.is_external,
         num_replicas=version.scaling.target,
+        scaling_reason=version.scaling.reason,
+        scaled_at=version.scaling.since,
         start_failures=version.start_failures,
         first_failure=version.first_failure,
         config=version.config,

@@ -153,7 +153,12 @@ def _version(record: VersionRecord, spec: mesh_pb2.DeploymentSpec, clock_offset:
         reached=record.reached,
         is_external=record.is_external,
     )
-    version.scaling.target = record.num_replicas
+    note = version.scaling
+    note.target, note.reason, note.since = (
+        record.num_replicas,
+        record.scaling_reason,
+        record.scaled_at,
+    )
     return version
 
 

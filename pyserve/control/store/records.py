@@ -101,6 +101,8 @@ class VersionRecord:
     Attributes:
         slots: by their index.
         num_replicas: how many it shall have, where that is not what was deployed.
+        scaling_reason: why it is so many; "": nothing was decided.
+        scaled_at: when that was decided, Unix time.
     """
 
     id: str
@@ -111,6 +113,8 @@ class VersionRecord:
     reached: int = 0
     is_external: bool = False
     num_replicas: int | None = None
+    scaling_reason: str = ""
+    scaled_at: float = 0.0
     start_failures: int = 0
     first_failure: Failure | None = None
     config: int = 0

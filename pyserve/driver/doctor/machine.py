@@ -36,7 +36,10 @@ def check_descriptors(settings: MeshSettings) -> Iterator[Finding]:
         text = f"a process may open {hard} files and sockets, which a mesh soon has"
         yield wrong("descriptors", text, raising)
     else:
-        text = f"a process may open {hard} files and sockets, fewer than {wanted} clients take"
+        text = (
+            f"a process may open {hard} files and sockets, fewer than the "
+            f"{wanted + _DESCRIPTORS_SPARE} of {wanted} clients and the mesh itself"
+        )
         yield notice("descriptors", text, f"{raising}, or set PYSERVE_INGRESS_MAX_CONNECTIONS")
 
 

@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 import sys
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -332,8 +333,10 @@ def test_a_watched_status_has_a_line_for_each_change(user: User) -> None:
         user.deploy(_BLOG_APPLICATION)
         lines: list[str] = []
         while "blog  RUNNING\n" not in lines or not lines[-1].startswith("blog/Blog  HEALTHY"):
-            lines.append(watching.stdout.readline())
-            assert lines[-1], lines
+            clock, _, line = watching.stdout.readline().partition("  ")
+            lines.append(line)
+            assert line, lines
+            assert time.strptime(clock, "%Y-%m-%d %H:%M:%S")
         assert lines[-1].startswith("blog/Blog  HEALTHY 1/1 replicas")
     finally:
         watching.kill()

@@ -76,7 +76,8 @@ def test_later_applications_go_without_the_default_prefix_or_without_any(
         pyserve.run(apps.Hasty.bind(), name="hidden", route_prefix=None)
 
         assert routes == client.get("/-/routes").json()
-        assert "plain HTTP below / goes to hasty" in told
+        assert "\npyserve: plain HTTP below / goes to hasty" in told
+        assert "and none to later/Hasty; give route_prefix" in told
     finally:
         for name in ("later", "hidden"):
             if name in pyserve.status().applications:

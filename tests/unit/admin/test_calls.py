@@ -190,6 +190,13 @@ def test_a_called_deployment_that_raised_says_what():
     assert "called shop/Prices.of (it raised OutOfCount)" == found["cause"]["text"]
 
 
+def test_a_called_deployment_whose_client_left_has_raised_nothing():
+    record = Record(kept_for="failed", http_status=499, attempts=[attempt(0, 100, 100)])
+    left = {**child(10, 80), "error": "RequestCancelled"}
+    found = explained(record, delays={"Cart#1": {"calls": [left]}})
+    assert "called shop/Prices.of (it was cancelled)" == found["cause"]["text"]
+
+
 @pytest.mark.parametrize(("took_ms", "is_blamed"), [(90, True), (40, False)])
 def test_an_outlier_is_named_only_where_much_of_the_time_went(took_ms: int, is_blamed: bool):
     """A call that another one outlasted is nothing that the client waited for."""

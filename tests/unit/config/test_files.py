@@ -33,6 +33,8 @@ def refusal(text: str) -> str:
         ("        max_ongoing_requests: 0", "7:9", "max_ongoing_requests=0 is not allowed"),
         ("        autoscaling_config: {min_replica: 1}", "7:9", "did you mean 'min_replicas'?"),
         ("        ray_actor_options: {num_cpu: 1}", "7:29", "did you mean 'num_cpus'?"),
+        ("        num_gpus: 1", "7:9", "it belongs in 'resources'"),
+        ("        max_replica: 1", "7:9", "did you mean 'max_replicas' in 'autoscaling_config'?"),
         ("        deployment_actors: [1]", "7:9", "deployment_actors"),
         ("        env_vars: {A: 1}", "7:9", "env_vars"),
         ("    arg: {}", "7:5", "did you mean 'args'?"),

@@ -134,6 +134,10 @@ class Mesh:
         (view,) = mesh_pb2.WatchUpdate.FromString(data).changed
         return sorted(each.replica_id for each in view.replicas)
 
+    def scaling(self) -> control_pb2.Scaling:
+        (application,) = self.controller.status().applications
+        return application.deployments[0].scaling
+
     def state(self) -> str:
         (application,) = self.controller.status().applications
         return application.deployments[0].state
@@ -172,6 +176,29 @@ async def test_a_new_controller_takes_those_that_live_for_what_they_are(mesh: Me
     assert "HEALTHY" == mesh.state()
     assert 2 == len(mesh.machine.orders)
     assert 2 == mesh.machine.strays_ended
+
+
+async def test_a_new_controller_knows_why_there_are_so_many(mesh: Mesh) -> None:
+    watch = mesh.deploy(autoscaling_config={"max_replicas": 3, "target_ongoing_requests": 1})
+    await eventually(lambda: len(mesh.machine.orders) == 1)
+    mesh.join(mesh.machine.orders[0])
+    assert "deployed" == await outcome(watch)
+    key = mesh_pb2.DeploymentKey(application="shop", name="Echo")
+    load = mesh_pb2.DeploymentLoad(key=key, parked=9, offered=9)
+    mesh.controller.autoscaling.on_router("one", mesh_pb2.RouterLoad(deployments=[load]))
+    await eventually(lambda: mesh.scaling().target == 3, 30)
+    for order in mesh.machine.orders[1:]:
+        mesh.join(order)
+    before = mesh.scaling()
+
+    mesh.restart()
+    for order in mesh.machine.orders:
+        mesh.join(order)
+    await eventually(lambda: mesh.controller.registry.held is False)
+
+    assert "as deployed" != before.reason
+    assert (3, before.reason) == (mesh.scaling().target, mesh.scaling().reason)
+    assert before.since == pytest.approx(mesh.scaling().since, abs=0.01)
 
 
 async def test_one_that_died_meanwhile_is_replaced_once_the_others_are_back(mesh: Mesh) -> None:

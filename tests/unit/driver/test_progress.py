@@ -27,6 +27,15 @@ def test_plain_lines_tell_each_change_once_and_one_line_of_a_note() -> None:
     ] == file.getvalue().splitlines()
 
 
+def test_that_a_deployment_is_ready_is_said_once() -> None:
+    for file in (io.StringIO(), Terminal()):
+        with progress_view(file=file) as view:
+            view.update(event(1, "starts"))
+            view.update(event(2, "is ready"))
+        assert "is ready" not in file.getvalue()
+        assert "2" in file.getvalue()
+
+
 def test_a_terminal_gets_a_bar() -> None:
     file = Terminal()
     with progress_view(file=file) as view:

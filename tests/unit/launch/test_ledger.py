@@ -48,6 +48,23 @@ def test_refused_reservation_takes_nothing():
     assert Grant(cpus=(0, 1)) == ledger.reserve(B, Resources(num_cpus=2))
 
 
+@pytest.mark.parametrize(
+    ("wanted", "said"),
+    [
+        (Resources(num_gpus=1), "num_gpus is 1, but this machine has none; ask for less"),
+        (Resources(num_gpus=0.5), "num_gpus is 0.5, but this machine has none"),
+        (Resources(num_cpus=3), "num_cpus is 3, but this machine has only 2"),
+        (Resources(resources={"tpu": 2}), "resources['tpu'] is 2, but this machine has none"),
+    ],
+)
+def test_what_a_machine_never_has_is_told_as_such(wanted: Resources, said: str):
+    """It would not help to wait for other replicas to end."""
+    with pytest.raises(ResourcesUnavailable) as refused:
+        Ledger(cpus=[0, 1]).reserve(A, wanted)
+    assert str(refused.value).startswith(said)
+    assert "reserved" not in str(refused.value)
+
+
 def test_unknown_resource_is_refused_by_name():
     """A misspelt name must not count as endless."""
     with pytest.raises(ResourcesUnavailable, match="tpu"):

@@ -42,6 +42,15 @@ def test_a_low_limit_of_descriptors_is_found(
         assert "LimitNOFILE" in found.remedy
 
 
+def test_a_limit_that_is_just_that_of_clients_is_told_with_what_the_mesh_adds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (64, 20_000))
+    given = settings(tmp_path, PYSERVE_INGRESS_MAX_CONNECTIONS="20000")
+    (found,) = check_descriptors(given)
+    assert "may open 20000 files and sockets, fewer than the 21024 of 20000 clients" in found.text
+
+
 def disk(free_bytes: int, files_left: int = 10**6) -> Any:
     return SimpleNamespace(
         f_bavail=free_bytes // 4096, f_frsize=4096, f_files=10**7, f_favail=files_left
