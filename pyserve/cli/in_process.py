@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from pyserve.api.context import attach_local
+from pyserve.config import read_settings
 from pyserve.driver.local import LocalMesh
 from pyserve.driver.local.server import credentials_of, serve
 from pyserve.observe.logs.sink import log_to_standard_error
@@ -43,7 +44,7 @@ def run_in_process(
         OptionError: The certificates cannot be read or used.
         UsageError: An address cannot be used.
     """
-    log_to_standard_error()
+    log_to_standard_error(encoding=read_settings().logs.encoding)
     credentials = None if tls is None else credentials_of(tls)
     # After a breakpoint, Ctrl-C is the debugger's, which opens where this process waits: whoever
     # quits it there wants the end.

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from pathlib import Path
 
 import click
 
 from pyserve.cli.settings import listening_options, server_tls_files
+from pyserve.config import read_settings
 from pyserve.driver.session import warn_of_unknown_names
 from pyserve.gateway.process import serve
+from pyserve.observe.logs.formats import said
 
 
 @click.command(short_help="Run an ingress of a mesh that runs elsewhere.")
@@ -28,5 +31,8 @@ def ingress(
     """
     # It reads them from the environment, as do ingresses that others start.
     server_tls_files(tls_cert, tls_key, tls_client_ca)
-    warn_of_unknown_names()
+    encoding = read_settings().logs.encoding
+    warn_of_unknown_names(
+        lambda line: click.echo(said(line, encoding, "ingress", logging.WARNING), err=True)
+    )
     sys.exit(serve(addresses))

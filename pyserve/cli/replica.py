@@ -19,6 +19,7 @@ from pyserve.config.http import RoutePrefix
 from pyserve.control.discovery import find_mesh, not_found
 from pyserve.driver.client import spec_of
 from pyserve.driver.session import warn_of_unknown_names
+from pyserve.observe.logs.formats import said
 from pyserve.observe.metrics import ProcessMetrics
 from pyserve.replica.process import prepare_process, run_worker
 from pyserve.replica.worker import WorkerSettings
@@ -64,7 +65,8 @@ def replica(
     loaded = load_application(target, parse_arguments(arguments))
     packed = pack(loaded, ApplicationName(application))
     external = _external(packed, _find(packed, deployment), prefix)
-    click.echo(f"pyserve: a replica of {deployment} joins {controller.controller}", err=True)
+    line = f"a replica of {deployment} joins {controller.controller}"
+    click.echo(said(line, settings.logs.encoding, "replica"), err=True)
     with showing_metrics(settings, controller.controller, controller.token) as (metrics, admin):
         worker = _worker_settings(controller, settings, external, metrics, admin)
         status = run_worker(worker, _open_mesh)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import sys
+from functools import partial
 from pathlib import Path
 
 import click
@@ -27,6 +29,10 @@ from pyserve.config.launchers import LauncherConfig
 from pyserve.driver.session import warn_of_names
 from pyserve.errors import OptionError
 from pyserve.launch.supervisor import MeshPlan, Supervisor
+from pyserve.observe.logs.formats import said
+
+# Of its lines in JSON.
+_COMPONENT = "supervisor"
 
 
 @click.command(short_help="Run a mesh that stays.")
@@ -61,8 +67,11 @@ def start(
     server_tls_files(tls_cert, tls_key, tls_client_ca)
     if launcher is not None:
         use_launcher(launcher)
-    warn_of_names()
     settings = read_settings()
+    encoding = settings.logs.encoding
+    warn_of_names(
+        lambda line: click.echo(said(line, encoding, _COMPONENT, logging.WARNING), err=True)
+    )
     _check_controller(settings)
     has_none = no_ingress or settings.ingress.location is ProxyLocation.Disabled
     plan = MeshPlan(
@@ -70,7 +79,7 @@ def start(
         development=development or settings.development,
         settings=settings,
     )
-    sys.exit(asyncio.run(Supervisor(plan, _say).run()))
+    sys.exit(asyncio.run(Supervisor(plan, partial(_say, encoding)).run()))
 
 
 def _check_controller(settings: MeshSettings) -> None:
@@ -82,7 +91,7 @@ def _check_controller(settings: MeshSettings) -> None:
         )
 
 
-def _say(line: str) -> None:
+def _say(encoding: str, line: str) -> None:
     # Whoever reads may have gone, which ends no mesh.
     with contextlib.suppress(OSError):
-        click.echo(f"pyserve: {line}")
+        click.echo(said(line, encoding, _COMPONENT))

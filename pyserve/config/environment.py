@@ -325,8 +325,10 @@ def read_call_settings(environment: Mapping[str, str] | None = None) -> CallSett
     return _calls(_renamed(os.environ if environment is None else environment))
 
 
-def read_log_defaults(environment: Mapping[str, str] | None = None) -> tuple[str, str]:
-    """Return level and encoding of logs that a deployment does not name.
+def read_log_defaults(
+    environment: Mapping[str, str] | None = None,
+) -> tuple[str | None, str | None]:
+    """Return level and encoding of logs of deployments that name none; ``None``: not said.
 
     Raises:
         OptionError: a variable has a value that cannot be used.
@@ -334,7 +336,8 @@ def read_log_defaults(environment: Mapping[str, str] | None = None) -> tuple[str
     given = os.environ if environment is None else environment
     # Looked for by name: a controller reads options often.
     variables = _renamed({name: given[name] for name in logs.OF_DEPLOYMENTS if name in given})
-    return read_level(variables), read_encoding(variables)
+    level = read_level(variables) if variables.get("PYSERVE_LOG_LEVEL") else None
+    return level, read_encoding(variables) if variables.get("PYSERVE_LOG_ENCODING") else None
 
 
 def read_ingress_variables(environment: Mapping[str, str] | None = None) -> dict[str, str]:

@@ -307,6 +307,8 @@ class DeploymentOptions:
         for name in _NEWER_OPTIONS:
             if values[name] is None:
                 del values[name]
+        for name in self.logging_config.unsaid:
+            del values["logging_config"][name]
         for part, names in _NEWER.items():
             written = values[part]
             values[part] = {

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pyserve.config.environment import read_log_defaults
-from pyserve.config.logs import LOG_LEVELS, EncodingType
+from pyserve.config.logs import LOG_LEVELS, EncodingType, LogSettings
 from pyserve.config.parts import Part
 from pyserve.config.validation import (
     check_choice,
@@ -20,12 +20,21 @@ from pyserve.config.validation import (
 from pyserve.errors import OptionError
 
 
+class Unsaid(str):
+    """A value that nobody has chosen: where it is read the environment may say another one."""
+
+    __slots__ = ()
+
+    def __reduce__(self) -> tuple[type[str], tuple[str]]:
+        return str, (str(self),)  # A release that does not know this class takes it, too.
+
+
 def _default_level() -> str:
-    return read_log_defaults()[0]
+    return read_log_defaults()[0] or Unsaid(LogSettings.level)
 
 
 def _default_encoding() -> str:
-    return read_log_defaults()[1]
+    return read_log_defaults()[1] or Unsaid(LogSettings.encoding)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,9 +42,11 @@ class LoggingConfig(Part):
     """How the replicas of a deployment log.
 
     Attributes:
-        log_level: Name of a level, or its number in ``logging``; by default ``INFO``, or what
-            ``PYSERVE_LOG_LEVEL`` says where the deployment is defined.
-        encoding: ``TEXT`` or ``JSON``; by default ``TEXT``, or what ``PYSERVE_LOG_ENCODING`` says.
+        log_level: Name of a level, or its number in ``logging``; by default what
+            ``PYSERVE_LOG_LEVEL`` says where the deployment is defined, else where its mesh runs,
+            else ``INFO``.
+        encoding: ``TEXT`` or ``JSON``; by default what ``PYSERVE_LOG_ENCODING`` says at these
+            places, else ``TEXT``.
         logs_dir: Where the files go; ``None``: as the environment says.
         enable_access_log: With False no call is a line, whatever ``PYSERVE_ACCESS_LOG`` says.
         additional_log_standard_attrs: Attributes of ``logging.LogRecord`` that each line has too.
@@ -48,16 +59,17 @@ class LoggingConfig(Part):
     additional_log_standard_attrs: Sequence[str] = ()
 
     def __post_init__(self) -> None:
-        level = self.log_level
-        if isinstance(level, int) and not isinstance(level, bool):
-            level = logging.getLevelName(level)
-        level = level.upper() if isinstance(level, str) else level
-        object.__setattr__(
-            self, "log_level", check_choice("logging_config.log_level", level, LOG_LEVELS)
-        )
-        encodings = [each.value for each in EncodingType]
-        encoding = check_choice("logging_config.encoding", self.encoding, encodings)
-        object.__setattr__(self, "encoding", str(encoding))
+        level: object = self.log_level
+        if not isinstance(level, Unsaid):
+            if isinstance(level, int) and not isinstance(level, bool):
+                level = logging.getLevelName(level)
+            level = level.upper() if isinstance(level, str) else level
+            check_choice("logging_config.log_level", level, LOG_LEVELS)
+            object.__setattr__(self, "log_level", level)
+        if not isinstance(self.encoding, Unsaid):
+            encodings = [each.value for each in EncodingType]
+            encoding = check_choice("logging_config.encoding", self.encoding, encodings)
+            object.__setattr__(self, "encoding", str(encoding))
         if self.logs_dir is not None:
             check_text("logging_config.logs_dir", self.logs_dir, "the path of a directory")
         check_flag("logging_config.enable_access_log", self.enable_access_log)
@@ -67,6 +79,13 @@ class LoggingConfig(Part):
         for name in names:
             check_text("logging_config.additional_log_standard_attrs", name, "a list of names")
         object.__setattr__(self, "additional_log_standard_attrs", tuple(names))
+
+    @property
+    def unsaid(self) -> Collection[str]:
+        """The names of values that nobody has chosen."""
+        return {
+            name for name in ("log_level", "encoding") if isinstance(getattr(self, name), Unsaid)
+        }
 
     @classmethod
     def read(cls, value: object) -> LoggingConfig:

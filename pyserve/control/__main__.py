@@ -48,6 +48,7 @@ from pyserve.control.store import SqliteStore
 from pyserve.errors import MeshError, MeshHeld, PyserveError, UsageError
 from pyserve.gateway import IngressFront, IngressSecurity, IngressServer
 from pyserve.launch import LastingLauncher, Site, make_launcher, notices_of
+from pyserve.observe.logs.formats import said
 from pyserve.observe.logs.sink import LogSink, set_up_logging
 from pyserve.observe.metrics import ProcessMetrics, ScrapePoint, on_loop
 from pyserve.replica.garbage import settle
@@ -72,10 +73,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     sys.path.append("")
     # Before the ingress reckons how many clients it has room for.
     raise_descriptor_limit()
-    for line in older_names():
-        sys.stderr.write(f"pyserve: warning: {line}\n")
     try:
         settings = read_settings()
+        for line in older_names():
+            warning = said(line, settings.logs.encoding, "controller", logging.WARNING)
+            sys.stderr.write(f"{warning}\n")
         if options.persistent and not hasattr(os, "pidfd_open"):
             raise UsageError("--persistent needs Linux, where processes can be found again")
         for address in options.address:

@@ -7,7 +7,7 @@ import gc
 import os
 import sys
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pyserve.api.context import attach, attachment
@@ -284,27 +284,34 @@ def _serving() -> list[str]:
     return sorted(session.serving)
 
 
-def warn_of_names() -> None:
+def _warn(line: str) -> None:
+    sys.stderr.write(f"pyserve: warning: {line}\n")
+
+
+def warn_of_names(warn: Callable[[str], object] = _warn) -> None:
     """Write a line on each variable that has an older name, or looks like a setting and is none.
 
     For drivers and commands: one process of a mesh says it, not all of them.
+
+    Args:
+        warn: Writes it, by default to standard error.
 
     Raises:
         OptionError: A variable has a value that cannot be used.
     """
     for line in older_names():
-        sys.stderr.write(f"pyserve: warning: {line}\n")
-    warn_of_unknown_names()
+        warn(line)
+    warn_of_unknown_names(warn)
 
 
-def warn_of_unknown_names() -> None:
+def warn_of_unknown_names(warn: Callable[[str], object] = _warn) -> None:
     """Do so for the latter only.
 
     Raises:
         OptionError: A variable has a value that cannot be used.
     """
     for line in unknown_names():
-        sys.stderr.write(f"pyserve: warning: {line}\n")
+        warn(line)
 
 
 def _attach_or_start(

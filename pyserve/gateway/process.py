@@ -46,6 +46,7 @@ from pyserve.gateway.front import IngressFront
 from pyserve.gateway.ingress import IngressServer
 from pyserve.gateway.mesh_status import mesh_status
 from pyserve.gateway.security import IngressSecurity
+from pyserve.observe.logs.formats import said
 from pyserve.observe.logs.sink import set_up_logging
 from pyserve.observe.metrics import ProcessMetrics
 from pyserve.replica.endpoints import advertised_host
@@ -104,9 +105,9 @@ def serve(
     """
     # Before the ingress reckons how many clients it has room for.
     raise_descriptor_limit()
-    for line in older_names():
-        sys.stderr.write(f"pyserve: warning: {line}\n")
     settings = read_settings()
+    for line in older_names():
+        sys.stderr.write(f"{said(line, settings.logs.encoding, 'ingress', logging.WARNING)}\n")
     for address in addresses:
         check_address("--address", address)
     if settings.ingress.location is ProxyLocation.Disabled:
@@ -245,7 +246,7 @@ class _Process:
         if self._report_fd is not None:
             _tell(self._report_fd, answer)
         else:
-            sys.stdout.write(f"pyserve: {line}\n")
+            sys.stdout.write(f"{said(line, self._settings.logs.encoding, 'ingress')}\n")
             sys.stdout.flush()
 
     def _locate(self) -> MeshAddress | None:

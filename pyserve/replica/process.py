@@ -21,6 +21,8 @@ from pyserve.api.context import Mesh, attach
 from pyserve.bridge import keep_freed_memory, keep_from_forks, raise_descriptor_limit
 from pyserve.config import MeshSettings, older_names, read_settings
 from pyserve.config.control import OUTPUT_BOUND_PERIOD_S, OUTPUT_FILE_BYTES_MAX
+from pyserve.config.environment import read_log_defaults
+from pyserve.config.logs import LogSettings
 from pyserve.errors import MeshError, OptionError
 from pyserve.observe.logs.sink import log_to_standard_error
 from pyserve.observe.metrics import ProcessMetrics
@@ -100,7 +102,9 @@ def main(
 
 def prepare_process() -> None:
     """Make this process fit for a replica; before user code is imported."""
-    log_to_standard_error()
+    with contextlib.suppress(OptionError):  # Whoever reads all settings tells what is wrong.
+        _, encoding = read_log_defaults()
+        log_to_standard_error(encoding=encoding or LogSettings.encoding)
     separate_forks()
     explain_breakpoints()
     # Before a listener or user code asks how many there may be.

@@ -11,6 +11,7 @@ import logging
 import re
 from collections.abc import Mapping, Sequence
 
+from pyserve.config.logs import EncodingType
 from pyserve.observe.logs.requests import request_mark
 
 _FORMAT = "%(levelname).1s %(asctime)s %(name)s: %(message)s"
@@ -91,6 +92,27 @@ class JsonFormatter(logging.Formatter):
         }
         # The record's own are those that readers look for, and come first.
         return json.dumps({**values, **extra, **values}, default=str)
+
+
+def formatter_of(encoding: str, facts: Mapping[str, str]) -> logging.Formatter:
+    """Return what makes lines of that encoding; ``facts`` are for JSON."""
+    return JsonFormatter(facts) if encoding == EncodingType.JSON else TextFormatter()
+
+
+def said(text: str, encoding: str, component: str, level: int = logging.INFO) -> str:
+    """Return the line by which a process of a mesh says something, in the encoding of its logs.
+
+    Args:
+        text: What it says.
+        encoding: Of the logs.
+        component: Which process it is.
+        level: Of the record.
+    """
+    if encoding != EncodingType.JSON:
+        return f"pyserve: warning: {text}" if level == logging.WARNING else f"pyserve: {text}"
+    values = {"name": "pyserve", "msg": text, "levelno": level}
+    record = logging.makeLogRecord({**values, "levelname": logging.getLevelName(level)})
+    return JsonFormatter({"component": component}).format(record)
 
 
 def output_as_json(line: str) -> str:

@@ -20,7 +20,7 @@ from pyserve.config.logs import EncodingType, LogSettings
 from pyserve.errors import OptionError
 from pyserve.folders import PrivateFolder
 from pyserve.observe.logs.files import open_rotating_file
-from pyserve.observe.logs.formats import JsonFormatter, TextFormatter, output_as_json
+from pyserve.observe.logs.formats import formatter_of, output_as_json
 from pyserve.observe.logs.kept import keep_loggers
 from pyserve.observe.logs.requests import RequestFilter
 
@@ -182,14 +182,11 @@ def set_up_logging(
     return sink
 
 
-def formatter_of(encoding: str, facts: dict[str, str]) -> logging.Formatter:
-    """Return what makes lines of that encoding; ``facts`` are for JSON."""
-    return JsonFormatter(facts) if encoding == EncodingType.JSON else TextFormatter()
-
-
-def log_to_standard_error(level: int = logging.INFO) -> None:
-    """Send all records of this process to standard error, where its launcher reads them."""
+def log_to_standard_error(
+    level: int = logging.INFO, *, encoding: str = EncodingType.TEXT.value
+) -> None:
+    """Send all records of a replica's process to standard error, where its launcher reads them."""
     handler = logging.StreamHandler()
-    handler.setFormatter(TextFormatter())
+    handler.setFormatter(formatter_of(encoding, {"component": "replica"}))
     handler.addFilter(RequestFilter())
     keep_loggers([handler], level)

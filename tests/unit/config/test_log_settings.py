@@ -1,8 +1,10 @@
 """How processes log, as the environment and ``logging_config`` say it."""
 
+import pickle
+
 import pytest
 
-from pyserve.config import LoggingConfig, LogSettings, read_settings
+from pyserve.config import DeploymentOptions, LoggingConfig, LogSettings, read_settings
 from pyserve.config.telling import environment_of_logs
 from pyserve.errors import OptionError
 
@@ -42,6 +44,37 @@ def test_variables_are_the_defaults_of_a_deployment_and_what_it_says_wins(
     assert ("WARNING", "JSON") == (LoggingConfig().log_level, LoggingConfig().encoding)
     said = LoggingConfig(log_level="DEBUG", encoding="TEXT")
     assert ("DEBUG", "TEXT") == (said.log_level, said.encoding)
+
+
+def test_what_nobody_has_said_is_up_to_the_mesh(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("PYSERVE_LOG_ENCODING", "RAY_SERVE_LOG_ENCODING", "PYSERVE_LOG_LEVEL"):
+        monkeypatch.delenv(name, raising=False)
+    unsaid = DeploymentOptions.of({})
+    assert ("INFO", "TEXT") == (unsaid.logging_config.log_level, unsaid.logging_config.encoding)
+    by_level = DeploymentOptions.of({"logging_config": "debug"})
+    said = DeploymentOptions.of({"logging_config": {"encoding": "TEXT", "log_level": "INFO"}})
+    texts = [each.to_json() for each in (unsaid, by_level, said)]
+
+    # As a controller and its replicas read them, and a controller writes them again.
+    monkeypatch.setenv("PYSERVE_LOG_ENCODING", "JSON")
+    monkeypatch.setenv("PYSERVE_LOG_LEVEL", "ERROR")
+    read = [DeploymentOptions.from_peer(text).logging_config for text in texts]
+
+    assert [("ERROR", "JSON"), ("DEBUG", "JSON"), ("INFO", "TEXT")] == [
+        (each.log_level, each.encoding) for each in read
+    ]
+
+
+def test_what_nobody_has_said_stays_so_however_it_travels(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("PYSERVE_LOG_ENCODING", "RAY_SERVE_LOG_ENCODING", "PYSERVE_LOG_LEVEL"):
+        monkeypatch.delenv(name, raising=False)
+    options = DeploymentOptions.of({}).updated({"num_replicas": 2})
+    again = DeploymentOptions.from_json(options.to_json())
+    assert {"log_level", "encoding"} == set(again.logging_config.unsaid)
+    assert options.to_json() == again.to_json()
+    assert LoggingConfig() == again.logging_config
+    # Another release may not have the mark.
+    assert str is type(pickle.loads(pickle.dumps(LoggingConfig())).encoding)
 
 
 def test_what_a_mesh_is_started_with_reaches_its_processes() -> None:
