@@ -14,7 +14,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterable
 from contextvars import ContextVar
-from typing import Protocol
+from typing import Any, Protocol
 
 # Code of a request runs on threads while its cancellation and its end come on the loop. One lock
 # for all requests, held for a microsecond; a finalizer may come in between, hence reentrant.
@@ -197,6 +197,8 @@ class Request:
 
 CURRENT: ContextVar[Source | None] = ContextVar("pyserve_request", default=None)
 """Set by whoever runs user code; read by ``current_request``."""
+LOCAL_REPLICA: ContextVar[Any] = ContextVar("pyserve_replica", default=None)
+"""In local testing mode several replicas share a process: the one whose code this is."""
 
 
 def current_request() -> Request | None:

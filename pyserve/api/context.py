@@ -8,12 +8,12 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from pyserve.config import CallSettings, read_call_settings
 from pyserve.errors import MeshNotFound, NotInReplica, RuntimeForked
+from pyserve.request import LOCAL_REPLICA
 from pyserve.types import FIRST_RANK, ReplicaRank
 
 if TYPE_CHECKING:
@@ -110,8 +110,6 @@ class _Process:
 
 
 _process = _Process()
-# In local testing mode several replicas share the process, each with contexts of its own.
-_local_replica: ContextVar[ReplicaContext | None] = ContextVar("pyserve_replica", default=None)
 
 
 def get_replica_context() -> ReplicaContext:
@@ -131,7 +129,8 @@ def get_replica_context() -> ReplicaContext:
 
 def replica_context() -> ReplicaContext | None:
     """Return the context of the replica that this code runs in, ``None`` outside of one."""
-    return _local_replica.get() or _process.replica
+    local: ReplicaContext | None = LOCAL_REPLICA.get()
+    return local or _process.replica
 
 
 def enter_replica(context: ReplicaContext | None) -> None:
@@ -141,17 +140,17 @@ def enter_replica(context: ReplicaContext | None) -> None:
 
 def enter_local_replica(context: ReplicaContext) -> None:
     """Make the current context, not the process, that of a replica."""
-    _local_replica.set(context)
+    LOCAL_REPLICA.set(context)
 
 
 @contextmanager
 def as_local_replica(context: ReplicaContext) -> Iterator[None]:
     """Make the block's context that of a replica."""
-    token = _local_replica.set(context)
+    token = LOCAL_REPLICA.set(context)
     try:
         yield
     finally:
-        _local_replica.reset(token)
+        LOCAL_REPLICA.reset(token)
 
 
 def attach_local(mesh: Mesh | None) -> None:

@@ -28,7 +28,7 @@ from pyserve.errors import BackPressure, BatchError, PyserveError, RequestTimeou
 from pyserve.observe.delays import PROCESS_DELAYS
 from pyserve.observe.traces.process import PROCESS_TRACING
 from pyserve.observe.traces.sampled import IS_SAMPLED
-from pyserve.request import CURRENT, Source
+from pyserve.request import CURRENT, LOCAL_REPLICA, Source
 
 
 class BatchQueue:
@@ -69,6 +69,8 @@ class BatchQueue:
         self._steps = Steps()
         self.measures = BatchMeasures()
         PROCESS_ACTIVITY.note(self)
+        # Of the first call, as every other one is at the same instance.
+        self._replica = LOCAL_REPLICA.get()
         self._traces = PROCESS_TRACING.batches(label)
 
     @property
@@ -229,15 +231,20 @@ class BatchQueue:
         self.measures.begin(len(batch.items), now - batch.arrivals[0])
 
     def _run_of(self, batch: Batch[Any]) -> Run | StreamRun:
+        run: Run | StreamRun
         if self.is_stream:
-            return StreamRun(self._function, batch, self._label, on_free=self._on_free)
-        return Run(
-            self._function,
-            batch,
-            self._label,
-            isolate_failures=self._options.isolate_failures,
-            on_free=self._on_free,
-        )
+            run = StreamRun(self._function, batch, self._label, on_free=self._on_free)
+        else:
+            run = Run(
+                self._function,
+                batch,
+                self._label,
+                isolate_failures=self._options.isolate_failures,
+                on_free=self._on_free,
+            )
+        if self._replica is not None:
+            run.context.run(LOCAL_REPLICA.set, self._replica)
+        return run
 
     def _report(self, now: float, wakeup: float | None) -> None:
         options = self._options

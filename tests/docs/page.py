@@ -23,7 +23,7 @@ import signal
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -36,6 +36,7 @@ _IMPORT_EACH = "import importlib, sys; [*map(importlib.import_module, sys.argv[1
 
 # What the pages say, and what the tests put there: a port that is free.
 PRINTED_ADDRESS = "127.0.0.1:8000"
+_APPLICATION = re.compile(r"^app = ", re.MULTILINE)
 _BOUND_ADDRESS = re.compile(r"127\.0\.0\.1:\d+")
 _FENCE = re.compile(
     r"^```(?P<language>\w+)(?P<words>[^\n`]*)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL
@@ -121,6 +122,34 @@ def run_page(text: str, folder: Path) -> int:
     return reader.commands
 
 
+def run_in_process(text: str, folder: Path) -> int:
+    """Serve the applications of a page in processes of their own, and do what clients do there.
+
+    Returns:
+        How many applications were served.
+
+    Raises:
+        AssertionError: One cannot be served so, or a client does not get what the page shows.
+    """
+    reader = _Reader(folder, ExitStack())
+    blocks = [block for block in read_blocks(text) if block.is_file]
+    for block in blocks:
+        reader.run(block)
+    if any(block.language == "proto" for block in blocks):
+        _execute("pyserve proto .", "...", folder, COMMAND_TIMEOUT_S)
+    modules = [
+        Path(block.words[0]).stem
+        for block in blocks
+        if block.language == "python" and _APPLICATION.search(block.body)
+    ]
+    for module in modules:
+        with ExitStack() as servers:
+            local = _Reader(folder, servers)
+            local.run_server(f"pyserve run {module}:app --in-process", "is ready at ...")
+            local.run_clients(read_blocks(text), f"pyserve run {module}:app")
+    return len(modules)
+
+
 @dataclass
 class _Reader:
     folder: Path
@@ -140,6 +169,32 @@ class _Reader:
                     self._serve(command, expected)
                 else:
                     _execute(command, expected, self.folder, COMMAND_TIMEOUT_S)
+
+    def run_server(self, command: str, expected: str) -> None:
+        """Have a command in the background until the end."""
+        self._serve(command, expected)
+
+    def run_clients(self, blocks: Sequence[Block], served_by: str) -> None:
+        """Run the commands that follow a server, up to the first one that needs a mesh."""
+        is_served = False
+        for block in blocks:
+            if block.is_file:
+                self.run(block)
+            for command, expected in _commands(block.body) if block.is_console else ():
+                if command == served_by or not is_served:
+                    is_served = command == served_by
+                elif (localized := self._as_client(command)) is None:
+                    return
+                elif all(map(shutil.which, block.words)):
+                    _execute(localized, expected, self.folder, COMMAND_TIMEOUT_S)
+
+    def _as_client(self, command: str) -> str | None:
+        """Return a command that talks with the address alone; ``None``: it does more."""
+        if command.startswith("pyserve call "):
+            return f"{command} --address {self.address}"
+        if PRINTED_ADDRESS in command or command == "python client.py":
+            return self._localized(command)
+        return None
 
     def _localized(self, text: str) -> str:
         return text.replace(PRINTED_ADDRESS, self.address)

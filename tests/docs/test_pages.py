@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 
-from tests.docs.page import read_blocks, run_page, run_snippets
+from tests.docs.page import read_blocks, run_in_process, run_page, run_snippets
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -47,6 +47,18 @@ def test_every_file_of_a_page_is_used(page: Path):
 @pytest.mark.parametrize("page", [*filter(_is_executable, PAGES)], ids=_name)
 def test_a_page_does_what_it_shows(page: Path, tmp_path: Path):
     assert run_page(page.read_text(), tmp_path) > 0
+
+
+def _has_application(page: Path) -> bool:
+    blocks = read_blocks(page.read_text())
+    return any(block.is_file and "\napp = " in block.body for block in blocks)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("page", [*filter(_has_application, PAGES)], ids=_name)
+def test_the_applications_of_a_page_run_in_one_process_too(page: Path, tmp_path: Path):
+    assert run_in_process(page.read_text(), tmp_path) > 0
 
 
 def test_the_quick_start_is_executed():

@@ -27,6 +27,7 @@ from pyserve.replica.loading import (
     check_first,
     close,
     construct,
+    inference_doors,
     initialize,
     load,
     reconfigure,
@@ -51,6 +52,7 @@ class LocalReplica:
         context: Who it is; what ``get_replica_context`` returns in its code.
         loaded: The class or function and its options.
         dispatcher: Runs its plain calls.
+        inference: The doors of the model that its class declares; ``None``: it declares none.
     """
 
     def __init__(
@@ -63,6 +65,7 @@ class LocalReplica:
         self.context = context
         self.loaded = loaded
         self.dispatcher = dispatcher
+        self.inference = inference_doors(loaded, dispatcher.methods, development=True)
         self._environment = environment
         self._loop = asyncio.get_running_loop()
         limit = loaded.options.ongoing_requests_limit()

@@ -20,19 +20,23 @@ from grpc_reflection.v1alpha import reflection_pb2
 
 from pyserve.aio import Server, ServerSettings, Status
 from pyserve.aio._credentials import LiveServerCredentials
+from pyserve.aio._handlers import is_async_generator_function, is_coroutine_function
 from pyserve.api.context import ReplicaContext, enter_local_replica
 from pyserve.config.tls import SecuritySettings, TlsFiles
+from pyserve.driver.local.interceptors import OfDeployments
 from pyserve.driver.local.web import Web
-from pyserve.errors import Abort, UsageError
+from pyserve.errors import UsageError
 from pyserve.gateway import IngressSecurity
 from pyserve.gateway.builtin import HEALTH, REFLECTION
 from pyserve.gateway.descriptors import reflection_servicer
 from pyserve.replica.handlers import register, weights
+from pyserve.replica.refusals import status_of_refusal
 from pyserve.replica.servicers import file_descriptors
 
 if TYPE_CHECKING:
     from pyserve.driver.local.mesh import LocalApplication
     from pyserve.driver.local.replica import LocalReplica
+    from pyserve.replica.loading import Loaded
 
 Handlers = Mapping[str, "grpc.RpcMethodHandler[Any, Any]"]
 
@@ -78,7 +82,9 @@ async def serve(
         UsageError: Two deployments answer one service, or an address cannot be used.
     """
     _check_services(tuple(application.replicas.values()))
-    web = await Web.start(application.replicas[application.ingress])
+    web = await Web.start(
+        application.replicas[application.ingress], tuple(application.replicas.values())
+    )
     try:
         server = await _make_server(application, web)
         listening = [_listen(server, address, credentials) for address in addresses]
@@ -91,6 +97,9 @@ async def serve(
 
 async def _make_server(application: LocalApplication, web: Web) -> Server:
     replicas = tuple(application.replicas.values())
+    # Clients of gRPC name a model, of which nobody here finds the deployment.
+    inferring = [each for each in replicas if each.inference is not None]
+    infers = inferring[0] if len(inferring) == 1 else None
     settings = replace(
         _settings(replicas),
         http=web.handler,
@@ -98,13 +107,22 @@ async def _make_server(application: LocalApplication, web: Web) -> Server:
         # Of several, each call has one of its own.
         deployment=application.ingress if len(replicas) == 1 else "",
     )
-    server = Server(settings=settings, options=(("pyserve.doors", 1),))
+    chains = _interceptors(replicas)
+    server = Server(
+        interceptors=[OfDeployments(chains)] if chains else (),
+        settings=settings,
+        options=(("pyserve.doors", 1),),
+    )
     for replica in replicas:
         scope = _Scope(server, replica.context)
         instance = replica.context.servable_object
         loaded = replica.loaded
         register(instance, loaded.services, loaded.methods, scope.add_registered_method_handlers)
         replica.dispatcher.register(scope)  # type: ignore[arg-type]  # all that it uses
+        if replica is infers:
+            doors = replica.inference
+            assert doors is not None, "it is the one that has them"
+            scope.add_registered_method_handlers(doors.service, doors.handlers())
     _add_reflection(server, replicas)
     await _add_health(server, replicas)
     return server
@@ -128,17 +146,33 @@ def _settings(replicas: Sequence[LocalReplica]) -> ServerSettings:
         for dispatcher in dispatchers:
             if (status := dispatcher.status_of(error, context)) is not None:
                 return status
-        if isinstance(error, Abort):
-            return Status(error.code, error.details, error.trailing_metadata)
-        return None
+        return Status.of_abort(error) or status_of_refusal(error, context, development=True)
 
     return ServerSettings(
         development=True,
         weights=_merged([*(weights(each.loaded.methods) for each in replicas)]),
         codecs=_merged([each.codecs() for each in dispatchers]),
+        max_receive_message_bytes=_merged([_receive_limits(each.loaded) for each in replicas]),
         status_of=status_of,
         default_threads=_THREADS_MAX,
     )
+
+
+def _receive_limits(loaded: Loaded) -> dict[str, int]:
+    limit = loaded.options.max_receive_message_bytes
+    return {f"/{each.name}/{name}": limit for each in loaded.services for name in each.methods}
+
+
+def _interceptors(replicas: Sequence[LocalReplica]) -> dict[str, Sequence[object]]:
+    return {
+        service: replica.loaded.interceptors
+        for replica in replicas
+        if replica.loaded.interceptors
+        for service in (
+            *(each.name for each in replica.loaded.services),
+            replica.dispatcher.service,
+        )
+    }
 
 
 def _merged(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -229,7 +263,7 @@ def _in_context(behavior: Callable[[Any, Any], Any], context: ReplicaContext) ->
 
     Every call has a task or a thread's context of its own, so nothing has to be put back.
     """
-    if inspect.isasyncgenfunction(behavior):
+    if is_async_generator_function(behavior):
 
         async def stream(request: object, call: object) -> Any:
             enter_local_replica(context)
@@ -241,7 +275,7 @@ def _in_context(behavior: Callable[[Any, Any], Any], context: ReplicaContext) ->
                 await items.aclose()
 
         return stream
-    if inspect.iscoroutinefunction(behavior):
+    if is_coroutine_function(behavior):  # Also one that only queues its calls, as a batched one.
 
         async def unary(request: object, call: object) -> object:
             enter_local_replica(context)

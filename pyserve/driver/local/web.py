@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from pyserve.api.context import enter_local_replica
@@ -31,14 +32,26 @@ class Web:
         handler: For a server on the replica's loop; ``None``: the deployment answers no HTTP.
     """
 
-    def __init__(self, replica: LocalReplica, application: AsgiApplication | None) -> None:
+    def __init__(
+        self,
+        replica: LocalReplica,
+        application: AsgiApplication | None,
+        others: Sequence[LocalReplica],
+    ) -> None:
         self._replica = replica
         self._application = application
         self.handler = self._make_handler()
+        for each in others:
+            if each.inference is not None:
+                self.handler = _within(each, each.inference.in_front_of(self.handler))
 
     @classmethod
-    async def start(cls, replica: LocalReplica) -> Web:
+    async def start(cls, replica: LocalReplica, replicas: Sequence[LocalReplica] = ()) -> Web:
         """Run the startup of the web application, if there is one.
+
+        Args:
+            replica: Of the first deployment.
+            replicas: Of all, of which some may answer inference.
 
         Raises:
             DeploymentFailed: It failed, or the middlewares cannot be made.
@@ -48,7 +61,7 @@ class Web:
             application = await replica.within(
                 start_application(replica.loaded.target, middlewares)
             )
-            return cls(replica, application)
+            return cls(replica, application, replicas)
         except LoadError as error:
             name = replica.context.deployment
             raise DeploymentFailed(name, error.summary, error.traceback) from error
@@ -72,11 +85,15 @@ class Web:
             handler = plain_handler(call) if front is None else front(plain_handler(call))
         else:
             return None
-        context = self._replica.context
+        return _within(self._replica, handler)
 
-        async def handle(http: HttpCall) -> None:
-            # Each request has a task of its own, so nothing has to be put back.
-            enter_local_replica(context)
-            await handler(http)
 
-        return handle
+def _within(replica: LocalReplica, handler: HttpHandler) -> HttpHandler:
+    """Return a handler whose code is that of a replica."""
+
+    async def handle(http: HttpCall) -> None:
+        # Each request has a task of its own, so nothing has to be put back.
+        enter_local_replica(replica.context)
+        await handler(http)
+
+    return handle

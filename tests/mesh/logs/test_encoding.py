@@ -1,4 +1,4 @@
-"""The encoding of a mesh holds for what is deployed from elsewhere, and for all that it says."""
+"""A mesh has one encoding for its own lines and for those of applications from elsewhere."""
 
 from __future__ import annotations
 
