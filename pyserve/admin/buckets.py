@@ -20,6 +20,7 @@ _OF_REQUESTS = (
     "pyserve_router_attempt_seconds",
     "pyserve_router_prediction_error_seconds",
     "pyserve_replica_call_seconds",
+    "pyserve_replica_route_seconds",
 )
 _OF_MODELS = ("pyserve_model_load_seconds", "pyserve_model_unload_seconds")
 

@@ -27,6 +27,7 @@ from pyserve.replica.health import HealthMeasures
 
 if TYPE_CHECKING:
     from pyserve.batching.queue import BatchQueue
+    from pyserve.replica.asgi.routes import RouteMeasures
     from pyserve.replica.watchdog import StallStats
 
 _LOGGER = logging.getLogger(__name__)
@@ -101,6 +102,7 @@ class ReplicaMetrics:
         limit: Callable[[], int],
         loop_counts: Counts,
         stalls: Callable[[], StallStats] | None,
+        routes: RouteMeasures | None = None,
     ) -> None:
         """Tell of calls too, until ``end_serving``.
 
@@ -110,6 +112,7 @@ class ReplicaMetrics:
             limit: Returns how many calls there may be at once.
             loop_counts: ``_router.Endpoint.stats`` of the loop of user code.
             stalls: Of that loop; ``None``: nobody looks.
+            routes: Of the web application; ``None``: there is none.
         """
 
         def add(scrape: Scrape) -> None:
@@ -119,6 +122,8 @@ class ReplicaMetrics:
             self._calls = max(self._calls, counts()["calls"] - own)
             add_calls(scrape, {**counts(), "calls": self._calls}, limit())
             add_methods(scrape, found)
+            if routes is not None:
+                add_routes(scrape, routes)
             add_loop(scrape, loop_counts(), None if stalls is None else stalls())
 
         self._ends.append(self._metrics.add(add))
@@ -176,6 +181,15 @@ def add_methods(scrape: Scrape, measures: Mapping[str, Mapping[str, Any]]) -> No
         scrape.add(
             "pyserve_replica_response_bytes_total", measured["response_bytes"], method=method
         )
+
+
+def add_routes(scrape: Scrape, routes: RouteMeasures) -> None:
+    """Add the requests of a web application by route."""
+    # Copies, as the loop of user code goes on meanwhile.
+    for route, tally in tuple(routes.times.items()):
+        scrape.add_histogram("pyserve_replica_route_seconds", tally, route=route)
+    for (route, code), value in tuple(routes.answers.items()):
+        scrape.add("pyserve_replica_route_answers_total", value, route=route, code=code)
 
 
 def _is_own(method: str) -> bool:

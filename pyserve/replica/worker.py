@@ -277,6 +277,7 @@ class Worker:
                     limit=lambda: self._limit or limit,
                     loop_counts=running_endpoint().raw.stats,
                     stalls=None if watchdog is None else watchdog.stats,
+                    routes=None if self._application is None else self._application.measures,
                 )
                 counts = partial(_counts, server)
                 watching = self._duties.watching(instance, loaded.options, counts)

@@ -19,6 +19,8 @@ from pyserve.admin.api.models import models
 from pyserve.admin.api.overview import Between, overview
 from pyserve.admin.api.sampler import Sampler, TooManyViewers
 from pyserve.admin.calls.asking import Calls, not_kept
+from pyserve.admin.calls.routes import Routes
+from pyserve.admin.documents import Documents
 from pyserve.admin.trying import (
     REQUEST_BYTES_MAX,
     DoorClosed,
@@ -56,8 +58,9 @@ class Api:
         self._sampler = sampler
         self._front = front
         self._tries = Tries() if tries else None
-        self._catalogue = Catalogue(front)
-        self._calls = Calls(front, sampler.at_once)
+        documents = Documents(front)
+        self._catalogue = Catalogue(front, documents)
+        self._calls = Calls(front, sampler.at_once, Routes(documents))
 
     def routes(self) -> list[Route]:
         """Return what to mount."""
@@ -108,7 +111,7 @@ class Api:
         )
 
     async def _list_calls(self, _request: Request) -> Response:
-        return _json(self._calls.kept())
+        return _json(await self._calls.kept())
 
     async def _explain(self, request: Request) -> Response:
         request_id = request.path_params["request_id"]

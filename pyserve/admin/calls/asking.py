@@ -15,6 +15,7 @@ from pyserve.errors import PyserveError
 if TYPE_CHECKING:
     from pyserve.admin.api.overview import Between
     from pyserve.admin.calls.records import Call
+    from pyserve.admin.calls.routes import Routes
     from pyserve.admin.desk import Front
 
 HEADER = "x-pyserve-explain: 1"
@@ -33,22 +34,33 @@ class Calls:
     Args:
         front: The ingress.
         look: Looks at the mesh: which replicas are outliers, and on which nodes they are.
+        routes: Names calls of plain HTTP.
     """
 
-    def __init__(self, front: Front, look: Callable[[], Awaitable[Between]]) -> None:
+    def __init__(
+        self, front: Front, look: Callable[[], Awaitable[Between]], routes: Routes
+    ) -> None:
         self._front = front
         self._look = look
+        self._routes = routes
         self._store = CallStore()
         front.listen_to_calls(self._store.add)
 
-    def kept(self) -> dict[str, Any]:
+    async def kept(self) -> dict[str, Any]:
         """Return the first calls of each kind in a few fields."""
         self._front.take_calls()
         found = {kind: self._store.of_kind(kind) for kind in KINDS}
+        listed = {
+            kind: [read_record(record) for record in records[:_LISTED_MAX]]
+            for kind, records in found.items()
+        }
+        named = iter(
+            await self._routes.named([call for calls in listed.values() for call in calls])
+        )
         return {
             kind: {
                 "kept": len(records),
-                "calls": [summary(read_record(record)) for record in records[:_LISTED_MAX]],
+                "calls": [summary(next(named)) for _ in listed[kind]],
             }
             for kind, records in found.items()
         }
@@ -60,7 +72,8 @@ class Calls:
         if not calls:
             return None
         known = await self._ask(calls[0])
-        return {**explanation(calls[0], known), "others_of_this_id": len(calls) - 1}
+        (call,) = await self._routes.named(calls[:1])
+        return {**explanation(call, known), "others_of_this_id": len(calls) - 1}
 
     async def _ask(self, call: Call) -> Known:
         """Ask the replicas that had the call, then those of deployments that it called there."""

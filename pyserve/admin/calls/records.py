@@ -34,6 +34,8 @@ class Call:
     """A finished call.
 
     Attributes:
+        method: ``/pkg.Service/Method``; of plain HTTP the verb, and the route or its prefix.
+        path: Of plain HTTP what was asked for, without the query; else "".
         target: "application/Deployment"; "": none was found.
         started_at: Unix time.
         duration_s: Of the whole call.
@@ -46,6 +48,7 @@ class Call:
     trace_id: str
     door: str
     method: str
+    path: str
     target: str
     model_id: str
     started_at: float
@@ -70,6 +73,7 @@ def read_record(record: CallRecord) -> Call:
         trace_id=record.trace_id.hex(),
         door=record.door,
         method=record.method,
+        path=record.path,
         target=target,
         model_id=record.model_id,
         started_at=record.start_unix_ns / _NANOS,

@@ -27,6 +27,17 @@ _CALLS = (
         "method",
         "code",
     ),
+    histogram(
+        "pyserve_replica_route_seconds",
+        "How long requests took in a FastAPI application, by the templates of its routes.",
+        "route",
+    ),
+    counter(
+        "pyserve_replica_route_answers_total",
+        "The same by how they ended: the class of the status, or left without an answer.",
+        "route",
+        "code",
+    ),
     counter("pyserve_replica_request_bytes_total", "Bytes of their messages.", "method"),
     counter("pyserve_replica_response_bytes_total", "Bytes of their answers.", "method"),
     gauge("pyserve_replica_connections", "Connections of routers and clients that are open."),

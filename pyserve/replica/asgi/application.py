@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from pyserve.replica.asgi.http import serve_http
 from pyserve.replica.asgi.lifespan import Lifespan
+from pyserve.replica.asgi.routes import RouteMeasures
 from pyserve.replica.asgi.scope import scope_of
 from pyserve.replica.asgi.turns import Turns
 
@@ -29,6 +30,7 @@ class AsgiApplication:
 
     Attributes:
         inner: The same.
+        measures: Its requests by route.
     """
 
     def __init__(
@@ -39,7 +41,9 @@ class AsgiApplication:
     ) -> None:
         self.idempotent_routes = idempotent_routes
         self.inner = app if inner is None else inner
+        self.measures = RouteMeasures(self.inner)
         self._app = app
+        self._measures = self.measures if self.measures.is_known else None
         self._lifespan = Lifespan(app)
         self._state = self._lifespan.state
         self._sessions: set[WebSocketSession] = set()
@@ -59,7 +63,7 @@ class AsgiApplication:
         fields = call.head_fields()
         if fields[0]:
             return self._serve_websocket(call)
-        return serve_http(self._app, call, scope_of(fields, self._state))
+        return serve_http(self._app, call, scope_of(fields, self._state), self._measures)
 
     async def _serve_websocket(self, call: HttpCall) -> None:
         from pyserve.replica.asgi.websocket import WebSocketSession

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import sys
 from collections.abc import Iterable, Iterator
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from pyserve.aio import ClientDisconnected
@@ -20,6 +21,7 @@ from pyserve.replica.refusals import refusal_of
 
 if TYPE_CHECKING:
     from pyserve.aio import HttpCall
+    from pyserve.replica.asgi.routes import RouteMeasures
     from pyserve.replica.asgi.types import Application, Message, Scope
     from pyserve.replica.refusals import Refusal
 
@@ -40,11 +42,19 @@ FAILURE_HEADERS = [
 ]
 
 
-async def serve_http(app: Application, call: HttpCall, scope: Scope) -> None:
+async def serve_http(
+    app: Application, call: HttpCall, scope: Scope, measures: RouteMeasures | None = None
+) -> None:
     """Run ``app`` for one request and see to it that it is answered.
 
     When the client leaves, ``receive`` and ``send`` say so, and the application has
     ``LEAVE_TIMEOUT_S`` to end. What it does after its last message is not limited.
+
+    Args:
+        app: The application.
+        call: The request.
+        scope: Of the request.
+        measures: Counts it by its route; ``None``: nobody does.
 
     Raises:
         asyncio.CancelledError: The application did not end in that time, or the deadline has
@@ -52,6 +62,7 @@ async def serve_http(app: Application, call: HttpCall, scope: Scope) -> None:
     """
     call.allow_leave(LEAVE_TIMEOUT_S)
     exchange = HttpExchange(call, scope["method"])
+    root_path, begun_at = scope["root_path"], perf_counter()
     try:
         result = await app(scope, exchange.receive, exchange.send)
     except (Exception, SystemExit, KeyboardInterrupt) as error:
@@ -62,11 +73,14 @@ async def serve_http(app: Application, call: HttpCall, scope: Scope) -> None:
             _LOGGER.debug("%s of a call became %d", type(error).__name__, refusal.status)
             return
         exchange.fail("the application raised %s", type(error).__name__, error=error)
-        return
-    if result is not None:
-        exchange.fail("the application returned %r, which has no meaning; return None", result)
-    elif not exchange.ended and not call.is_over:
-        exchange.fail("the application returned without an answer's end")
+    else:
+        if result is not None:
+            exchange.fail("the application returned %r, which has no meaning; return None", result)
+        elif not exchange.ended and not call.is_over:
+            exchange.fail("the application returned without an answer's end")
+    finally:
+        if measures is not None:
+            measures.add(scope, root_path, exchange.status, perf_counter() - begun_at)
 
 
 def pairs(headers: Iterable[Iterable[bytes]]) -> HeaderList:
@@ -93,6 +107,7 @@ class HttpExchange:
 
     Attributes:
         ended: The answer's end was sent.
+        status: Of the answer; 0: there is none.
     """
 
     __slots__ = (
@@ -105,6 +120,7 @@ class HttpExchange:
         "_is_head",
         "_listener",
         "ended",
+        "status",
     )
 
     def __init__(self, call: HttpCall, method: str) -> None:
@@ -114,6 +130,7 @@ class HttpExchange:
         self._has_head = False
         self._has_no_body = False
         self.ended = False
+        self.status = 0
         self._bytes_left: int | None = None  # Of the body, by its content-length.
         self._is_head = method == "HEAD"
         self._listener: asyncio.Task[Any] | None = None  # It learns of a client that leaves.
@@ -199,6 +216,7 @@ class HttpExchange:
             # Frameworks answer before they let it through; the answer ends the call's span.
             note_failure(self._call.call, error)
         self._has_head = True
+        self.status = status
         self._head = (status, kept)
         self._call.kit.at_turn_end(self._send_head)
 
@@ -239,6 +257,7 @@ class HttpExchange:
         if self._has_head or self._call.is_over:
             return False
         self.ended = True
+        self.status = refusal.status
         self._call.respond(
             refusal.status, refusal.headers(), b"" if self._is_head else refusal.body
         )
@@ -261,6 +280,7 @@ class HttpExchange:
             return
         self.ended = True
         if not self._has_head:
+            self.status = 500
             call.respond(500, FAILURE_HEADERS, b"" if self._is_head else FAILURE_BODY)
         else:
             self._send_head()

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import pytest
 
+from tests.mesh.commands import pyserve
 from tests.mesh.metrics.scraping import Page, scrape, scraped_until
 from tests.mesh.metrics.test_nodes import admin_of, environment
 from tests.mesh.start.processes import (
@@ -135,3 +136,21 @@ def test_a_replica_that_dies_is_counted(environment: dict[str, str]) -> None:
         page = scrape(admin)
     assert 1 == page.sum("pyserve_deployment_replica_ends_total", how="died")
     assert 2 == page.sum("pyserve_deployment_replica_starts_total", deployment="Narrow")
+
+
+@pytest.mark.parity("G-80")
+def test_requests_of_a_web_application_are_told_by_route(environment: dict[str, str]) -> None:
+    with standing(environment), application(environment, "tests.mesh.apps.web:app"):
+        admin, address = admin_of(environment), address_of(environment)
+        headers = {"x-pyserve-explain": "1", "x-request-id": "of-a-route"}
+        with httpx.Client(base_url=f"http://{address}", timeout=END_TIMEOUT_S) as client:
+            for path in ("/upper/a", "/upper/b", "/plain", "/nowhere"):
+                client.get(path, headers=headers if path == "/upper/b" else {})
+        route = {"route": "GET /upper/{text}"}
+        name = "pyserve_replica_route_answers_total"
+        page = scraped_until(admin, lambda page: 2 == page.sum(name, code="2xx", **route))
+        assert 3 == page.sum(name)
+        assert 2 == page.sum("pyserve_replica_route_seconds_count", **route)
+        assert 0 < page.sum("pyserve_replica_route_seconds_sum", **route)
+        found = pyserve("explain", "of-a-route", environment=environment)
+        assert "GET /upper/{text} (http) to default/Web" in found.stdout, found.stderr

@@ -33,6 +33,7 @@ class Record:
     is_sampled: bool = False
     door: str = "http"
     method: str = "GET /"
+    path: str = ""
     application: str = "shop"
     deployment: str = "Cart"
     peer: str = ""
