@@ -109,6 +109,10 @@ wheel-aarch64: build ## A wheel for Linux on aarch64, tried by an emulated Debia
 pythons: wheel ## Its wheel under each CPython of PYTHONS that is here: unit tests, meshes, README
 	$(PY) -m tests.pythons dist/*.whl $(PYTHONS)
 
+.PHONY: dependencies
+dependencies: wheel ## It with the newest and with the oldest of what it requires, in new environments
+	$(PY) -m release.try_dependencies dist/*.whl
+
 .PHONY: compose
 compose: wheel ## The mesh as containers, from the build to their end; skipped without an engine
 	$(PY) -m tests.compose
@@ -336,7 +340,8 @@ define generate
 $(PY) -m grpc_tools.protoc -Iproto $(call protoc_outputs,$(1)) \
 	$$(find proto -name '*.proto' | sort) \
 && $(PY) -m grpc_tools.protoc -I. -I$(google_protos) $(call protoc_outputs,$(1)) \
-	$$(find services tests -name '*.proto' -not -path '*/node_modules/*' | sort)
+	$$(find services tests -name '*.proto' -not -path '*/node_modules/*' | sort) \
+&& $(PY) -m release.lower_gencode $(1)/pyserve $(1)/services $(1)/tests
 endef
 define protoc_outputs
 --plugin=protoc-gen-mypy_grpc=$(BIN)/protoc-gen-mypy_grpc --python_out=$(1) --pyi_out=$(1) \

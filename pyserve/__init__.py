@@ -222,7 +222,14 @@ if not TYPE_CHECKING:  # A checker knows the names, and would take any other one
             from pyserve.later import absence
 
             raise absence(__name__, name)
-        value = getattr(importlib.import_module(_MODULE_OF_NAME[name]), name)
+        try:
+            value = getattr(importlib.import_module(_MODULE_OF_NAME[name]), name)
+        except Exception as error:
+            from pyserve.installed import explain
+
+            if (unfit := explain(error)) is None:
+                raise
+            raise unfit from None
         globals()[name] = value  # The next access does not come here again.
         return value
 

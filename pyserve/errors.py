@@ -29,6 +29,7 @@
     │   ├── MeshUnavailable       a mesh is known, but its controller does not answer
     │   └── VersionSkew           two processes differ by more than one minor release
     ├── NotInReplica              asked for the replica's context outside of a replica
+    ├── UnfitPackages             packages have versions that do not fit (also an ImportError)
     ├── RuntimeForked             this process is a fork; the runtime lives in its parent
     └── NotYetSupported           named in the documentation for a later release
 
@@ -275,6 +276,12 @@ class VersionSkew(MeshError):
 
 class NotInReplica(PyserveError, RuntimeError):
     """The replica's context was asked for outside of a replica."""
+
+    code = StatusCode.FAILED_PRECONDITION
+
+
+class UnfitPackages(PyserveError, ImportError):
+    """Packages that pyserve needs are installed in versions that it cannot work with."""
 
     code = StatusCode.FAILED_PRECONDITION
 

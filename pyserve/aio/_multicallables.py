@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import grpc
 
@@ -17,6 +17,14 @@ if TYPE_CHECKING:
     from pyserve.aio._channel import Channel
 
 _CHANNEL_DEFAULT_COMPRESSION = -1
+
+
+if TYPE_CHECKING:
+    _GrpcStreamUnary: TypeAlias = grpc.aio.StreamUnaryMultiCallable[Any, Any]
+    _GrpcStreamStream: TypeAlias = grpc.aio.StreamStreamMultiCallable[Any, Any]
+else:  # Not in every release of grpcio they take types.
+    _GrpcStreamUnary = grpc.aio.StreamUnaryMultiCallable
+    _GrpcStreamStream = grpc.aio.StreamStreamMultiCallable
 
 
 class _MultiCallable:
@@ -182,9 +190,7 @@ class UnaryStreamMultiCallable(
         return UnaryStreamCall(state, self._deserialize, self._channel.wait_ready_or_settled)
 
 
-class StreamUnaryMultiCallable(
-    _StreamRequestMultiCallable, grpc.aio.StreamUnaryMultiCallable[Any, Any]
-):
+class StreamUnaryMultiCallable(_StreamRequestMultiCallable, _GrpcStreamUnary):
     """Makes calls of one method with streamed requests."""
 
     kind = KINDS["stream_unary"]
@@ -206,9 +212,7 @@ class StreamUnaryMultiCallable(
         return call
 
 
-class StreamStreamMultiCallable(
-    _StreamRequestMultiCallable, grpc.aio.StreamStreamMultiCallable[Any, Any]
-):
+class StreamStreamMultiCallable(_StreamRequestMultiCallable, _GrpcStreamStream):
     """Makes calls of one method with streams both ways."""
 
     kind = KINDS["stream_stream"]

@@ -18,6 +18,7 @@ from typing import Any
 
 import cloudpickle
 
+from pyserve.code_pickler import CodePickler
 from pyserve.signatures import annotations_of
 
 # Of all that travels with one value: a few hundred long cells. Arbitrary.
@@ -36,7 +37,7 @@ def dumps(value: object) -> bytes:
     return pickler.with_sources(buffer.getvalue())
 
 
-class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # it ships no types
+class Pickler(CodePickler):
     """cloudpickle's, and what it leaves behind."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

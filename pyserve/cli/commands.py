@@ -135,6 +135,13 @@ def _run(arguments: list[str] | None) -> str | int | None:
     except PyserveError as error:
         print_error(str(error), "")
         return 2 if isinstance(error, OptionError) else 1
+    except Exception as error:
+        from pyserve.installed import explain
+
+        if (unfit := explain(error)) is None:
+            raise
+        print_error(str(unfit), "")
+        return 1
     return 0
 
 

@@ -28,6 +28,7 @@ from pyserve.config.environment import use_launcher
 from pyserve.config.launchers import LauncherConfig
 from pyserve.driver.session import warn_of_names
 from pyserve.errors import OptionError
+from pyserve.installed import check
 from pyserve.launch.supervisor import MeshPlan, Supervisor
 from pyserve.observe.logs.formats import said
 
@@ -73,6 +74,7 @@ def start(
         lambda line: click.echo(said(line, encoding, _COMPONENT, logging.WARNING), err=True)
     )
     _check_controller(settings)
+    check()
     has_none = no_ingress or settings.ingress.location is ProxyLocation.Disabled
     plan = MeshPlan(
         addresses=() if has_none else addresses or default_addresses(settings),

@@ -32,6 +32,7 @@ from pyserve.driver.client import ControlClient
 from pyserve.driver.draining import Draining
 from pyserve.driver.ingress_options import IngressOptions
 from pyserve.errors import MeshError, MeshHeld, RuntimeForked, UsageError
+from pyserve.installed import check
 from pyserve.launch import MeshProcess
 from pyserve.observe.traces.process import PROCESS_TRACING, ProcessIdentity
 from pyserve.routing.in_process import InProcessRouter
@@ -364,6 +365,7 @@ def _start(
     run: Run | None,
     environment: Mapping[str, str],
 ) -> Session:
+    check()
     if addresses is None:
         addresses = options.addresses()
     screen = _screen(is_own=run is not None)

@@ -5,7 +5,7 @@ import warnings
 
 from pyserve.inference import open_inference_pb2 as pyserve_dot_inference_dot_open__inference__pb2
 
-GRPC_GENERATED_VERSION = '1.85.1'
+GRPC_GENERATED_VERSION = '1.74.0'
 GRPC_VERSION = grpc.__version__
 _version_not_supported = False
 

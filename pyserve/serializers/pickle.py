@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import pickle
 import struct
-from typing import TYPE_CHECKING
 
 from pyserve.serializers.base import (
     PART_BYTES_MIN,
@@ -24,9 +23,6 @@ from pyserve.serializers.base import (
     refusal,
 )
 from pyserve.serializers.buffers import cut, flat, lay_out
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _PROTOCOL = 5
 _WITH_BUFFERS = 1
@@ -109,10 +105,9 @@ class CloudpickleCodec(_PickleBase):
 
 
 def _by_cloudpickle(codec: str, value: object) -> Parts:
-    import cloudpickle  # 20 ms that most processes never need
+    from pyserve.code_pickler import dumps  # 20 ms that most processes never need
 
     buffers: list[pickle.PickleBuffer] = []
-    dumps: Callable[..., bytes] = cloudpickle.dumps
     try:
         head = dumps(value, _PROTOCOL, buffer_callback=buffers.append)
     except Exception as error:  # See above.

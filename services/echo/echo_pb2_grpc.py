@@ -5,7 +5,7 @@ import warnings
 
 from services.echo import echo_pb2 as services_dot_echo_dot_echo__pb2
 
-GRPC_GENERATED_VERSION = '1.85.1'
+GRPC_GENERATED_VERSION = '1.74.0'
 GRPC_VERSION = grpc.__version__
 _version_not_supported = False
 

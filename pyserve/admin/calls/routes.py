@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pyserve.admin.calls.records import Call
     from pyserve.admin.documents import Documents
 
-# Whoever looks at calls does not wait for a replica that hangs. Arbitrary.
+# A look at calls does not wait for a replica that hangs. Arbitrary.
 _TIMEOUT_S = 1.0
 _PARAMETER = re.compile(r"\{[^{}]*\}")
 _VERBS = frozenset({"get", "put", "post", "delete", "options", "head", "patch", "trace"})

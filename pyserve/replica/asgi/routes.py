@@ -16,7 +16,7 @@ _OTHERS = "others"
 
 
 class RouteMeasures:
-    """The requests of one application by route, as FastAPI tells it. For one loop.
+    """The requests of one application by FastAPI's routes. For one loop.
 
     Requests that no route takes are not among them.
 
@@ -36,7 +36,7 @@ class RouteMeasures:
 
     @property
     def is_known(self) -> bool:
-        """Whether the application tells its routes."""
+        """Whether the application has routes with names."""
         return bool(self._paths)
 
     def add(self, scope: Scope, root_path: str, status: int, duration_s: float) -> None:

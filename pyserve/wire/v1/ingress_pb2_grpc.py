@@ -5,7 +5,7 @@ import warnings
 
 from pyserve.wire.v1 import ingress_pb2 as pyserve_dot_wire_dot_v1_dot_ingress__pb2
 
-GRPC_GENERATED_VERSION = '1.85.1'
+GRPC_GENERATED_VERSION = '1.74.0'
 GRPC_VERSION = grpc.__version__
 _version_not_supported = False
 

@@ -5,7 +5,7 @@ import warnings
 
 from tests.ray_programs.programs import fruit_pb2 as tests_dot_ray__programs_dot_programs_dot_fruit__pb2
 
-GRPC_GENERATED_VERSION = '1.85.1'
+GRPC_GENERATED_VERSION = '1.74.0'
 GRPC_VERSION = grpc.__version__
 _version_not_supported = False
 

@@ -1,4 +1,4 @@
-"""Calls of plain HTTP are named by the routes that their deployments tell of."""
+"""Calls of plain HTTP have the names of the routes in the documents of their deployments."""
 
 from __future__ import annotations
 
