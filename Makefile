@@ -239,6 +239,10 @@ bench-routing: build ## What routing takes, and the router benchmarks of Ray Ser
 bench-mixes: build ## Changes of the call mix on a real mesh: the default policy beside least (ten minutes)
 	$(PY) -m benchmarks.mix_changes $(ARGS)
 
+.PHONY: bench-arrays
+bench-arrays: build ## A table of numbers as bytes, as repeated numbers and as JSON (seconds)
+	$(PY) -m benchmarks.arrays $(ARGS)
+
 .PHONY: bench-payloads
 bench-payloads: build ## 1 KiB to 100 MiB by codec, in the message and by reference (minutes)
 	$(PY) -m benchmarks.payloads $(ARGS)

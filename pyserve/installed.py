@@ -51,7 +51,7 @@ def _is_of_import(error: BaseException) -> bool:
 
 
 def check() -> None:
-    """Import what else only the processes of a mesh do, whose output is no place to tell of it.
+    """Import generated code of others before the processes of a mesh, which would fail at it.
 
     Raises:
         UnfitPackages: That is not possible, since packages do not fit together.

@@ -23,7 +23,7 @@ _KINDS = ("newest", "oldest")
 def constraints() -> str:
     """Return pip's constraints: of each direct dependency the oldest version."""
     oldest = floors()
-    # Stubs have to be made by a generator that is no newer than what they run with.
+    # A newer generator makes stubs that ask for a newer grpcio.
     oldest["grpcio-tools"] = oldest["grpcio"]
     return "".join(f"{name}=={version}\n" for name, version in oldest.items())
 

@@ -1,4 +1,4 @@
-"""What is said when packages that pyserve needs do not fit together."""
+"""One line explains an import that fails since installed packages do not fit together."""
 
 from __future__ import annotations
 
