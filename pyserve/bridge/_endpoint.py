@@ -88,6 +88,7 @@ class LoopEndpoint:
         on_call: Starts an incoming call; set by the one server that uses this endpoint.
         trace: Begins the span of a sampled call, and returns the context of its code; set by
             ``tell_traced``.
+        on_woken: Called when the loop begins with events that have come, before the first of them.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -97,6 +98,7 @@ class LoopEndpoint:
         self.receivers: dict[int, EventReceiver] = {}
         self.on_call: CallStarter | None = None
         self.trace: Callable[[_router.ServerCall], contextvars.Context] | None = None
+        self.on_woken: Callable[[], None] | None = None
         self.closed = False
         self._events: list[tuple[int, int, object, object]] = []
         self._readable = False
@@ -109,6 +111,12 @@ class LoopEndpoint:
         # An endpoint wakes nobody before it was armed; a new one has no event to miss.
         self.raw.arm()
         note_endpoint(self)
+
+    @property
+    def is_in_use(self) -> bool:
+        """Whether a call of this loop is under way, in or out; from any thread."""
+        receivers = self.receivers
+        return len(receivers) > (_PULSE_TOKEN in receivers)
 
     def tell_traced(self, trace: Callable[[_router.ServerCall], contextvars.Context]) -> None:
         """Start sampled calls in the context that ``trace`` returns, from now on."""
@@ -207,6 +215,8 @@ class LoopEndpoint:
 
     def _on_ready(self) -> None:
         self._readable = True
+        if self.on_woken is not None:
+            self.on_woken()
         self._turn()
 
     def _turn(self) -> None:

@@ -24,6 +24,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Self
 
+from pyserve.bridge import LoopEndpoint, endpoint_of
 from pyserve.observe.delays import PROCESS_DELAYS, StallDelay, wall_clock_from
 
 # An idle loop is looked at this much less often (measured: ten looks a second cost up to 0.15 %
@@ -76,8 +77,9 @@ def frame_of(thread_id: int) -> FrameType | None:
 class LoopWatchdog:
     """Watches the running loop while its context is entered.
 
-    In a busy loop a stall of twice ``stall_s`` is found for certain; in one that was idle, one
-    of ``1 + IDLE_FACTOR`` times that. Shorter ones are found by chance.
+    A stall of twice ``stall_s`` is found for certain in a busy loop, and while calls are under way;
+    of code that an own timer has begun after a rest, one of ``1 + IDLE_FACTOR`` times that. Shorter
+    ones are found by chance.
 
     Args:
         stall_s: How long a callback may hold the loop, in seconds, above 0.
@@ -89,11 +91,19 @@ class LoopWatchdog:
         self._on_stall = on_stall or _LOGGER.warning
         self._stats = StallStats()
         self._ended = threading.Event()
+        # The thread rests between rare looks, and when the loop last began with what had come.
+        self._rests = False
+        self._woken = threading.Event()
+        self._turned_at = self._alive_at = time.monotonic()
+        self._endpoint: LoopEndpoint | None = None
         self._logged_at: dict[tuple[str, int], float] = {}
         self._thread: threading.Thread | None = None
 
     def __enter__(self) -> Self:
         loop, loop_thread_id = asyncio.get_running_loop(), threading.get_ident()
+        self._endpoint = endpoint_of(loop)
+        if self._endpoint is not None:
+            self._endpoint.on_woken = self._on_woken
         self._thread = threading.Thread(
             target=self._watch, args=(loop, loop_thread_id), name="pyserve-watchdog", daemon=True
         )
@@ -101,7 +111,10 @@ class LoopWatchdog:
         return self
 
     def __exit__(self, *_: object) -> None:
+        if self._endpoint is not None:
+            self._endpoint.on_woken = None
         self._ended.set()
+        self._woken.set()
         if self._thread is not None:
             self._thread.join()
 
@@ -109,11 +122,33 @@ class LoopWatchdog:
         """Return what was noticed so far; from any thread."""
         return self._stats
 
+    def _on_woken(self) -> None:
+        self._turned_at = time.monotonic()
+        if self._rests:
+            self._rests = False
+            self._woken.set()
+
+    def _rest(self, rest_s: float, turned_at: float) -> bool:
+        """Wait for a call, at most so long; return whether one has come since ``turned_at``."""
+        self._woken.clear()
+        self._rests = True
+        if self._turned_at == turned_at and not self._ended.is_set():
+            self._woken.wait(rest_s)
+        self._rests = False
+        return self._turned_at != turned_at
+
     def _watch(self, loop: asyncio.AbstractEventLoop, loop_thread_id: int) -> None:
         pause_s = self._stall_s
-        while not self._ended.wait(pause_s):
+        while not self._ended.wait(self._stall_s):
+            turned_at, looked_at = self._turned_at, time.monotonic()
             if _is_idle(frame_of(loop_thread_id)):
+                self._alive_at = looked_at
+                if self._endpoint is not None and self._endpoint.is_in_use:
+                    pause_s = self._stall_s  # Its code may go on at any moment.
+                    continue
                 pause_s = min(2 * pause_s, IDLE_FACTOR * self._stall_s)
+                if self._rest(pause_s - self._stall_s, turned_at):
+                    pause_s = self._stall_s
                 continue
             pause_s = self._stall_s
             turned = _SignOfLife()
@@ -123,9 +158,10 @@ class LoopWatchdog:
                 return
             if not turned.event.wait(self._stall_s) and not self._ended.is_set():
                 self._on_stalled(loop_thread_id, turned)
+            self._alive_at = turned.at
 
     def _on_stalled(self, loop_thread_id: int, turned: _SignOfLife) -> None:
-        frame = frame_of(loop_thread_id)
+        frame, begun_at = frame_of(loop_thread_id), self._begun_at(turned.asked_at)
         self._stats = replace(self._stats, count=self._stats.count + 1)
         place = _UNSEEN
         if frame is not None and not turned.event.is_set():
@@ -142,7 +178,14 @@ class LoopWatchdog:
             longest_s=max(self._stats.longest_s, lasted_s),
         )
         unix_s = wall_clock_from(time.monotonic())
-        PROCESS_DELAYS.add_stall(StallDelay(place, unix_s(turned.asked_at), unix_s(turned.at)))
+        PROCESS_DELAYS.add_stall(StallDelay(place, unix_s(begun_at), unix_s(turned.at)))
+
+    def _begun_at(self, asked_at: float) -> float:
+        """Return when code has taken the loop that held it at ``asked_at``, as far as is known."""
+        turned_at = self._turned_at
+        if self._alive_at <= turned_at <= asked_at:
+            return turned_at  # A call that came has begun it.
+        return (self._alive_at + asked_at) / 2
 
     def _log(self, frame: FrameType) -> None:
         place, now = (frame.f_code.co_filename, frame.f_lineno), time.monotonic()

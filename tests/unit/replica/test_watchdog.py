@@ -10,12 +10,14 @@ from collections.abc import Callable
 
 import pytest
 
+from pyserve.bridge import running_endpoint
 from pyserve.observe.delays import Delays
 from pyserve.replica import watchdog
 from pyserve.replica.watchdog import LoopWatchdog
 from tests.support.waiting import eventually
 
 STALL_S = 0.1
+TOKEN = 0  # As of a pulse.
 
 
 @pytest.fixture(params=["asyncio", "uvloop"])
@@ -151,6 +153,71 @@ def test_an_idle_loop_is_left_in_peace(run):
 
     # The loop works for a moment at both ends of the sleep.
     assert len(asked) <= 2
+
+
+class Call:
+    """Holds the loop of the endpoint that it comes to."""
+
+    def __init__(self, hold_s: float) -> None:
+        self._hold_s = hold_s
+        self.began_at = self.ended_at = 0.0
+
+    def on_event(self, _kind: int, _subject: object, _payload: object, /) -> None:
+        self.began_at = time.time()
+        hold_the_loop(self._hold_s)
+        self.ended_at = time.time()
+
+    def abandon(self) -> None: ...
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rest_s", [0.0, 2 * STALL_S, 4 * STALL_S, 9 * STALL_S])
+def test_a_stall_of_a_call_after_a_rest_is_found_with_its_whole_time(run, monkeypatch, rest_s):
+    """However deep the watch slept when the call came."""
+    delays = Delays()
+    monkeypatch.setattr(watchdog, "PROCESS_DELAYS", delays)
+    call = Call(5 * STALL_S)
+
+    async def main():
+        endpoint = running_endpoint()
+        endpoint.receivers[TOKEN] = call
+        with LoopWatchdog(STALL_S, lambda text: None) as watching:
+            await eventually(lambda: watching._rests)
+            await asyncio.sleep(rest_s)
+            endpoint.raw.probe(TOKEN)
+            await eventually(lambda: call.ended_at and len(found()) > 0)
+
+    def found():
+        stalls = delays.of("anything")["stalls"]
+        return [each for each in stalls if "in hold_the_loop" in each["place"]]
+
+    run(main())
+
+    (stall,) = found()
+    took_s = call.ended_at - call.began_at
+    assert took_s == pytest.approx(stall["duration_s"], abs=STALL_S / 2)
+    assert call.began_at == pytest.approx(stall["begun_at"], abs=STALL_S / 2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("wait_s", [5 * STALL_S, 16 * STALL_S])
+def test_a_stall_is_found_when_a_call_goes_on_after_a_wait(run, monkeypatch, wait_s):
+    """While the code of a call waits the loop is idle, and is watched all the same."""
+    delays = Delays()
+    monkeypatch.setattr(watchdog, "PROCESS_DELAYS", delays)
+
+    async def main():
+        running_endpoint().receivers[TOKEN + 1] = Call(0.0)  # A call under way.
+        with LoopWatchdog(STALL_S, lambda text: None) as watching:
+            await asyncio.sleep(wait_s)
+            hold_the_loop(4 * STALL_S)
+            await stall_ended(watching)
+
+    run(main())
+
+    (stall,) = (each for each in delays.of("any")["stalls"] if "hold_the_loop" in each["place"])
+    # When it began is known by the looks before it.
+    assert stall["duration_s"] == pytest.approx(4 * STALL_S, abs=STALL_S)
 
 
 @pytest.mark.slow
