@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from pyserve.admin.buckets import Bounds
+from pyserve.admin.calls.store import CallStore
 from pyserve.admin.gathering import NodeGathering
 from pyserve.wire.v1 import control_pb2
 
@@ -63,8 +64,8 @@ class Front(Protocol):
     def replicas_of(self, target: str) -> Sequence[str]:
         """Return ids of the replicas of "application/Deployment" that its router knows."""
 
-    def listen_to_calls(self, callback: Callable[[Sequence[Any]], object]) -> None:
-        """Have records of finished calls handed to ``callback`` whenever somebody takes them."""
+    def kept_calls(self) -> CallStore:
+        """Return what is kept of finished calls, since the ingress is there."""
 
     def take_calls(self) -> None:
         """Take the records that wait."""

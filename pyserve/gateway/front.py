@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pyserve.admin import Described, Door
+from pyserve.admin.calls.store import CallStore
 from pyserve.aio import AioRpcError
 from pyserve.gateway.asking import delays_of, document_of
 from pyserve.types import ApplicationName, DeploymentKey, DeploymentName, ReplicaId
@@ -23,6 +24,9 @@ class IngressFront:
 
     def __init__(self, ingress: IngressServer) -> None:
         self._ingress = ingress
+        self._calls = CallStore()
+        # From the start: others take records too, whether or not somebody has looked at calls.
+        ingress.records.listen(self._calls.add, is_lazy=True)
 
     def described(self) -> Sequence[Described]:
         """Return what is deployed, with descriptors."""
@@ -58,9 +62,9 @@ class IngressFront:
             return ()
         return [replica_id for replica_id, _, _ in self._ingress.table.replicas(target)]
 
-    def listen_to_calls(self, callback: Callable[[Sequence[Any]], object]) -> None:
-        """Have records of finished calls handed to ``callback`` whenever somebody takes them."""
-        self._ingress.records.listen(callback, is_lazy=True)
+    def kept_calls(self) -> CallStore:
+        """Return what is kept of finished calls, since the ingress is there."""
+        return self._calls
 
     def take_calls(self) -> None:
         """Take the records that wait."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyserve.admin.calls.explaining import Known, called, explanation, summary
 from pyserve.admin.calls.records import read_record
-from pyserve.admin.calls.store import KINDS, CallStore
+from pyserve.admin.calls.store import KINDS
 from pyserve.errors import PyserveError
 
 if TYPE_CHECKING:
@@ -43,8 +43,7 @@ class Calls:
         self._front = front
         self._look = look
         self._routes = routes
-        self._store = CallStore()
-        front.listen_to_calls(self._store.add)
+        self._store = front.kept_calls()
 
     async def kept(self) -> dict[str, Any]:
         """Return the first calls of each kind in a few fields."""

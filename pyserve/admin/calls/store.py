@@ -1,14 +1,14 @@
-"""Calls that are kept to be looked at: the newest of each kind.
+"""Calls that are kept to be looked at: the newest of each kind, and the slowest of late.
 
-The native side judges what is worth it; its slow calls are the slowest of the last minutes, so the
-newest of them are those that matter.
+The native side judges what is worth it.
 """
 
 from __future__ import annotations
 
+import heapq
 from collections import OrderedDict
-from collections.abc import Iterable
-from itertools import count
+from collections.abc import Iterable, Iterator
+from itertools import chain, count
 
 from pyserve.admin.calls.records import Call, read_record
 from pyserve.observe.records import CallRecord
@@ -16,7 +16,11 @@ from pyserve.observe.records import CallRecord
 KEPT_MAX = 1000
 """Of each kind, see ``CallRecord.kept_for``."""
 
+SLOW_FOR_S = 600.0
+"""So long may a call be among the slowest: two of the intervals in which the native side judges."""
+
 KINDS = ("asked", "failed", "slow", "sampled")
+_NANOS = 1_000_000_000
 
 
 class CallStore:
@@ -25,13 +29,17 @@ class CallStore:
     def __init__(self, kept_max: int = KEPT_MAX) -> None:
         self._kept_max = kept_max
         self._newest: dict[str, OrderedDict[int, CallRecord]] = {
-            kind: OrderedDict() for kind in KINDS
+            kind: OrderedDict() for kind in KINDS if kind != "slow"
         }
+        self._slowest = _Slowest(kept_max)
         self._numbers = count()
 
     def add(self, records: Iterable[CallRecord]) -> None:
         """Keep those of finished calls that were kept for a reason of ``KINDS``."""
         for record in records:
+            if record.kept_for == "slow":
+                self._slowest.add(next(self._numbers), record)
+                continue
             newest = self._newest.get(record.kept_for)
             if newest is not None:
                 newest[next(self._numbers)] = record
@@ -40,18 +48,53 @@ class CallStore:
 
     def of_kind(self, kind: str) -> list[CallRecord]:
         """Return what was kept for one reason: the slowest first, of others the newest."""
-        newest = self._newest[kind].values()
         if kind == "slow":
-            return sorted(newest, key=lambda record: record.duration_ns, reverse=True)
-        return list(reversed(newest))
+            found = [record for _, record in self._slowest.of_late()]
+            return sorted(found, key=lambda record: record.duration_ns, reverse=True)
+        return list(reversed(self._newest[kind].values()))
 
     def find(self, request_id: str) -> list[Call]:
         """Return calls of one id, the newest first; clients may use an id again."""
-        found = [
-            (number, record)
-            for newest in self._newest.values()
-            for number, record in newest.items()
-            if record.request_id == request_id
-        ]
+        kept = chain(self._slowest.of_late(), *(newest.items() for newest in self._newest.values()))
+        found = [(number, record) for number, record in kept if record.request_id == request_id]
         found.sort(key=lambda item: item[0], reverse=True)
         return [read_record(record) for _, record in found]
+
+
+class _Slowest:
+    """The slowest calls of the last ``SLOW_FOR_S``, by the times at which they ended."""
+
+    def __init__(self, kept_max: int) -> None:
+        self._kept_max = kept_max
+        self._heap: list[tuple[int, int, CallRecord]] = []  # The fastest is the first.
+        self._newest_ns = 0
+        self._looked_ns = 0
+
+    def add(self, number: int, record: CallRecord) -> None:
+        """Take one in; where that makes too many, an old one goes, or the fastest."""
+        self._newest_ns = max(self._newest_ns, _ended_ns(record))
+        heapq.heappush(self._heap, (record.duration_ns, number, record))
+        if len(self._heap) > self._kept_max:
+            self._forget_old()
+        if len(self._heap) > self._kept_max:
+            heapq.heappop(self._heap)
+
+    def of_late(self) -> Iterator[tuple[int, CallRecord]]:
+        """Yield their numbers and themselves, in any order."""
+        for _, number, record in self._heap:
+            if self._is_of_late(record):
+                yield number, record
+
+    def _forget_old(self) -> None:
+        # A look at each of them: not for every call of a busy second.
+        if self._newest_ns - self._looked_ns >= _NANOS:
+            self._looked_ns = self._newest_ns
+            self._heap = [each for each in self._heap if self._is_of_late(each[2])]
+            heapq.heapify(self._heap)
+
+    def _is_of_late(self, record: CallRecord) -> bool:
+        return self._newest_ns - _ended_ns(record) <= SLOW_FOR_S * _NANOS
+
+
+def _ended_ns(record: CallRecord) -> int:
+    return record.start_unix_ns + record.duration_ns

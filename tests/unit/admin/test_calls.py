@@ -10,7 +10,7 @@ import pytest
 
 from pyserve.admin.calls.explaining import Known, explanation
 from pyserve.admin.calls.records import read_record
-from pyserve.admin.calls.store import CallStore
+from pyserve.admin.calls.store import SLOW_FOR_S, CallStore
 from pyserve.admin.calls.timeline import REASONS
 from pyserve.batching.lanes import Reason
 from pyserve.observe.records import Attempt
@@ -280,9 +280,33 @@ def test_the_newest_of_each_kind_are_kept_and_the_slowest_come_first():
     store = CallStore(kept_max=2)
     store.add(Record(str(ms), duration_ns=ms * _MILLI) for ms in (9, 5, 7))
     store.add([Record("bad", kept_for="failed"), Record("all", kept_for="all")])
-    assert ["7", "5"] == [call.request_id for call in store.of_kind("slow")]
+    assert ["9", "7"] == [call.request_id for call in store.of_kind("slow")]
     assert ["bad"] == [call.request_id for call in store.of_kind("failed")]
-    assert ([], [], 1) == (store.find("9"), store.find("all"), len(store.find("bad")))
+    assert ([], [], 1) == (store.find("5"), store.find("all"), len(store.find("bad")))
+
+
+def test_the_slowest_are_those_of_a_time_however_many_calls_come():
+    second = 1_000 * _MILLI
+    store = CallStore(kept_max=3)
+
+    def add(name: str, at_s: float, took_ms: int) -> None:
+        begun = _START_NS + int(at_s * second)
+        store.add([Record(name, start_unix_ns=begun, duration_ns=took_ms * _MILLI)])
+
+    def kept() -> list[str]:
+        return [call.request_id for call in store.of_kind("slow")]
+
+    add("very slow", 0.0, 900)
+    for number in range(50):
+        add(f"slow {number}", 1.0 + number, 100 + number)
+    assert ["very slow", "slow 49", "slow 48"] == kept()
+    assert 1 == len(store.find("very slow"))
+
+    add("later", SLOW_FOR_S + 30.0, 10)
+    assert ["slow 49", "slow 48"] == kept()[:2]
+    assert [] == store.find("very slow")
+    add("much later", 2 * SLOW_FOR_S + 60.0, 5)
+    assert ["much later"] == kept()
 
 
 def test_an_id_that_came_again_is_found_newest_first():

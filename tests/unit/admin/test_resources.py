@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -17,6 +17,7 @@ from starlette.applications import Starlette
 from pyserve.admin.api.look import Look
 from pyserve.admin.api.resources import Api
 from pyserve.admin.api.sampler import Sampler
+from pyserve.admin.calls.store import CallStore
 from pyserve.admin.desk import Described, Door
 from pyserve.errors import MeshUnavailable
 from services.echo import echo_pb2
@@ -33,6 +34,7 @@ class Mesh:
         self.is_gone = False
         self.opened: Door | None = None
         self.records: list[Record] = []
+        self.kept = CallStore()
         self.children: dict[str, list[str]] = {}
         self.delays: dict[str, dict[str, Any]] = {}
         self.gone: set[str] = set()
@@ -53,12 +55,12 @@ class Mesh:
     def replicas_of(self, target: str) -> list[str]:
         return self.children.get(target, [])
 
-    def listen_to_calls(self, callback: Callable[[Sequence[Any]], object]) -> None:
-        self.listener = callback
+    def kept_calls(self) -> CallStore:
+        return self.kept
 
     def take_calls(self) -> None:
         records, self.records = self.records, []
-        self.listener(records)
+        self.kept.add(records)
 
     async def delays_of(self, target: str, replica_id: str, request_id: str) -> dict[str, Any]:
         self.asked.append((target, replica_id, request_id))
