@@ -21,6 +21,7 @@ import click
 
 from pyserve.api.graph import PackedApplication, pack
 from pyserve.api.sources import digest, imports_of, modules_of, own_modules
+from pyserve.cli.asked import Asked, folder_of
 from pyserve.cli.commands import CommandFailed
 from pyserve.cli.target import load_application, parse_arguments
 from pyserve.config import AutoscalingPolicy, DeploymentOptions, LoggingConfig, check_name
@@ -67,40 +68,57 @@ def read_file(target: str) -> MeshFile:
         raise CommandFailed(str(error)) from error
 
 
-def file_of(
-    target: str, arguments: Sequence[str], name: str | None, route_prefix: str | None
-) -> MeshFile:
+def file_of(asked: Asked) -> MeshFile:
     """Return what a command was given: a file, or the file that an import path stands for.
 
     Raises:
         CommandFailed: As of ``read_file``.
         click.UsageError: Options are given that a file says itself.
     """
-    if is_file(target):
+    if is_file(asked.target):
         given = [
-            *(["--name"] if name is not None else []),
-            *(["--route-prefix"] if route_prefix is not None else []),
-            *arguments[:1],
+            *(["--name"] if asked.name is not None else []),
+            *(["--route-prefix"] if asked.route_prefix is not None else []),
+            *(["runtime_env"] if asked.runtime_env else []),
+            *asked.arguments[:1],
         ]
         if given:
-            raise click.UsageError(f"{' and '.join(given)}: write it in {target}, which says it")
-        return read_file(target)
+            raise click.UsageError(
+                f"{' and '.join(given)}: write it in {asked.target}, which says it"
+            )
+        return read_file(asked.target)
     from pyserve.config.files import MeshFile
 
     application = {
-        "name": check_name("--name", name or "default"),
-        "route_prefix": "/" if route_prefix is None else route_prefix or None,
-        "import_path": target,
-        "args": parse_arguments(arguments),
+        "name": check_name("--name", asked.name or "default"),
+        "route_prefix": "/" if asked.route_prefix is None else asked.route_prefix or None,
+        "import_path": asked.target,
+        "args": parse_arguments(asked.arguments),
+        **({"runtime_env": dict(asked.runtime_env)} if asked.runtime_env else {}),
     }
     try:
-        return MeshFile(target, json.dumps({"applications": [application]}), has_places=False)
+        return MeshFile(asked.target, json.dumps({"applications": [application]}), has_places=False)
     except PyserveError as error:
         raise CommandFailed(str(error)) from error
 
 
-def ingress_options(file: MeshFile) -> IngressOptions:
-    """Return what a file says of the ingress.
+def pack_target(asked: Asked) -> PackedApplication:
+    """Import the application that an import path names; its folder stays first on the path.
+
+    Raises:
+        CommandFailed: It cannot be loaded.
+        click.UsageError: Arguments are given to what takes none.
+    """
+    environment = options_of_runtime_env("runtime_env", asked.runtime_env)
+    _warn_of_rests("the application", asked.runtime_env)
+    folder = folder_of(asked.app_dir, environment.get("working_dir"))
+    found = load_application(asked.target, parse_arguments(asked.arguments), folder)
+    name = ApplicationName(check_name("--name", asked.name or "default"))
+    return pack(found, name, adjust=_adjust({}, environment))
+
+
+def ingress_options(file: MeshFile, app_dir: str | None = None) -> IngressOptions:
+    """Return what a file says of the ingress; its functions may lie in a folder of their own.
 
     Raises:
         CommandFailed: It cannot be used here.
@@ -109,7 +127,7 @@ def ingress_options(file: MeshFile) -> IngressOptions:
     given = content.model_fields_set
     try:
         # As modules of applications are; a command that was installed has its own folder there.
-        with _first_on_path(Path.cwd()):
+        with _first_on_path(folder_of(app_dir)):
             return IngressOptions.of(
                 content.http_options.written() if "http_options" in given else None,
                 content.grpc_options.written() if "grpc_options" in given else None,
@@ -121,16 +139,20 @@ def ingress_options(file: MeshFile) -> IngressOptions:
         raise CommandFailed(f"{file.name}: {error}") from error
 
 
-def load_request(file: MeshFile) -> control_pb2.ApplyRequest:
+def load_request(file: MeshFile, app_dir: str | None = None) -> control_pb2.ApplyRequest:
     """Return what a file asks of a mesh.
+
+    Args:
+        file: The file.
+        app_dir: Where modules are looked for first; None: where the file says.
 
     Raises:
         CommandFailed: As of ``load_file``.
     """
-    return apply_request(load_file(file), file.content.target_capacity)
+    return apply_request(load_file(file, app_dir), file.content.target_capacity)
 
 
-def load_file(file: MeshFile) -> list[Declared]:
+def load_file(file: MeshFile, app_dir: str | None = None) -> list[Declared]:
     """Import and check every application of a file, in its order.
 
     Raises:
@@ -139,7 +161,7 @@ def load_file(file: MeshFile) -> list[Declared]:
     packed = []
     for at, application in enumerate(file.content.applications):
         try:
-            packed.append(_load(application, file.content.logging_config))
+            packed.append(_load(application, file.content.logging_config, app_dir))
         except click.UsageError as error:
             raise _failed(file, at, application, error.message) from error
         except CommandFailed as error:
@@ -167,13 +189,14 @@ def load_file(file: MeshFile) -> list[Declared]:
     ]
 
 
-def _load(application: ServeApplicationSchema, logs: LoggingConfig | None) -> PackedApplication:
+def _load(
+    application: ServeApplicationSchema, logs: LoggingConfig | None, app_dir: str | None
+) -> PackedApplication:
     environment = options_of_runtime_env("runtime_env", application.runtime_env)
-    for line in lines_on_written({"runtime_env": application.runtime_env}):
-        _LOGGER.warning("application %r: %s; see %s", application.name, line, PAGE)
-    folder = Path.cwd()
+    _warn_of_rests(f"application {application.name!r}", application.runtime_env)
     if "working_dir" in environment:
-        folder = Path(check_directory("runtime_env.working_dir", environment["working_dir"]))
+        check_directory("runtime_env.working_dir", environment["working_dir"])
+    folder = folder_of(app_dir, environment.get("working_dir"))
     path = check_import_path("import_path", application.import_path)
     with _first_on_path(folder):
         _check_module(path.partition(":")[0], folder)
@@ -182,13 +205,18 @@ def _load(application: ServeApplicationSchema, logs: LoggingConfig | None) -> Pa
             found,
             ApplicationName(application.name),
             application.logging_config or logs,
-            _adjust(application, environment),
+            _adjust({each.name: each.options() for each in application.deployments}, environment),
         )
     return replace(
         packed,
         external_scaler_enabled=application.external_scaler_enabled,
         autoscaling_policy_json=_policy(application.autoscaling_policy),
     )
+
+
+def _warn_of_rests(whose: str, runtime_env: Mapping[str, object]) -> None:
+    for line in lines_on_written({"runtime_env": runtime_env}):
+        _LOGGER.warning("%s: %s; see %s", whose, line, PAGE)
 
 
 def _policy(written: dict[str, Any] | None) -> str:
@@ -221,8 +249,8 @@ def _check_module(name: str, folder: Path) -> None:
         )
 
 
-def _adjust(application: ServeApplicationSchema, environment: Mapping[str, object]) -> Adjust:
-    overrides = {each.name: _override(each.options()) for each in application.deployments}
+def _adjust(written: Mapping[str, dict[str, Any]], environment: Mapping[str, object]) -> Adjust:
+    overrides = {name: _override(options) for name, options in written.items()}
 
     def adjust(name: DeploymentName, options: DeploymentOptions) -> DeploymentOptions:
         options = options.updated(overrides.get(name, {}))

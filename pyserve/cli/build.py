@@ -10,9 +10,11 @@ from typing import Any
 import click
 
 from pyserve.api.graph import PackedDeployment, pack
+from pyserve.cli.asked import app_dir_option, folder_of
 from pyserve.cli.commands import CommandFailed
 from pyserve.cli.target import load_application
 from pyserve.config import DeploymentOptions
+from pyserve.driver.ingress_options import IngressOptions
 from pyserve.types import ApplicationName
 from pyserve.version import version
 
@@ -29,15 +31,29 @@ _SCHEMA_HINT = (
     type=click.Path(dir_okay=False, path_type=Path),
     help="Write to this file. [default: standard output]",
 )
+@app_dir_option
+@click.option(
+    "--grpc-servicer-functions",
+    "functions",
+    multiple=True,
+    metavar="MODULE.FUNCTION",
+    help="Generated function for the file's grpc_options; may be repeated.",
+)
 @click.option("--schema", is_flag=True, help="Write the JSON Schema of such files instead.")
-def build(targets: tuple[str, ...], output_path: Path | None, schema: bool) -> None:
+def build(
+    targets: tuple[str, ...],
+    output_path: Path | None,
+    app_dir: str | None,
+    functions: tuple[str, ...],
+    schema: bool,
+) -> None:
     """Write a file that `pyserve deploy` takes, with all deployments of the applications.
 
     Each has the options in which it differs from the defaults, for changes without the code.
     """
     if schema == bool(targets):
         raise click.UsageError("give either import paths of applications, or --schema")
-    text = _schema() if schema else _file(targets)
+    text = _schema() if schema else _file(targets, folder_of(app_dir), functions)
     if output_path is None:
         click.echo(text, nl=False)
         return
@@ -53,7 +69,7 @@ def _schema() -> str:
     return json.dumps(json_schema(), indent=2) + "\n"
 
 
-def _file(targets: tuple[str, ...]) -> str:
+def _file(targets: tuple[str, ...], folder: Path, functions: tuple[str, ...]) -> str:
     from pyserve.config.files import dump
 
     names = [f"app{number}" for number in range(1, len(targets) + 1)]
@@ -62,16 +78,21 @@ def _file(targets: tuple[str, ...]) -> str:
             "name": name,
             "route_prefix": "/" if len(targets) == 1 else f"/{name}",
             "import_path": target,
-            "deployments": [_deployment(each) for each in _deployments(target, name)],
+            "deployments": [_deployment(each) for each in _deployments(target, name, folder)],
         }
         for name, target in zip(names, targets, strict=True)
     ]
     head = f"# Written by `pyserve build`, pyserve {version()}.\n{_SCHEMA_HINT}\n"
-    return head + dump({"applications": applications})
+    content: dict[str, Any] = {"applications": applications}
+    if functions:
+        # Now that modules have been looked for in the folder, these are found there too.
+        IngressOptions.of(None, {"grpc_servicer_functions": functions}, None)
+        content = {"grpc_options": {"grpc_servicer_functions": list(functions)}, **content}
+    return head + dump(content)
 
 
-def _deployments(target: str, name: str) -> tuple[PackedDeployment, ...]:
-    return pack(load_application(target, {}), ApplicationName(name)).deployments
+def _deployments(target: str, name: str, folder: Path) -> tuple[PackedDeployment, ...]:
+    return pack(load_application(target, {}, folder), ApplicationName(name)).deployments
 
 
 def _deployment(packed: PackedDeployment) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import sys
 import click
 
 from pyserve.cli.applications import file_of, ingress_options, load_request
+from pyserve.cli.asked import Asked, app_dir_option, as_asked, runtime_env_options
 from pyserve.cli.commands import print_failures
 from pyserve.cli.settings import open_mesh
 from pyserve.driver.applying import Outcome, apply
@@ -19,16 +20,12 @@ from pyserve.driver.status import read_status
 @click.argument("arguments", nargs=-1, metavar="[KEY=VALUE]...")
 @click.option("--name", help="Of an application that is given by its import path.")
 @click.option("--route-prefix", metavar="PREFIX", help="Of such an application. [default: /]")
+@app_dir_option
+@runtime_env_options
 @click.option("--controller", metavar="HOST:PORT", help="The mesh of that controller.")
 @click.option("--no-wait", is_flag=True, help="Return when the mesh has taken the file.")
-def deploy(
-    target: str,
-    arguments: tuple[str, ...],
-    name: str | None,
-    route_prefix: str | None,
-    controller: str | None,
-    no_wait: bool,
-) -> None:
+@as_asked
+def deploy(asked: Asked, controller: str | None, no_wait: bool) -> None:
     """Make the applications of FILE.yaml those that the mesh runs.
 
     Applications that an earlier file had and this one lacks are deleted; deployments that are
@@ -36,12 +33,12 @@ def deploy(
     applications cannot be loaded, nothing changes. "-" reads the standard input, and
     MODULE:ATTRIBUTE stands for a file with that one application.
     """
-    file = file_of(target, arguments, name, route_prefix)
+    file = file_of(asked)
     session = open_mesh(controller, "start one with `pyserve start`, or name one by --controller")
     try:
         warn_of_names()
-        options = ingress_options(file)
-        request = load_request(file)
+        options = ingress_options(file, asked.app_dir)
+        request = load_request(file, asked.app_dir)
         client = session.client
         for line in options.differences(client, read_status(client.status()).addresses):
             click.echo(f"pyserve: warning: {line}; that takes a new mesh", err=True)

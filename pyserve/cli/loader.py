@@ -20,6 +20,7 @@ import click
 import pyserve.config.files  # noqa: F401  # What reads applications would take its time later.
 from pyserve.api.sources import own_modules
 from pyserve.cli.applications import file_of, load_request
+from pyserve.cli.asked import Asked, folder_of
 from pyserve.cli.commands import CommandFailed
 from pyserve.errors import PyserveError
 
@@ -37,11 +38,10 @@ def main() -> int:
     """Load what the standard input says, and report."""
     if not (text := sys.stdin.buffer.read()):
         return 0  # Nothing is to be loaded any more.
-    asked = json.loads(text)
+    asked = Asked(**json.loads(text))
     found: dict[str, Any] = {"request": "", "error": "", "traceback": ""}
     try:
-        file = file_of(asked["target"], asked["arguments"], asked["name"], asked["route_prefix"])
-        request = load_request(file)
+        request = load_request(file_of(asked), asked.app_dir)
         found["request"] = base64.b64encode(request.SerializeToString()).decode()
     except click.UsageError as error:
         found["error"] = error.format_message()
@@ -49,9 +49,10 @@ def main() -> int:
         found |= {"error": str(error), "traceback": error.traceback}
     except PyserveError as error:
         found["error"] = str(error)
-    here = Path.cwd()
+    places = (Path.cwd(), folder_of(asked.app_dir, asked.runtime_env.get("working_dir")))
     files = [file.absolute() for file in own_modules().values()]
-    found["files"] = {str(each): marks_of(each) for each in files if each.is_relative_to(here)}
+    watched = [each for each in files if any(map(each.is_relative_to, places))]
+    found["files"] = {str(each): marks_of(each) for each in watched}
     with os.fdopen(int(sys.argv[1]), "w") as report:
         json.dump(found, report)
     return 0

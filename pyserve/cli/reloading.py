@@ -15,7 +15,8 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -23,6 +24,7 @@ from typing import TYPE_CHECKING, Self
 import click
 
 from pyserve.cli.applications import is_file
+from pyserve.cli.asked import Asked
 from pyserve.cli.commands import CommandFailed, print_error, print_failures
 from pyserve.cli.loader import marks_of
 from pyserve.config import inherited_environment
@@ -51,31 +53,19 @@ class Loader:
     The next process is there before it is needed, and has imported all but user code.
 
     Args:
-        target: A file, or an import path.
-        arguments: ``key=value`` of an import path.
-        name: Of an application that is given by its import path.
-        route_prefix: Of such an application.
+        asked: What it names.
 
     Attributes:
-        files: The source files that the last load found below the working directory, and what
-            tells each from what it becomes.
+        files: The source files that the last load found below the working directory, or where
+            modules are looked for first, and what tells each from what it becomes.
         failed: The last load found no applications.
     """
 
-    def __init__(
-        self, target: str, arguments: Sequence[str], name: str | None, route_prefix: str | None
-    ) -> None:
-        if target == "-":
+    def __init__(self, asked: Asked) -> None:
+        if asked.target == "-":
             raise click.UsageError("--reload watches files, and standard input is none")
-        self._asked = json.dumps(
-            {
-                "target": target,
-                "arguments": list(arguments),
-                "name": name,
-                "route_prefix": route_prefix,
-            }
-        )
-        self._always = [Path(target).absolute()] if is_file(target) else []
+        self._asked = json.dumps(asdict(asked))
+        self._always = [Path(asked.target).absolute()] if is_file(asked.target) else []
         self._process: subprocess.Popen[bytes] | None = None
         self._report = -1
         self.files: dict[Path, list[int]] = {}

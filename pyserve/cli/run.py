@@ -18,8 +18,14 @@ from typing import TYPE_CHECKING, NoReturn
 
 import click
 
-from pyserve.api.graph import pack
-from pyserve.cli.applications import file_of, ingress_options, is_file, load_request
+from pyserve.cli.applications import (
+    file_of,
+    ingress_options,
+    is_file,
+    load_request,
+    pack_target,
+)
+from pyserve.cli.asked import Asked, app_dir_option, as_asked, runtime_env_options
 from pyserve.cli.commands import print_failure, print_failures, print_lines
 from pyserve.cli.page import page_to_try
 from pyserve.cli.settings import (
@@ -32,7 +38,6 @@ from pyserve.cli.settings import (
     settings_for,
 )
 from pyserve.cli.stubs import generate_missing
-from pyserve.cli.target import load_application, parse_arguments
 from pyserve.cli.terminal import Terminal
 from pyserve.config import check_address, check_name, read_settings
 from pyserve.config.http import RoutePrefix
@@ -45,7 +50,6 @@ from pyserve.driver.progress import progress_view
 from pyserve.driver.ready import all_ready, ready
 from pyserve.driver.session import Session, end_session, open_session, warn_of_names
 from pyserve.errors import DeploymentFailed, MeshUnavailable
-from pyserve.types import ApplicationName
 
 if TYPE_CHECKING:
     from pyserve.api.graph import PackedApplication
@@ -66,19 +70,19 @@ _IN_PROCESS_ADDRESSES = ("127.0.0.1:8000",)
 @click.argument("arguments", nargs=-1, metavar="[KEY=VALUE]...")
 @click.option("--name", help="Name of the application. [default: default]")
 @prefix_option
+@app_dir_option
+@runtime_env_options
 @listening_options
 @click.option("--controller", metavar="HOST:PORT", help="Join the mesh of that controller.")
-@click.option("--reload", is_flag=True, help="Roll what rests upon source files that change.")
+@click.option("-r", "--reload", is_flag=True, help="Roll what rests upon source files that change.")
 @click.option("--in-process", is_flag=True, help="Run the replicas in this process.")
 @launcher_options
 @access_log_option
 @click.option("--proto", is_flag=True, help="Generate stubs of .proto files that lack them first.")
 @click.option("--development", is_flag=True, help="Tell clients the texts of exceptions.")
+@as_asked
 def run(
-    target: str,
-    arguments: tuple[str, ...],
-    name: str | None,
-    route_prefix: str | None,
+    asked: Asked,
     addresses: tuple[str, ...],
     tls_cert: Path | None,
     tls_key: Path | None,
@@ -102,38 +106,36 @@ def run(
     With --in-process there is no mesh: one replica of each deployment runs in this process,
     where breakpoints work, and --address answers gRPC and the plain HTTP of the first one.
     """
-    check_name("--name", name or _NAME)
+    check_name("--name", asked.name or _NAME)
     for address in addresses:
         check_address("--address", address)
     tls = server_tls_files(tls_cert, tls_key, tls_client_ca)
     if proto:
         generate_missing()
     if in_process:
-        _check_in_process(target, controller, route_prefix, launcher, reload=reload)
-        _run_in_process(target, arguments, ApplicationName(name or _NAME), addresses, tls)
+        _check_in_process(asked, controller, launcher, reload=reload)
+        _run_in_process(asked, addresses, tls)
         return
-    prefix = read_prefix(route_prefix)
+    prefix = read_prefix(asked.route_prefix)
     settings = settings_for(controller)
     if development:
         settings = replace(settings, development=True)
     options = IngressOptions(tls=tls, launcher=launcher)
     reloading: Callable[[Session, Run], AbstractContextManager[object]] | None = None
-    if reload or is_file(target):
-        file = file_of(target, arguments, name, route_prefix)
-        of_file = ingress_options(file)
+    if reload or is_file(asked.target):
+        file = file_of(asked)
+        of_file = ingress_options(file, asked.app_dir)
         options = replace(of_file, tls=tls or of_file.tls, launcher=launcher or of_file.launcher)
         if reload:
             from pyserve.cli.reloading import Loader, Reloading
 
-            loader = Loader(target, arguments, name, route_prefix)
+            loader = Loader(asked)
             request, reloading = loader.load(), partial(Reloading, loader)
         else:
-            request = load_request(file)
+            request = load_request(file, asked.app_dir)
         bring_up = partial(_bring_up_file, request)
     else:
-        application = load_application(target, parse_arguments(arguments))
-        packed = pack(application, ApplicationName(name or _NAME))
-        bring_up = partial(_bring_up, packed, prefix)
+        bring_up = partial(_bring_up, pack_target(asked), prefix)
     environment = _RELOADED if reload and not settings.spare_replicas else {}
     _run_in_mesh(
         bring_up,
@@ -142,18 +144,12 @@ def run(
     )
 
 
-def _run_in_process(
-    target: str,
-    arguments: Sequence[str],
-    name: ApplicationName,
-    addresses: Sequence[str],
-    tls: TlsFiles | None,
-) -> None:
+def _run_in_process(asked: Asked, addresses: Sequence[str], tls: TlsFiles | None) -> None:
     # What serves replicas, and what reads files, is half of the time of a start: only where needed.
     from pyserve.cli.in_process import run_in_process
 
     warn_of_names()
-    packed = pack(load_application(target, parse_arguments(arguments)), name)
+    packed = pack_target(asked)
     run_in_process(packed, addresses or _IN_PROCESS_ADDRESSES, tls or read_settings().security.tls)
 
 
@@ -205,16 +201,12 @@ def _run_in_mesh(
 
 
 def _check_in_process(
-    target: str,
-    controller: str | None,
-    route_prefix: str | None,
-    launcher: LauncherConfig | None,
-    *,
-    reload: bool,
+    asked: Asked, controller: str | None, launcher: LauncherConfig | None, *, reload: bool
 ) -> None:
-    if is_file(target):
+    if is_file(asked.target):
         raise click.UsageError(
-            f"--in-process takes one application, MODULE:ATTRIBUTE, and no file such as {target}"
+            f"--in-process takes one application, MODULE:ATTRIBUTE, and no file such as "
+            f"{asked.target}"
         )
     if access_file := read_settings().security.access_file:
         raise click.UsageError(
@@ -224,8 +216,9 @@ def _check_in_process(
     for option, is_given in (
         ("--controller", controller),
         ("--launcher", launcher),
-        ("--route-prefix", route_prefix is not None),
+        ("--route-prefix", asked.route_prefix is not None),
         ("--reload", reload),
+        ("runtime_env", asked.runtime_env),
     ):
         if is_given:
             raise click.UsageError(

@@ -19,6 +19,9 @@ from pyserve.driver.session import end_session
     show_default=True,
     help="Seconds that calls in flight may take.",
 )
+@click.option(
+    "-y", "--yes", is_flag=True, expose_value=False, help="As in Ray Serve; nobody is asked here."
+)
 def shutdown(controller: str | None, grace_s: float) -> None:
     """Let calls in flight finish, then end every process of the mesh."""
     session = open_mesh(controller, "there is nothing to shut down")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import inspect
 import json
 import sys
@@ -30,7 +31,7 @@ def load_application(
     that its parameter is annotated with.
 
     Args:
-        path: What to import.
+        path: What to import; ``package.module.attribute`` is understood too.
         arguments: For a deployment or a function.
         folder: Where modules are looked for first; None: the working directory.
 
@@ -38,12 +39,16 @@ def load_application(
         CommandFailed: It cannot be imported, or raises, or is something else.
         click.UsageError: Arguments are given to what takes none.
     """
+    written, path = path, _with_colon(path)
     first = str(folder or Path.cwd())
     if sys.path[:1] != [first]:
         sys.path.insert(0, first)
     try:
         found = import_attribute(path)
     except ImportPathError as error:
+        if path != written and _is_module(written):
+            text = f"{written!r} is a module; write module:attribute, e.g. {written}:app"
+            raise CommandFailed(text) from error
         raise CommandFailed(str(error)) from error
     except Exception as error:
         raise _user_code_failed(f"importing {path.partition(':')[0]} failed", error) from error
@@ -64,6 +69,20 @@ def load_application(
             f"a function that returns an application"
         )
     return found
+
+
+def _with_colon(path: str) -> str:
+    """Return ``module:attribute`` of what has dots alone; what is none stays as it is."""
+    module, dot, attribute = path.rpartition(".")
+    is_dotted = dot and ":" not in path and "/" not in path and attribute != "py"
+    return f"{module}:{attribute}" if is_dotted else path
+
+
+def _is_module(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is not None
+    except ModuleNotFoundError:  # What would hold it is none, or no package.
+        return False
 
 
 def _application_of(returned: object, path: str) -> Application:

@@ -99,6 +99,15 @@ class MeshFile:
             yield f"{self.name}: ... and {len(found) - _MISTAKES_MAX} mistakes more"
 
 
+def read_values(name: str, text: str) -> object:
+    """Return what YAML says, of which JSON is a part; {} for none.
+
+    Raises:
+        UsageError: It is no YAML, or says what JSON cannot hold; with the place.
+    """
+    return _values(_parse(name, text), name)
+
+
 def _parse(name: str, text: str) -> yaml.Node | None:
     if len(text) > _TEXT_CHARACTERS_MAX:
         raise UsageError(f"{name} has {len(text)} characters; at most {_TEXT_CHARACTERS_MAX}")

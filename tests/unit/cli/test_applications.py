@@ -4,7 +4,6 @@ import json
 import os
 import sys
 import zlib
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ import cloudpickle
 import pytest
 
 from pyserve.cli.applications import file_of, ingress_options, load_file, load_request
+from pyserve.cli.asked import Asked
 from pyserve.cli.commands import CommandFailed
 from pyserve.config.files import MeshFile
 from pyserve.driver.client import Declared
@@ -294,7 +294,7 @@ def test_the_search_path_is_the_same_for_each_application(project: Project) -> N
 
 
 def test_an_import_path_stands_for_a_file_with_it() -> None:
-    found = file_of("shop:app", ["size=3"], "shop", "")
+    found = file_of(Asked(target="shop:app", arguments=["size=3"], name="shop", route_prefix=""))
 
     assert {
         "applications": [
@@ -303,18 +303,23 @@ def test_an_import_path_stands_for_a_file_with_it() -> None:
     } == found.values
 
 
-@pytest.mark.parametrize("given", [(("a=1",), None, None), ((), "x", None), ((), None, "/x")])
-def test_a_file_says_by_itself_what_options_say(
-    given: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    check: Callable[..., object] = file_of
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"arguments": ("a=1",)},
+        {"name": "x"},
+        {"route_prefix": "/x"},
+        {"runtime_env": {"working_dir": "/srv"}},
+    ],
+)
+def test_a_file_says_by_itself_what_options_say(given: dict[str, Any]) -> None:
     with pytest.raises(click.UsageError, match=r"write it in serve\.yaml"):
-        check("serve.yaml", *given)
+        file_of(Asked(target="serve.yaml", **given))
 
 
 def test_what_was_not_written_has_no_lines() -> None:
     with pytest.raises(CommandFailed) as refused:
-        load_file(file_of("nowhere_at_all:app", [], None, None))
+        load_file(file_of(Asked(target="nowhere_at_all:app")))
 
     assert str(refused.value).startswith("nowhere_at_all:app: application 'default': there is no")
 
@@ -330,7 +335,7 @@ def test_functions_of_the_ingress_are_looked_for_where_the_command_runs(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
 
-    found = ingress_options(file_of("serve.yaml", [], None, None))
+    found = ingress_options(file_of(Asked(target="serve.yaml")))
 
     assert found.grpc is not None
     assert functions == list(found.grpc.grpc_servicer_functions)

@@ -9,6 +9,7 @@ from typing import Any
 import click
 import pytest
 
+from pyserve.cli.asked import Asked
 from pyserve.cli.commands import CommandFailed
 from pyserve.cli.reloading import Loader, Reloading
 from pyserve.wire.v1 import control_pb2
@@ -44,9 +45,23 @@ def _names(paths: object) -> set[str]:
 
 
 @pytest.mark.slow
+def test_the_folder_of_the_code_is_watched_too(
+    folder: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path_factory.mktemp("elsewhere"))
+    loader = Loader(Asked(target="reload_app.app", app_dir=str(folder)))
+
+    loader.load()
+
+    assert {"reload_app.py", "reload_shared.py"} == _names(loader.files)
+
+
+@pytest.mark.slow
 @pytest.mark.parity("G-61")
 def test_each_load_sees_the_files_as_they_are(folder: Path) -> None:
-    loader = Loader("reload_app:Hello", ["word=x"], "shop", "/shop")
+    loader = Loader(
+        Asked(target="reload_app:Hello", arguments=["word=x"], name="shop", route_prefix="/shop")
+    )
 
     first, again = loader.load(), loader.load()
     (folder / "reload_shared.py").write_text("WORD = 'good morning'\n")
@@ -65,7 +80,7 @@ def test_each_load_sees_the_files_as_they_are(folder: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parity("G-61")
 def test_what_cannot_be_loaded_is_told_and_whatever_may_mend_it_concerns(folder: Path) -> None:
-    loader = Loader("reload_app:app", [], None, None)
+    loader = Loader(Asked(target="reload_app:app"))
     loader.load()
     other = folder / "new_module.py"
     assert not loader.concerns(other)
@@ -86,7 +101,7 @@ def test_what_cannot_be_loaded_is_told_and_whatever_may_mend_it_concerns(folder:
 def test_the_file_of_applications_is_watched_too(folder: Path) -> None:
     file = folder / "serve.yaml"
     file.write_text("applications: [{import_path: 'reload_app:app'}]\n")
-    loader = Loader("serve.yaml", [], None, None)
+    loader = Loader(Asked(target="serve.yaml"))
     loader.load()
 
     file.write_text("applications: [{import_path: 'reload_app:app', name: shop}]\n")
@@ -112,11 +127,11 @@ def test_a_load_that_ends_early_is_told(
     break_it(folder)
 
     with pytest.raises(CommandFailed, match=said):
-        Loader("reload_app:app", [], None, None).load()
+        Loader(Asked(target="reload_app:app")).load()
 
 
 def test_files_that_come_and_go_differ(folder: Path) -> None:
-    loader = Loader("serve.yaml", [], None, None)
+    loader = Loader(Asked(target="serve.yaml"))
     file = folder / "serve.yaml"
     loader.files = {file: []}
     assert set() == loader.changed()
@@ -129,14 +144,14 @@ def test_files_that_come_and_go_differ(folder: Path) -> None:
 
 def test_standard_input_cannot_be_watched() -> None:
     with pytest.raises(click.UsageError, match="standard input is none"):
-        Loader("-", [], None, None)
+        Loader(Asked(target="-"))
 
 
 class _Failing(Loader):
     """Fails as machines do, and says when it is asked."""
 
     def __init__(self, folder: Path, fails_at: str) -> None:
-        super().__init__("reload_app:app", [], None, None)
+        super().__init__(Asked(target="reload_app:app"))
         self.files = {folder / "reload_app.py": []}
         self.loads = 0
         self._fails_at = fails_at
