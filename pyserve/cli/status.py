@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import sys
 import threading
@@ -21,6 +20,7 @@ from pyserve.driver.status import (
     EndedReplica,
     IngressStatus,
     MeshStatus,
+    plain_values,
     read_status,
 )
 
@@ -33,17 +33,24 @@ _LAST_LINES = 6
 
 @click.command(short_help="Show what runs.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option("--yaml", "as_yaml", is_flag=True, help="Print YAML, as Ray Serve does.")
 @click.option("--watch", is_flag=True, help="Go on with what changes, until Ctrl-C.")
 @click.option("--proxy", is_flag=True, help="Show the ingress: its process, and where calls go.")
 @click.option("--controller", metavar="HOST:PORT", help="The mesh of that controller.")
-def status(as_json: bool, watch: bool, proxy: bool, controller: str | None) -> None:
+def status(as_json: bool, as_yaml: bool, watch: bool, proxy: bool, controller: str | None) -> None:
     """Show the applications, deployments and replicas of the mesh.
 
     With --watch a terminal is drawn anew on each change; elsewhere each change is one line, and
     with --json one line of JSON with everything.
     """
+    if as_yaml and (as_json or watch):
+        raise click.UsageError(
+            f"--yaml and {'--json' if as_json else '--watch'} print different things; leave one of "
+            f"them out"
+        )
     if watch and proxy:
         raise click.UsageError("--watch and --proxy show different things; leave one of them out")
+    asks_data = as_json or as_yaml
     session = open_mesh(
         controller, "start one with `pyserve run module:app`, or name one with --controller"
     )
@@ -60,9 +67,19 @@ def status(as_json: bool, watch: bool, proxy: bool, controller: str | None) -> N
         end_session()
     if proxy:
         report = proxy_report(found, later)
-        click.echo(json.dumps(report, indent=2) if as_json else proxy_text(report))
+        click.echo(_written(report, as_yaml=as_yaml) if asks_data else proxy_text(report))
         return
-    click.echo(json.dumps(dataclasses.asdict(found), indent=2) if as_json else as_text(found))
+    click.echo(_written(plain_values(found), as_yaml=as_yaml) if asks_data else as_text(found))
+
+
+def _written(values: Mapping[str, object], *, as_yaml: bool) -> str:
+    text = json.dumps(values, indent=2)
+    if not as_yaml:
+        return text
+    from pyserve.config.files import dump
+
+    # Of plain values, without the types that they have here.
+    return dump(json.loads(text)).rstrip()
 
 
 def _watch(client: ControlClient, *, as_json: bool) -> None:
@@ -70,7 +87,7 @@ def _watch(client: ControlClient, *, as_json: bool) -> None:
     found = map(read_status, replies)
     if as_json:
         for each in found:
-            click.echo(json.dumps(dataclasses.asdict(each)))
+            click.echo(json.dumps(plain_values(each)))
         return
     if not sys.stdout.isatty():
         told: dict[str, str] = {}

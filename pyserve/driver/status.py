@@ -9,7 +9,8 @@ from __future__ import annotations
 import enum
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 from pyserve.wire.v1 import control_pb2
 
@@ -34,6 +35,21 @@ class DeploymentStatus(enum.StrEnum):
     DEPLOY_FAILED = "DEPLOY_FAILED"
     UPSCALING = "UPSCALING"
     DOWNSCALING = "DOWNSCALING"
+
+
+class DeploymentStatusTrigger(enum.StrEnum):
+    """The cause of a deployment's status."""
+
+    UNSPECIFIED = "UNSPECIFIED"
+    CONFIG_UPDATE_STARTED = "CONFIG_UPDATE_STARTED"
+    CONFIG_UPDATE_COMPLETED = "CONFIG_UPDATE_COMPLETED"
+    UPSCALE_COMPLETED = "UPSCALE_COMPLETED"
+    DOWNSCALE_COMPLETED = "DOWNSCALE_COMPLETED"
+    AUTOSCALING = "AUTOSCALING"
+    REPLICA_STARTUP_FAILED = "REPLICA_STARTUP_FAILED"
+    HEALTH_CHECK_FAILED = "HEALTH_CHECK_FAILED"
+    INTERNAL_ERROR = "INTERNAL_ERROR"
+    DELETING = "DELETING"
 
 
 class ReplicaState(enum.StrEnum):
@@ -156,6 +172,7 @@ class DeploymentStatusOverview:
         scaling: What decides how many replicas there are; ``None``: the deploy alone.
         ended: Replicas that have ended in the last hour and were not to, at most three, latest
             last.
+        status_trigger: What has brought it to its status; a text, and a member of the enumeration.
     """
 
     name: str
@@ -168,6 +185,7 @@ class DeploymentStatusOverview:
     since_s: float = 0.0
     scaling: Scaling | None = None
     ended: tuple[EndedReplica, ...] = ()
+    status_trigger: DeploymentStatusTrigger = DeploymentStatusTrigger.UNSPECIFIED
 
     @property
     def replica_states(self) -> Mapping[ReplicaState, int]:
@@ -316,6 +334,16 @@ class MeshStatus:
         return found
 
 
+def plain_values(found: MeshStatus) -> dict[str, Any]:
+    """Return what JSON and YAML can hold, with what is counted from the rest besides."""
+    values: dict[str, Any] = asdict(found)
+    for application in found.applications.values():
+        deployments = values["applications"][application.name]["deployments"]
+        for each in application.deployments.values():
+            deployments[each.name]["replica_states"] = dict(each.replica_states)
+    return values | {"proxies": dict(found.proxies)}
+
+
 def read_status(reply: control_pb2.StatusReply) -> MeshStatus:
     """Return the values of a controller's answer."""
     return MeshStatus(
@@ -420,4 +448,11 @@ def _deployment(message: control_pb2.DeploymentStatus) -> DeploymentStatusOvervi
             EndedReplica(each.replica_id, each.ended_at, each.summary, tuple(each.lines))
             for each in message.ended
         ),
+        status_trigger=_trigger(message.trigger),
     )
+
+
+def _trigger(name: str) -> DeploymentStatusTrigger:
+    """Return what a controller says; one of another release may say nothing, or another word."""
+    known = DeploymentStatusTrigger
+    return known(name) if name in known.__members__ else known.UNSPECIFIED

@@ -88,6 +88,8 @@ PURE_MODULES = (
     "pyserve/control/state/run.py",
     "pyserve/control/state/mesh.py",
     "pyserve/control/status/report.py",
+    "pyserve/control/status/trigger.py",
+    "pyserve/control/state/condition.py",
     "pyserve/control/store/codec.py",
     "pyserve/control/views/deployments.py",
     "pyserve/driver/local/gate.py",

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 
 from pyserve.control.reconcile.reconfiguring import Reconfiguring
 from pyserve.control.state.applications import Applications
+from pyserve.control.state.condition import Condition
 from pyserve.control.state.mesh import (
     EXTERNAL_SLOT,
-    Condition,
     Desired,
     MeshState,
     Replica,

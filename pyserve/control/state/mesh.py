@@ -17,6 +17,7 @@ from pyserve.config.control import (
     START_FAILURES_PER_REPLICA_MAX,
     restart_delay_s,
 )
+from pyserve.control.state.condition import Condition
 from pyserve.control.state.counts import Counted
 from pyserve.control.state.replica import EXTERNAL_SLOT, Failure, Phase, Place, Replica, Slot
 from pyserve.control.state.roster import Roster
@@ -25,7 +26,6 @@ from pyserve.types import ApplicationName, DeploymentKey, ReplicaId, ServiceName
 
 __all__ = [
     "EXTERNAL_SLOT",
-    "Condition",
     "Desired",
     "Failure",
     "MeshState",
@@ -124,14 +124,6 @@ class Desired:
     def is_settled(self) -> bool:
         """Nothing is left to bring up or to take out of service."""
         return self.target is not None and self.target.completed
-
-
-@dataclass(frozen=True, slots=True)
-class Condition:
-    """How a deployment or an application is, as ``health`` puts it, and since when (Unix time)."""
-
-    word: str
-    since: float
 
 
 @dataclass(slots=True)
@@ -290,13 +282,15 @@ class MeshState:
     ) -> None:
         """This is how all deployments and applications are; ``now`` is Unix time."""
         before = self.conditions
-        self.conditions = {
-            of: former
-            if (former := before.get(of)) is not None
-            and (former.word == word or _application(of) in self.awaited)
-            else Condition(word, now)
-            for of, word in words.items()
-        }
+        self.conditions = {}
+        for of, word in words.items():
+            former = before.get(of)
+            if former is None:
+                self.conditions[of] = Condition(word, now)
+            elif _application(of) in self.awaited:
+                self.conditions[of] = former
+            else:
+                self.conditions[of] = former.becomes(word, now)
 
     def on_forget(self, key: DeploymentKey) -> None:
         """The deployment has ended."""

@@ -77,6 +77,7 @@ def _deployment(
     return {
         "name": deployment.name,
         "status": deployment.state,
+        "status_trigger": deployment.trigger,
         "message": deployment.message,
         "deployment_config": {**options, "name": deployment.name},
         "target_num_replicas": deployment.wanted,

@@ -14,6 +14,7 @@ from pyserve.control.status.health import (
     deployment_health,
     replica_word,
 )
+from pyserve.control.status.trigger import status_trigger
 from pyserve.types import ApplicationName, DeploymentKey, DeploymentName
 from pyserve.wire.v1 import control_pb2, mesh_pb2
 
@@ -82,6 +83,13 @@ def _since(state: MeshState, of: ApplicationName | DeploymentKey, health: Health
     return condition.since if condition is not None and condition.word == health.word else 0.0
 
 
+def _former(state: MeshState, of: DeploymentKey, health: Health) -> str:
+    condition = state.conditions.get(of)
+    if condition is None:
+        return ""
+    return condition.former if condition.word == health.word else condition.word
+
+
 def _deployment_status(
     state: MeshState, desired: Desired, health: Health, replicas: list[Replica]
 ) -> control_pb2.DeploymentStatus:
@@ -97,6 +105,7 @@ def _deployment_status(
         reason=health.reason,
         since=_since(state, desired.key, health),
         scaling=scaling_status(desired.target, desired.decisions),
+        trigger=status_trigger(desired, health.word, _former(state, desired.key, health)),
     )
 
 

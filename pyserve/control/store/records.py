@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from pyserve.control.state.applications import ApplicationInfo
-from pyserve.control.state.mesh import Condition, Failure, Phase, Place
+from pyserve.control.state.condition import Condition
+from pyserve.control.state.mesh import Failure, Phase, Place
 from pyserve.types import ApplicationName, DeploymentName, ReplicaId, ReplicaRank, ServiceName
 from pyserve.wire.v1 import mesh_pb2
 

@@ -14,6 +14,7 @@ from pyserve.driver.status import (
     ApplicationStatusOverview,
     DeploymentStatus,
     DeploymentStatusOverview,
+    DeploymentStatusTrigger,
     IngressStatus,
     MeshStatus,
     ReplicaStatus,
@@ -93,4 +94,5 @@ def _deployment(replica: LocalReplica) -> DeploymentStatusOverview:
         wanted=1,
         replicas=(only,),
         services=tuple(service.name for service in replica.loaded.services),
+        status_trigger=DeploymentStatusTrigger.CONFIG_UPDATE_COMPLETED,
     )

@@ -287,7 +287,7 @@ class ApplicationStatus(_message.Message):
     def __init__(self, name: _Optional[str] = ..., route_prefix: _Optional[str] = ..., deployments: _Optional[_Iterable[_Union[DeploymentStatus, _Mapping]]] = ..., ingress_deployment: _Optional[str] = ..., state: _Optional[str] = ..., message: _Optional[str] = ..., deployed_at: _Optional[float] = ..., reason: _Optional[str] = ..., since: _Optional[float] = ..., target_capacity: _Optional[float] = ...) -> None: ...
 
 class DeploymentStatus(_message.Message):
-    __slots__ = ("name", "state", "message", "wanted", "replicas", "services", "reason", "since", "scaling", "ended")
+    __slots__ = ("name", "state", "message", "wanted", "replicas", "services", "reason", "since", "scaling", "ended", "trigger")
     NAME_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
@@ -298,6 +298,7 @@ class DeploymentStatus(_message.Message):
     SINCE_FIELD_NUMBER: _ClassVar[int]
     SCALING_FIELD_NUMBER: _ClassVar[int]
     ENDED_FIELD_NUMBER: _ClassVar[int]
+    TRIGGER_FIELD_NUMBER: _ClassVar[int]
     name: str
     state: str
     message: str
@@ -308,7 +309,8 @@ class DeploymentStatus(_message.Message):
     since: float
     scaling: Scaling
     ended: _containers.RepeatedCompositeFieldContainer[EndedReplica]
-    def __init__(self, name: _Optional[str] = ..., state: _Optional[str] = ..., message: _Optional[str] = ..., wanted: _Optional[int] = ..., replicas: _Optional[_Iterable[_Union[ReplicaStatus, _Mapping]]] = ..., services: _Optional[_Iterable[str]] = ..., reason: _Optional[str] = ..., since: _Optional[float] = ..., scaling: _Optional[_Union[Scaling, _Mapping]] = ..., ended: _Optional[_Iterable[_Union[EndedReplica, _Mapping]]] = ...) -> None: ...
+    trigger: str
+    def __init__(self, name: _Optional[str] = ..., state: _Optional[str] = ..., message: _Optional[str] = ..., wanted: _Optional[int] = ..., replicas: _Optional[_Iterable[_Union[ReplicaStatus, _Mapping]]] = ..., services: _Optional[_Iterable[str]] = ..., reason: _Optional[str] = ..., since: _Optional[float] = ..., scaling: _Optional[_Union[Scaling, _Mapping]] = ..., ended: _Optional[_Iterable[_Union[EndedReplica, _Mapping]]] = ..., trigger: _Optional[str] = ...) -> None: ...
 
 class EndedReplica(_message.Message):
     __slots__ = ("replica_id", "ended_at", "summary", "lines")

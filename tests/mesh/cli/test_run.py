@@ -10,6 +10,7 @@ from pathlib import Path
 
 import grpc
 import pytest
+import yaml
 
 from services.echo import echo_pb2, echo_pb2_grpc
 from tests.mesh.commands import ROOT, foreground, pyserve, status_of
@@ -40,6 +41,13 @@ def test_the_commands_work_together(mesh_environment: dict[str, str]) -> None:
             deployment["name"],
             deployment["status"],
         )
+        assert ({"RUNNING": 1}, "CONFIG_UPDATE_COMPLETED") == (
+            deployment["replica_states"],
+            deployment["status_trigger"],
+        )
+        told = yaml.safe_load(pyserve("status", "--yaml", environment=mesh_environment).stdout)
+        assert ["HEALTHY"] == list(told["proxies"].values())
+        assert "RUNNING" == told["applications"]["greeter"]["status"]
         text = pyserve("status", environment=mesh_environment).stdout
         assert "Built  HEALTHY  1/1 replicas  services.echo.Echo" in text
         ended = pyserve("shutdown", environment=mesh_environment)

@@ -7,7 +7,12 @@ import time
 import pytest
 
 import pyserve as serve
-from pyserve.schema import ApplicationStatus, DeploymentStatus, ReplicaState
+from pyserve.schema import (
+    ApplicationStatus,
+    DeploymentStatus,
+    DeploymentStatusTrigger,
+    ReplicaState,
+)
 from tests.mesh.ray_serve.apps import Broken, Model
 from tests.mesh.ray_serve.conftest import Run
 
@@ -26,6 +31,7 @@ def test_an_application_that_runs_says_so(run: Run) -> None:
     assert "HEALTHY" == deployment.status
     assert DeploymentStatus.HEALTHY == deployment.status
     assert {"RUNNING": 1} == deployment.replica_states
+    assert DeploymentStatusTrigger.CONFIG_UPDATE_COMPLETED == deployment.status_trigger
     assert 1 == deployment.replica_states[ReplicaState.RUNNING]
     assert "RUNNING" == str(application.status) == f"{application.status}"
 

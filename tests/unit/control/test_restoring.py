@@ -15,7 +15,8 @@ from pyserve.control.recovery.recording import Memory, records_of
 from pyserve.control.recovery.restoring import Hold, restore
 from pyserve.control.replicas.identity import drop_unused, new_replica
 from pyserve.control.state.applications import ApplicationInfo, Applications
-from pyserve.control.state.mesh import EXTERNAL_SLOT, Condition, Phase, Place, Version
+from pyserve.control.state.condition import Condition
+from pyserve.control.state.mesh import EXTERNAL_SLOT, Phase, Place, Version
 from pyserve.control.state.roster import Roster
 from pyserve.control.state.run import Run
 from pyserve.control.status.health import observe
@@ -394,7 +395,7 @@ def test_what_has_changed_meanwhile_is_so_since_nobody_is_waited_for():
     after.world.now = after.hold.until
     after.settle()
 
-    assert Condition("UNHEALTHY", 70.0) == observed(after, 70.0)["shop/Echo"]
+    assert Condition("UNHEALTHY", 70.0, "HEALTHY") == observed(after, 70.0)["shop/Echo"]
 
 
 def test_a_replica_that_others_started_is_waited_for_and_says_itself_what_it_is():
