@@ -140,7 +140,7 @@ def _record_in(folder: PrivateFolder, name: str) -> MeshRecord | None:
         return None
     except OSError as error:
         raise _unreadable(folder.path / name, error) from error
-    return record if _listens(record.controller.removeprefix("unix:")) else None
+    return record if listens(record.controller.removeprefix("unix:")) else None
 
 
 def _unreadable(path: Path, error: OSError) -> MeshError:
@@ -256,7 +256,7 @@ class MeshHome:
             _note(self._lock, json.dumps({"pid": os.getpid()}))
             self._run = RunFolder(self._folder, _LASTING_RUN if lasting else "")
             for name in _OF_A_CONTROLLER:
-                if not _listens(str(self._run.path / name)):
+                if not listens(str(self._run.path / name)):
                     self._run.folder.remove(name)
         except OSError as error:
             self._let_go()
@@ -385,7 +385,8 @@ def _left_record(folder: PrivateFolder) -> MeshRecord | None:
         return None
 
 
-def _listens(path: str) -> bool:
+def listens(path: str) -> bool:
+    """Say whether somebody listens at a Unix socket."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.settimeout(1.0)
         try:

@@ -10,7 +10,8 @@ import threading
 import time
 from pathlib import Path
 
-from pyserve.control.discovery import MeshRecord, read_record
+from pyserve.control.discovery import MeshRecord, listens, read_record
+from pyserve.types import MeshAddress
 
 _RECORD = "mesh.json"
 _LOOK_INTERVAL_S = 0.05  # arbitrary; a controller starts in half a second
@@ -29,6 +30,25 @@ def wait_for_next(home: Path, timeout_s: float) -> bool:
     news = threading.Event()  # Never set: files of others announce nothing.
     while read_record(home) is None:
         if not _is_left(home) or time.monotonic() >= deadline:
+            return False
+        news.wait(_LOOK_INTERVAL_S)
+    return True
+
+
+def wait_for_end(mesh: MeshAddress, timeout_s: float) -> bool:
+    """Block while somebody listens where a controller did that has stopped answering.
+
+    Returns:
+        Whether nobody does any more. Of one that somebody has named it is never said: it may be on
+        another machine, or the name may be wrong.
+    """
+    path = mesh.controller.removeprefix("unix:")
+    if mesh.named_by or path == mesh.controller:
+        return False
+    deadline = time.monotonic() + timeout_s
+    news = threading.Event()  # Never set, as above.
+    while listens(path):
+        if time.monotonic() >= deadline:
             return False
         news.wait(_LOOK_INTERVAL_S)
     return True

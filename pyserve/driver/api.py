@@ -30,12 +30,13 @@ from pyserve.config import (
     gRPCOptions,
     read_settings,
 )
-from pyserve.config.control import SHUTDOWN_GRACE_S
+from pyserve.config.control import CONTROLLER_RETURN_TIMEOUT_S, SHUTDOWN_GRACE_S
 from pyserve.config.http import RoutePrefix, check_route_prefix
 from pyserve.config.launchers import LauncherConfig
 from pyserve.config.telling import environment_of_logs
 from pyserve.config.unneeded import lines_on_local
 from pyserve.control.discovery import not_found
+from pyserve.control.returning import wait_for_end
 from pyserve.control.state.run import Run
 from pyserve.driver.ingress_options import IngressOptions
 from pyserve.driver.progress import ProgressView, progress_view
@@ -65,6 +66,8 @@ _LOGGER = logging.getLogger(__name__)
 # How often a blocking run looks whether its mesh still lives: nobody waits for it, and the
 # child's end has no other sign that a signal could not interrupt.
 _ALIVE_CHECK_S = 0.5
+# Whoever comes second finds no mesh any more.
+_ENDING = threading.Lock()
 
 
 def run(
@@ -189,25 +192,41 @@ def start(
 
 
 def shutdown(*, grace_s: float = SHUTDOWN_GRACE_S) -> None:
-    """Drain every replica and end the mesh. Does nothing when there is none.
+    """Drain every replica and end the mesh. Does nothing when there is none, or none any more.
 
     Applications of local testing mode end too. A mesh that this process has not used is left
     alone when it has such applications.
 
     Args:
         grace_s: How long calls in flight may take.
-    """
-    was_local = _is_local()
-    if was_local:
-        from pyserve.driver.local import end_local
 
-        end_local()
-    session = current_session() if was_local else find_session()
-    if session is not None:
-        try:
-            session.shutdown(grace_s)
-        finally:
-            end_session()
+    Raises:
+        MeshUnavailable: The controller is there and does not do it, or does not answer where
+            ``PYSERVE_CONTROLLER`` says.
+    """
+    with _ENDING:
+        was_local = _is_local()
+        if was_local:
+            from pyserve.driver.local import end_local
+
+            end_local()
+        session = current_session() if was_local else await_session()
+        # One that was killed may have a successor, which has the mesh.
+        while session is not None and not _end(session, grace_s):
+            session = None if was_local else await_session()
+
+
+def _end(session: Session, grace_s: float) -> bool:
+    """Shut a mesh down; say whether its controller was there to do it."""
+    try:
+        session.shutdown(grace_s)
+    except MeshUnavailable:
+        if not wait_for_end(session.address, CONTROLLER_RETURN_TIMEOUT_S):
+            raise
+        return False
+    finally:
+        end_session()
+    return True
 
 
 async def shutdown_async(*, grace_s: float = SHUTDOWN_GRACE_S) -> None:
