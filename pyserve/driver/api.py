@@ -15,7 +15,7 @@ from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pyserve.api.context import local_attachment
+from pyserve.api.context import local_attachment, replica_context
 from pyserve.api.deployment import Application, Deployment
 from pyserve.api.graph import PackedApplication, pack
 from pyserve.api.handles.handle import DeploymentHandle
@@ -87,7 +87,9 @@ def run(
     """Deploy an application and wait until every replica is ready.
 
     Attaches to a running mesh, or starts one that ends with this process. An application of
-    the same name is replaced; the call returns when only the new version serves.
+    the same name is replaced; the call returns when only the new version serves. In a replica it
+    deploys to the mesh that the replica is in, and the application stays when the replica ends;
+    it blocks the thread, so an ``async def`` writes ``await asyncio.to_thread(pyserve.run, app)``.
 
     Args:
         target: What ``bind`` returned.
@@ -121,7 +123,7 @@ def run(
     if route_prefix is not None:
         check_route_prefix("route_prefix", RoutePrefix.text(route_prefix))
     ingress = IngressOptions.of(None, None, None, launcher=launcher)
-    if local_testing_mode or _local_testing_mode:
+    if local_testing_mode or _local_testing_mode or _is_local_replica():
         if launcher is not None:
             raise UsageError("run() was given a launcher, but local_testing_mode starts no replica")
         _deploy_here(packed, timeout_s)
@@ -356,6 +358,10 @@ def _find_local() -> LocalRuntime | None:
 
 def _is_local() -> bool:
     return _find_local() is not None
+
+
+def _is_local_replica() -> bool:
+    return replica_context() is not None and _is_local()
 
 
 def _block(is_running: Callable[[], bool]) -> None:

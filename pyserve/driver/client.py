@@ -252,9 +252,10 @@ class ControlClient:
             )
 
     def close(self) -> None:
-        """Close the connection. Idempotent."""
+        """Close the connection; another call opens one again. Idempotent."""
         if self._channel is not None:
-            self._channel.close()
+            channel, self._channel = self._channel, None
+            channel.close()
 
     @contextmanager
     def _errors(

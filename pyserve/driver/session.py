@@ -8,6 +8,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from pyserve.api.context import attach, attachment
@@ -31,7 +32,7 @@ from pyserve.control.returning import wait_for_next
 from pyserve.driver.client import ControlClient
 from pyserve.driver.draining import Draining
 from pyserve.driver.ingress_options import IngressOptions
-from pyserve.errors import MeshError, MeshHeld, RuntimeForked, UsageError
+from pyserve.errors import MeshError, MeshHeld, RuntimeForked
 from pyserve.installed import check
 from pyserve.launch import MeshProcess
 from pyserve.observe.traces.process import PROCESS_TRACING, ProcessIdentity
@@ -62,7 +63,11 @@ class Session:
     """
 
     def __init__(
-        self, address: MeshAddress, process: MeshProcess | None, screen: Screen | None = None
+        self,
+        address: MeshAddress,
+        process: MeshProcess | None,
+        screen: Screen | None = None,
+        router: InProcessRouter | None = None,
     ) -> None:
         self.address = address
         self.process = process
@@ -72,7 +77,9 @@ class Session:
         # What the ingress waits before it drains, where both have the same environment.
         self._drain_s = settings.ingress.drain_s
         self.client = ControlClient(address, settings.node.tls)
-        self._router = InProcessRouter(
+        # A replica has one, which serves its handles too.
+        self._owns_router = router is None
+        self._router = router or InProcessRouter(
             address,
             settings.node,
             settings.run_dir,
@@ -138,7 +145,8 @@ class Session:
 
     def close(self, grace_s: float = SHUTDOWN_GRACE_S) -> None:
         """Let go of the mesh; one that this driver owns drains and ends. Idempotent."""
-        self._router.close()
+        if self._owns_router:
+            self._router.close()
         self.client.close()
         if self.process is not None:
             self.process.close(grace_s + self._drain_s + 2 * KILL_MARGIN_S)
@@ -149,21 +157,26 @@ class Session:
 def current_session() -> Session | None:
     """Return the session of this process, if there is one whose mesh still lives.
 
+    In a replica it is one of the mesh that the replica is in.
+
     Raises:
-        UsageError: This process is a replica, which drives no mesh.
         RuntimeForked: This process is a fork of the one that opened the session.
     """
     mesh = attachment()
     if mesh is None:
         return None
-    if not isinstance(mesh, Session):
-        raise UsageError(
-            "a replica cannot deploy to or control its mesh; do that in a driver's process"
-        )
+    if isinstance(mesh, InProcessRouter):
+        return _session_of_replica(mesh)
+    assert isinstance(mesh, Session), "drivers and replicas have one of the two"
     if mesh.is_running():
         return mesh
     end_session()
     return None
+
+
+@lru_cache(maxsize=1)
+def _session_of_replica(router: InProcessRouter) -> Session:
+    return Session(router.controller, None, router=router)
 
 
 def open_session(

@@ -74,8 +74,8 @@ class LocalRuntime:
         if self._thread.is_current:
             step.close()
             raise UsageError(
-                "a deployment cannot run or delete applications; do that in the code that drives "
-                "them"
+                "a handler that is `async def` cannot wait for applications here, since they share "
+                "its event loop; write `await asyncio.to_thread(pyserve.run, app)`, or `def`"
             )
         running = self._thread.run(step)
         try:

@@ -222,3 +222,38 @@ class Turnstile:
     def check_health(self) -> None:
         if self._is_ill:
             raise ValueError("ill")
+
+
+@serve.deployment
+class Deployer:
+    """Deploys, asks and deletes from within."""
+
+    def deploy(self, name: str, factor: int) -> int:
+        handle = serve.run(Model.bind(factor), name=name, route_prefix=None)
+        result: int = handle.remote(21).result(timeout_s=30)
+        return result
+
+    async def deploy_beside(self, name: str, factor: int) -> int:
+        handle = await asyncio.to_thread(
+            serve.run, Model.bind(factor), name=name, route_prefix=None
+        )
+        result: int = await handle.remote(21)
+        return result
+
+    def names(self) -> list[str]:
+        return sorted(serve.status().applications)
+
+    def delete(self, name: str) -> None:
+        serve.delete(name)
+
+
+@serve.deployment
+class DeploysFirst:
+    """Brings what it needs up by itself, holding its loop meanwhile."""
+
+    def __init__(self, name: str) -> None:
+        self._below = serve.run(Model.bind(5), name=name, route_prefix=None)
+
+    async def __call__(self, value: int) -> int:
+        result: int = await self._below.remote(value)
+        return result

@@ -247,10 +247,10 @@ def test_a_run_that_takes_too_long_leaves_nothing():
     wait_until(lambda: CLOSED == ["hello"], 30, "what had started is closed")
 
 
-async def test_a_deployment_cannot_run_applications():
+async def test_a_deployment_cannot_wait_for_applications_on_the_loop():
     handle = run(Outer.bind(Greeter.bind()))
 
-    with pytest.raises(pyserve.PyserveError, match="in the code that drives"):
+    with pytest.raises(pyserve.PyserveError, match=r"asyncio\.to_thread"):
         await handle.run_another.remote()
 
 
