@@ -194,6 +194,8 @@ def _load(
 ) -> PackedApplication:
     environment = options_of_runtime_env("runtime_env", application.runtime_env)
     _warn_of_rests(f"application {application.name!r}", application.runtime_env)
+    for line in application.moved:
+        _LOGGER.warning("application %r: %s", application.name, line)
     if "working_dir" in environment:
         check_directory("runtime_env.working_dir", environment["working_dir"])
     folder = folder_of(app_dir, environment.get("working_dir"))

@@ -16,6 +16,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    PrivateAttr,
     ValidationError,
     WithJsonSchema,
     model_validator,
@@ -160,11 +161,13 @@ class DeploymentSchema(_Written):
     """One deployment of an application: the options that replace those in the code.
 
     Every option of the reference is known, beside those that Ray Serve has, which are fields.
+    ``route_prefix`` is none of them: older files have it here, see ``ServeApplicationSchema``.
     """
 
     model_config = ConfigDict(extra="allow", json_schema_extra=_with_all_options)
 
     name: str
+    route_prefix: str | None = None
     num_replicas: int | str | None = None
     max_ongoing_requests: int | None = None
     max_queued_requests: int | None = None
@@ -197,6 +200,8 @@ class DeploymentSchema(_Written):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
+        if self.route_prefix is not None:
+            check_route_prefix("route_prefix", self.route_prefix)
         given = self.options()
         # One by one first: a refusal is told where its option stands.
         _refuse_all(type(self).__name__, dict(_refusals(given)), given)
@@ -206,6 +211,7 @@ class DeploymentSchema(_Written):
     def options(self) -> dict[str, Any]:
         """Return the options that were written, as ``Deployment.options`` takes them."""
         written = self.written()
+        written.pop("route_prefix", None)
         if (actor := written.get("ray_actor_options")) is not None:
             # What is left out was not written.
             written["ray_actor_options"] = {
@@ -215,7 +221,10 @@ class DeploymentSchema(_Written):
 
 
 class ServeApplicationSchema(_Written):
-    """One application: where its code is, and what is said of its deployments."""
+    """One application: where its code is, and what is said of its deployments.
+
+    Older files have the prefix at a deployment; it is the application's where that has none.
+    """
 
     name: str = "default"
     route_prefix: str | None = "/"
@@ -228,10 +237,12 @@ class ServeApplicationSchema(_Written):
     args: dict[str, Any] = Field(default_factory=dict)
     logging_config: Logging | None = None
     external_scaler_enabled: bool = False
+    _moved: tuple[str, ...] = PrivateAttr(())
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         check_name("name", self.name)
+        self._move_prefixes()
         if self.route_prefix is not None:
             check_route_prefix("route_prefix", self.route_prefix)
         module, separator, attribute = self.import_path.partition(":")
@@ -241,6 +252,28 @@ class ServeApplicationSchema(_Written):
             raise refuse("import_path", self.import_path, "'module:attribute'")
         _check_once("deployments", [each.name for each in self.deployments])
         return self
+
+    def _move_prefixes(self) -> None:
+        """Take the prefix from where older files have it, and note what somebody should change."""
+        is_told = "route_prefix" in self.model_fields_set
+        older = [each for each in self.deployments if "route_prefix" in each.model_fields_set]
+        found = {each.route_prefix for each in older if each.route_prefix is not None}
+        if len(found) > 1 and not is_told:
+            what = "one prefix, which is the application's: write it beside import_path"
+            raise refuse("route_prefix of deployments", sorted(found), what)
+        if found and not is_told:
+            (self.route_prefix,) = found
+        counts = "its own one counts" if is_told else f"it has {self.route_prefix!r} now"
+        self._moved = tuple(
+            f"route_prefix of deployment {each.name!r} is the application's today: write it beside "
+            f"import_path; {counts}"
+            for each in older
+        )
+
+    @property
+    def moved(self) -> tuple[str, ...]:
+        """Lines on what the file has at places where it stood in older ones."""
+        return self._moved
 
     @property
     def deployment_names(self) -> list[str]:

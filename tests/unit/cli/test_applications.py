@@ -340,3 +340,16 @@ def test_functions_of_the_ingress_are_looked_for_where_the_command_runs(
     assert found.grpc is not None
     assert functions == list(found.grpc.grpc_servicer_functions)
     assert str(tmp_path) not in sys.path
+
+
+def test_a_prefix_at_its_older_place_is_told_once(
+    project: Project, caplog: pytest.LogCaptureFixture
+) -> None:
+    (found,) = project.load(
+        {"import_path": SHOP, "deployments": [{"name": "Front", "route_prefix": "/shop"}]}
+    )
+
+    assert "/shop" == found.route_prefix
+    (line,) = (text for each in caplog.records if "route_prefix" in (text := each.getMessage()))
+    assert line.startswith("application 'default': route_prefix of deployment 'Front' is the app")
+    assert line.endswith("write it beside import_path; it has '/shop' now")

@@ -139,3 +139,52 @@ def test_the_empty_file_runs_nothing():
     found = ServeDeploySchema.model_validate(ServeDeploySchema.get_empty_schema_dict())
 
     assert [] == found.applications
+
+
+def _older(*prefixes: str | None, **application: Any) -> ServeApplicationSchema:
+    """Return an application of a file from when deployments had prefixes."""
+    deployments = [
+        {"name": f"D{number}", "route_prefix": prefix, "num_replicas": 2}
+        for number, prefix in enumerate(prefixes)
+    ]
+    written = {"import_path": "a:b", "deployments": deployments, **application}
+    return ServeDeploySchema.model_validate({"applications": [written]}).applications[0]
+
+
+@pytest.mark.parametrize(
+    ("prefixes", "application", "expected"),
+    [
+        (("/shop",), {}, "/shop"),
+        ((None, "/shop", None), {}, "/shop"),
+        (("/shop", "/shop"), {}, "/shop"),
+        (("/old",), {"route_prefix": "/new"}, "/new"),
+        (("/old", "/other"), {"route_prefix": None}, None),
+        ((None, None), {}, "/"),
+    ],
+)
+def test_the_prefix_of_a_deployment_is_the_applications(
+    prefixes: tuple[str | None, ...], application: dict[str, Any], expected: str | None
+):
+    found = _older(*prefixes, **application)
+
+    assert expected == found.route_prefix
+    assert len(prefixes) == len(found.moved)
+    for number, line in enumerate(found.moved):
+        assert line.startswith(f"route_prefix of deployment 'D{number}' is the application's today")
+    options = DeploymentOptions.of(found.deployments[0].options())
+    assert 2 == options.num_replicas
+
+
+def test_a_file_of_today_has_nothing_to_move():
+    assert () == ServeDeploySchema.model_validate(_file()).applications[0].moved
+
+
+@pytest.mark.parametrize(
+    ("prefixes", "said"),
+    [(("/a", "/b"), "is the application's"), (("shop",), "begins with a slash")],
+)
+def test_prefixes_of_deployments_that_cannot_be_one_are_refused(
+    prefixes: tuple[str, ...], said: str
+):
+    with pytest.raises(ValidationError, match=said):
+        _older(*prefixes)
