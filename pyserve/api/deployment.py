@@ -17,6 +17,8 @@ from typing import (
 
 from pyserve.batching import Batched
 from pyserve.config import BackpressureConfig, DeploymentOptions, LoggingConfig, check_name
+from pyserve.config.options import check_replicas
+from pyserve.config.placement import check_placement_group
 from pyserve.errors import KindError, OptionError, WrongMoment
 from pyserve.signatures import read_signature
 
@@ -120,9 +122,10 @@ class Deployment(Generic[Deployed_co, Arguments]):
             OptionError: An option has an unknown name or a wrong value.
             UsageError: ``func_or_class`` is no class and no function.
         """
-        _check_replicas(options)
+        check_replicas(options)
         target = self.target if func_or_class is None else _deployable(func_or_class)
         settings = self.settings.updated(options)
+        check_placement_group(settings)
         if "interceptors" in options:
             _check_interceptors(settings)
         return Deployment(target, settings)
@@ -326,23 +329,15 @@ def _deployment(target: Any, options: dict[str, Any]) -> Any:
                 f"@pyserve.deployment has two names, {target!r} and {options['name']!r}; keep one"
             )
         options, target = {**options, "name": target}, None
-    _check_replicas(options)
+    check_replicas(options)
     validated = DeploymentOptions.of(options)
+    check_placement_group(validated)
     _check_interceptors(validated)
 
     def decorate(decorated: Any, /) -> Deployment[Any, ...]:
         return Deployment(_deployable(decorated), validated)
 
     return decorate if target is None else decorate(target)
-
-
-def _check_replicas(options: Mapping[str, object]) -> None:
-    """Refuse what is a slip in code, as in Ray Serve; a mesh may be told to run none."""
-    if options.get("num_replicas") == 0:
-        raise OptionError(
-            "num_replicas=0 is not allowed; allowed: a whole number, at least 1, or 'auto'; for "
-            "none end the application with pyserve.delete"
-        )
 
 
 def _deployable(decorated: Any) -> Any:

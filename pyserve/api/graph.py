@@ -17,6 +17,7 @@ from pyserve.api.pickling import Pickler
 from pyserve.api.policy import check_policy
 from pyserve.batching import Batched, BatchOptions, check_chain
 from pyserve.config import DeploymentOptions, LoggingConfig
+from pyserve.config.placement import check_placement_group
 from pyserve.config.unneeded import PAGE, lines_on_options
 from pyserve.errors import UsageError
 from pyserve.types import ApplicationName, DeploymentKey, DeploymentName
@@ -149,6 +150,8 @@ class _Graph:
         if options != deployment.settings:
             deployment = Deployment(deployment.target, options)
             application = replace(application, deployment=deployment)
+        # Of options that a file has beside those in the code.
+        check_placement_group(options)
         if path := options.request_router_config.policy_path:
             # What cannot be made here is refused before anything starts.
             check_policy(path, options.request_router_config.policy_kwargs)

@@ -38,7 +38,13 @@ class Parameters:
 
         Raises:
             TypeError: The call does not fit the signature.
+            BatchError: The function has no parameter.
         """
+        if not self.count:
+            raise BatchError(
+                f"{self.label}: it takes nothing, so there is nothing to make lists of; give it a "
+                f"parameter"
+            )
         try:
             bound = self._signature.bind(*arguments, **keywords)
         except TypeError as error:
@@ -74,10 +80,10 @@ class Parameters:
 
 
 def check_parameters(function: Callable[..., Any], where: str) -> None:
-    """Refuse what has no columns.
+    """Refuse what has no fixed number of columns; without any, calls are refused.
 
     Raises:
-        BatchError: The function takes ``*args`` or ``**kwargs``, or nothing at all.
+        BatchError: The function takes ``*args`` or ``**kwargs``.
     """
     parameters = read_signature(function).parameters.values()
     for parameter in parameters:
@@ -86,8 +92,3 @@ def check_parameters(function: Callable[..., Any], where: str) -> None:
                 f"@pyserve.batch on {where}: {str(parameter)!r} is no fixed number of lists; "
                 f"name every parameter"
             )
-    if not parameters:
-        raise BatchError(
-            f"@pyserve.batch on {where}: it takes nothing, so there is nothing to make lists of; "
-            f"give it a parameter"
-        )

@@ -186,7 +186,7 @@ class Submit:
         self.label: str = getattr(function, "__qualname__", type(function).__qualname__)
         self._parameters = Parameters(function, self.label)
         # So many arguments by position are a row as they are; -1 where some go by keyword.
-        self._direct_count = -1 if self._parameters.keywords else self._parameters.count
+        self._direct_count = -1 if self._parameters.keywords else self._parameters.count or -1
         self._columns_function = self._parameters.adapted(function)
         self._queue: BatchQueue | None = None
 

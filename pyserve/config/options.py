@@ -111,6 +111,19 @@ def check_target(field_name: str, value: str) -> str:
     return value
 
 
+def check_replicas(options: Mapping[str, object]) -> None:
+    """Refuse what is a slip where it is written, as in Ray Serve; a mesh may be told to run none.
+
+    Raises:
+        OptionError: It is ``num_replicas=0``.
+    """
+    if options.get("num_replicas") == 0:
+        raise OptionError(
+            "num_replicas=0 is not allowed; allowed: a whole number, at least 1, or 'auto'; for "
+            "none end the application with pyserve.delete"
+        )
+
+
 @dataclass(frozen=True, kw_only=True)
 class DeploymentOptions:
     """All options of one deployment; see ``docs/reference`` for each one's meaning.

@@ -34,7 +34,13 @@ from pyserve.config.http import (
     gRPCOptions,
 )
 from pyserve.config.launchers import LauncherConfig
-from pyserve.config.options import OLDER_OPTIONS, DeploymentOptions, check_name, inner_options
+from pyserve.config.options import (
+    OLDER_OPTIONS,
+    DeploymentOptions,
+    check_name,
+    check_replicas,
+    inner_options,
+)
 from pyserve.config.parts import BackpressureConfig, BatchingConfig, Part, Resources, hint
 from pyserve.config.routing import RequestRouterConfig
 from pyserve.config.scaling import AutoscalingConfig
@@ -373,6 +379,7 @@ def json_schema() -> dict[str, Any]:
 def _refusals(options: Mapping[str, object]) -> Iterator[tuple[str, str]]:
     for name, value in options.items():
         try:
+            check_replicas({name: value})
             DeploymentOptions.of({name: value})
         except OptionError as error:
             yield name, str(error)

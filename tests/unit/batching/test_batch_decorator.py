@@ -221,11 +221,22 @@ def test_what_has_no_columns_is_refused_where_it_is_written() -> None:
         async def variadic(*items: list[int]) -> list[int]:
             return []
 
-    with pytest.raises(BatchError, match="takes nothing"):
 
+async def test_calls_of_what_has_no_parameter_are_refused() -> None:
+    """Not the decorator: classes that never call it are none the worse for it."""
+
+    @pyserve.batch
+    async def nullary() -> list[int]:
+        return []
+
+    class Holder:
         @pyserve.batch
-        async def nullary() -> list[int]:
+        async def nullary(self) -> list[int]:
             return []
+
+    for batched in (nullary, Holder().nullary):
+        with pytest.raises(BatchError, match="takes nothing"):
+            await batched()
 
 
 async def test_an_instance_without_a_dict_is_refused() -> None:

@@ -100,13 +100,13 @@ def test_a_file_overrides_the_options_in_the_code(project: Project) -> None:
             "name": "shop",
             "deployments": [
                 {"name": "Cart_1", "num_replicas": 5, "user_config": {"a": 1}},
-                {"name": "Front", "num_replicas": 0},
+                {"name": "Front", "num_replicas": 4},
             ],
         }
     )
     options = options_of(shop)
 
-    assert [2, 5, 0] == [options[each].num_replicas for each in ("Cart", "Cart_1", "Front")]
+    assert [2, 5, 4] == [options[each].num_replicas for each in ("Cart", "Cart_1", "Front")]
     assert {"a": 1} == options["Cart_1"].user_config
     assert None is options["Front"].autoscaling_config
 

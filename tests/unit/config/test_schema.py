@@ -105,6 +105,7 @@ def test_what_does_not_fit_is_refused_with_its_place(changes: dict[str, Any], sa
     [
         ({"num_replica": 2}, "did you mean 'num_replicas'?"),
         ({"num_replicas": -1}, "num_replicas=-1"),
+        ({"num_replicas": 0}, "num_replicas=0 is not allowed"),
         ({"ray_actor_options": {"num_cpus": -1}}, "num_cpus=-1"),
         ({"logging_config": "LOUD"}, "logging_config.log_level='LOUD'"),
         ({"gang_scheduling_config": {"gang_size": 2}}, "num_replicas=1 is not allowed"),
