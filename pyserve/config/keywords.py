@@ -22,7 +22,7 @@ class DeploymentKeywords(TypedDict, total=False):
     """What ``deployment(...)`` and ``.options(...)`` take; see ``deployment`` for the defaults."""
 
     name: str | None
-    num_replicas: int | Literal["auto"]
+    num_replicas: int | Literal["auto"] | None
     max_ongoing_requests: int | None
     max_queued_requests: int
     backpressure_config: BackpressureConfig | Mapping[str, Any] | None

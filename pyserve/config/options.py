@@ -59,6 +59,7 @@ MAX_RECEIVE_MESSAGE_BYTES_DEFAULT = 4 * 1024 * 1024
 PLACEMENT_STRATEGIES = ("PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD")
 
 _NONE_IS_DEFAULT = (
+    "num_replicas",
     "logging_config",
     "env_vars",
     "pip",

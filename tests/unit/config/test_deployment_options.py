@@ -158,3 +158,19 @@ def test_what_a_newer_release_wrote_is_read_without_what_only_it_knows():
         part["colour"] = "red"
 
     assert options == DeploymentOptions.from_peer(json.dumps(written))
+
+
+def test_no_number_of_replicas_is_one_or_as_the_load_needs() -> None:
+    """Programs for Ray Serve write it beside ``autoscaling_config``, which it makes room for."""
+    assert 1 == DeploymentOptions.of({"num_replicas": None}).num_replicas
+    assert (
+        1 == DeploymentOptions.of({"num_replicas": 4}).updated({"num_replicas": None}).num_replicas
+    )
+    scaled = {"num_replicas": None, "autoscaling_config": {"max_replicas": 3}}
+    for options in (
+        DeploymentOptions.of(scaled),
+        DeploymentOptions.of({"num_replicas": 4}).updated(scaled),
+    ):
+        assert options.autoscaling_config is not None
+        assert 3 == options.autoscaling_config.max_replicas
+        assert DeploymentOptions.from_peer(options.to_json()) == options
