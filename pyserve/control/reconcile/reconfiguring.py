@@ -1,5 +1,7 @@
 """Changes that keep the replicas which serve: who is told, who has taken them on. Pure.
 
+Another ``user_config`` goes through the replicas in steps of ``rolling_update_percentage``.
+
 A deploy that changes the ``user_config`` or the number of replicas ends when there are as many as
 shall be, and each has taken its configuration on. Where one refuses, or others do not come up, the
 whole application goes back to what it had; a replica that refuses even that is replaced.
@@ -12,6 +14,7 @@ from dataclasses import dataclass, field
 
 from pyserve.config import DeploymentOptions
 from pyserve.config.control import HEALTH_FAILURES_MAX
+from pyserve.control.reconcile.rollout import step_of
 from pyserve.control.state.mesh import EXTERNAL_SLOT, Failure, MeshState, Phase, Replica, Version
 from pyserve.types import ApplicationName, DeploymentKey, ReplicaId
 from pyserve.wire.v1 import mesh_pb2
@@ -119,19 +122,26 @@ def _scales(former: Former, target: Version) -> bool:
 
 
 def _untold(state: MeshState) -> Iterator[tuple[Replica, Version]]:
-    """Yield the replicas that have to be told their configuration."""
+    """Yield the replicas that are to be told their configuration now.
+
+    As many of a version take one on at once as an update replaces, since a replica that loads
+    something anew may answer nobody meanwhile.
+    """
     for key, desired in state.deployments.items():
         for version in (desired.target, desired.fallback):
             # With the first one, which has the number 0, each of them was made.
             if version is None or not version.config:
                 continue
-            for replica in list(state.of_deployment(key)):
-                if (
-                    version.config not in (replica.config, replica.config_told)
-                    and replica.version == version.id
-                    and replica.serves
-                ):
-                    yield replica, version
+            others = [
+                item
+                for item in state.of_deployment(key)
+                if item.version == version.id and item.serves and item.config != version.config
+            ]
+            untold = [item for item in others if item.config_told != version.config]
+            # First those that are busy with an older one already.
+            untold.sort(key=lambda item: item.config_told <= item.config)
+            places = max(step_of(version) - (len(others) - len(untold)), 0)
+            yield from ((item, version) for item in untold[:places])
 
 
 def takes_on(target: Version, replicas: Iterable[Replica]) -> bool:

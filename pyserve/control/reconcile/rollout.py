@@ -41,7 +41,7 @@ def starts_max(target: Version, replicas: Sequence[Replica]) -> int | None:
         starting = sum(
             item.version == target.id and item.phase is Phase.STARTING for item in replicas
         )
-        return max(_step(target) - starting, 0)
+        return max(step_of(target) - starting, 0)
     processes = sum(item.slot != EXTERNAL_SLOT for item in replicas)
     # Those that start are given up, and allow no more beside them.
     own = sum(item.slot != EXTERNAL_SLOT and item.phase is Phase.RUNNING for item in older)
@@ -74,7 +74,7 @@ def replaced(target: Version, replicas: Sequence[Replica], ready: int) -> list[R
         others = only_whole(others, live, out + max(needed, 0))
     if _surge(target):
         draining = sum(item.phase is Phase.STOPPING for item in older)
-        others = only_whole(others, live, max(_step(target) - draining, 0))
+        others = only_whole(others, live, max(step_of(target) - draining, 0))
     return starting + others
 
 
@@ -95,7 +95,8 @@ def _has_failed(slot: Slot) -> bool:
     return slot.failed_in_user_code or slot.start_failures_in_a_row >= SILENT_START_FAILURES_MAX
 
 
-def _step(target: Version) -> int:
+def step_of(target: Version) -> int:
+    """Return how many of its replicas change at once: ``rolling_update_percentage`` of them."""
     share = math.ceil(target.options.rolling_update_percentage * target.num_replicas)
     return target.options.whole_gangs(max(share, 1))
 

@@ -86,7 +86,9 @@ class Mesh:
         self.replicas: list[Replica] = []
 
     def deploy(self, config: object, count: int = 2, **others: Any) -> DeployWatch:
-        options = DeploymentOptions(num_replicas=count, user_config=config, **others)
+        # All at once, where it is not about how many.
+        given = {"rolling_update_percentage": 1.0, **others}
+        options = DeploymentOptions(num_replicas=count, user_config=config, **given)
         code = mesh_pb2.Code(import_path="a:Echo", fingerprint=b"same")
         spec = mesh_pb2.DeploymentSpec(name="Echo", code=code, options_json=options.to_json())
         return self.controller.deploy(
