@@ -44,6 +44,7 @@ class PackedDeployment:
     interceptors: bytes
     options: DeploymentOptions
     calls: tuple[DeploymentKey, ...] = ()
+    takes_http: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +184,7 @@ class _Graph:
                 }
             ),
             calls=tuple(sorted(self.calls.get(self.parents[-1], ()), key=str)),
+            takes_http=_takes_http(deployment.target),
         )
 
     def _visit_actors(self, name: DeploymentName, options: DeploymentOptions) -> None:
@@ -214,6 +216,13 @@ class _Graph:
                 f"configuration) and make it in the constructor"
             ) from error
         return pickler.with_sources(buffer.getvalue())
+
+
+def _takes_http(target: Code) -> bool:
+    """Say whether requests of plain HTTP can wait for its first replica, which will answer them."""
+    if not isinstance(target, type) or ingress_of(target) is not None:
+        return True
+    return any("__call__" in vars(each) for each in target.__mro__)
 
 
 def _check_web_applications(graph: _Graph) -> None:

@@ -391,6 +391,7 @@ def spec_of(application: PackedApplication, packed: PackedDeployment) -> mesh_pb
             mesh_pb2.DeploymentKey(application=each.application, name=each.deployment)
             for each in packed.calls
         ],
+        takes_http=packed.takes_http,
     )
 
 

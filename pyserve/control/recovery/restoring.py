@@ -149,6 +149,7 @@ def _version(record: VersionRecord, spec: mesh_pb2.DeploymentSpec, clock_offset:
         first_failure=record.first_failure,
         sys_path=tuple(spec.code.sys_path),
         calls=calls_of(spec),
+        takes_http=spec.takes_http,
         config=record.config,
         reached=record.reached,
         is_external=record.is_external,

@@ -305,10 +305,15 @@ def _ingress(name: ApplicationName, info: ApplicationInfo) -> DeploymentKey:
 
 
 def _takes_http(state: MeshState, key: DeploymentKey) -> bool:
-    """Say whether a deployment does; of one that nobody starts it is not known, nor matters."""
+    """Say whether a deployment does; before its first replica is there, by what its driver says.
+
+    Of one that nobody starts it is not known, nor matters.
+    """
     desired = state.deployments.get(key)
     if desired is None:
         return False
     if desired.services or desired.target is None:
         return desired.http
-    return desired.http or desired.target.options.is_scaled_to_zero
+    target = desired.target
+    is_coming = target.takes_http and not target.failed
+    return desired.http or is_coming or target.options.is_scaled_to_zero

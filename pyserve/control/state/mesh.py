@@ -52,6 +52,7 @@ class Version:
         config: number of its user_config, which may change.
         scaling: what has become of its number of replicas.
         is_external: others start its replicas, as many as they like.
+        takes_http: its first replica will answer plain HTTP, as far as the driver knows.
     """
 
     id: str
@@ -68,6 +69,7 @@ class Version:
     config: int = 0
     scaling: ScalingNote = field(default_factory=ScalingNote)
     is_external: bool = False
+    takes_http: bool = False
 
     @property
     def num_replicas(self) -> int:

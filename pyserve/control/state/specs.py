@@ -75,6 +75,7 @@ def read_versions(
             options,
             sys_path=tuple(spec.code.sys_path),
             calls=calls_of(spec),
+            takes_http=spec.takes_http,
         )
         versions[key] = version, whole
     if not versions:
@@ -124,7 +125,16 @@ def unchanged_keys(
         and not item.target.failed
         and (spec := wanted.get(item.key)) is not None
         and spec.code.fingerprint
-        and specs[item.target.id] == spec
+        and _is_same(specs[item.target.id], spec)
+    )
+
+
+def _is_same(one: mesh_pb2.DeploymentSpec, other: mesh_pb2.DeploymentSpec) -> bool:
+    """Compare, but for what drivers of older releases do not say."""
+    if one.takes_http == other.takes_http:
+        return one == other
+    return _without_limits(one)[0] == _without_limits(other)[0] and (
+        one.options_json == other.options_json
     )
 
 
@@ -172,6 +182,7 @@ def _without_limits(spec: mesh_pb2.DeploymentSpec) -> tuple[mesh_pb2.DeploymentS
     rest = mesh_pb2.DeploymentSpec()
     rest.CopyFrom(spec)
     rest.options_json = ""
+    rest.takes_http = False  # Drivers of older releases do not say it.
     options = json.loads(spec.options_json or "{}")
     router = options.get("request_router_config") or {}
     for name in _NOT_OF_REPLICAS:

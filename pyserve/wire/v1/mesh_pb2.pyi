@@ -261,7 +261,7 @@ class Limits(_message.Message):
     def __init__(self, max_ongoing_requests: _Optional[int] = ..., world_size: _Optional[int] = ..., options_json: _Optional[str] = ...) -> None: ...
 
 class DeploymentSpec(_message.Message):
-    __slots__ = ("application", "name", "code", "arguments", "options_json", "interceptors", "is_ingress", "calls")
+    __slots__ = ("application", "name", "code", "arguments", "options_json", "interceptors", "is_ingress", "calls", "takes_http")
     APPLICATION_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     CODE_FIELD_NUMBER: _ClassVar[int]
@@ -270,6 +270,7 @@ class DeploymentSpec(_message.Message):
     INTERCEPTORS_FIELD_NUMBER: _ClassVar[int]
     IS_INGRESS_FIELD_NUMBER: _ClassVar[int]
     CALLS_FIELD_NUMBER: _ClassVar[int]
+    TAKES_HTTP_FIELD_NUMBER: _ClassVar[int]
     application: str
     name: str
     code: Code
@@ -278,7 +279,8 @@ class DeploymentSpec(_message.Message):
     interceptors: bytes
     is_ingress: bool
     calls: _containers.RepeatedCompositeFieldContainer[DeploymentKey]
-    def __init__(self, application: _Optional[str] = ..., name: _Optional[str] = ..., code: _Optional[_Union[Code, _Mapping]] = ..., arguments: _Optional[bytes] = ..., options_json: _Optional[str] = ..., interceptors: _Optional[bytes] = ..., is_ingress: _Optional[bool] = ..., calls: _Optional[_Iterable[_Union[DeploymentKey, _Mapping]]] = ...) -> None: ...
+    takes_http: bool
+    def __init__(self, application: _Optional[str] = ..., name: _Optional[str] = ..., code: _Optional[_Union[Code, _Mapping]] = ..., arguments: _Optional[bytes] = ..., options_json: _Optional[str] = ..., interceptors: _Optional[bytes] = ..., is_ingress: _Optional[bool] = ..., calls: _Optional[_Iterable[_Union[DeploymentKey, _Mapping]]] = ..., takes_http: _Optional[bool] = ...) -> None: ...
 
 class Code(_message.Message):
     __slots__ = ("import_path", "pickled", "sys_path", "working_directory", "fingerprint")

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pyserve as serve
 from pyserve.schema import ReplicaRank
@@ -257,3 +258,34 @@ class DeploysFirst:
     async def __call__(self, value: int) -> int:
         result: int = await self._below.remote(value)
         return result
+
+
+@serve.deployment
+class Constructed:
+    """Is constructed when a file is there, and says what is in it, or raises."""
+
+    def __init__(self, told: str) -> None:
+        wait_until(lambda: Path(told).exists() and Path(told).read_text(), 60)
+        self._said = Path(told).read_text()
+        if self._said == "raise":
+            raise ValueError("as it was told")
+
+    def __call__(self) -> str:
+        return self._said
+
+
+async def _answer(scope: Any, receive: Any, send: Any) -> None:
+    if scope["type"] == "http":
+        said = serve.get_replica_context().servable_object.said.encode()
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": said})
+
+
+@serve.deployment
+@serve.ingress(_answer)
+class ConstructedWeb:
+    """The same as a web application."""
+
+    def __init__(self, told: str) -> None:
+        wait_until(lambda: Path(told).exists() and Path(told).read_text(), 60)
+        self.said = Path(told).read_text()

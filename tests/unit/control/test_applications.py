@@ -21,9 +21,15 @@ class World:
         self.state = MeshState()
 
     def deploy(
-        self, name: str, prefix: str, *, default: bool = False, num_replicas: int = 1
+        self,
+        name: str,
+        prefix: str,
+        *,
+        default: bool = False,
+        num_replicas: int = 1,
+        takes_http: bool = False,
     ) -> Desired:
-        """Deploy; nothing is ready yet."""
+        """Deploy; nothing is ready yet. ``takes_http``: that much the driver knows."""
         application = ApplicationName(name)
         request = control_pb2.DeployRequest(
             application=name,
@@ -34,7 +40,8 @@ class World:
         info = self.applications.check(application, request, self.state)
         self.applications.admit(application, info, self.state)
         key = DeploymentKey(application, DeploymentName("Main"))
-        version = Version(f"v{len(self.state.notes)}", DeploymentOptions(num_replicas=num_replicas))
+        options = DeploymentOptions(num_replicas=num_replicas)
+        version = Version(f"v{len(self.state.notes)}", options, takes_http=takes_http)
         self.state.on_deploy(application, {key: version})
         self.applications.settle(self.state)
         return self.state.deployments[key]
@@ -57,7 +64,7 @@ class World:
         return {
             key.application: tuple(view.http_prefixes)
             for key, view in views.items()
-            if view.services
+            if view.services or view.http_prefixes
         }
 
 
@@ -182,3 +189,37 @@ def test_one_without_replicas_keeps_the_default_prefix_from_nobody(world: World)
 
     shop = world.ready("shop", "/", default=True)
     assert {shop.key: ("/",)} == world.applications.routes(world.state).of_deployment
+
+
+def test_requests_are_led_to_what_comes_up_where_its_driver_knows_that_it_takes_them(
+    world: World,
+) -> None:
+    world.deploy("silent", "/silent")
+    world.deploy("shop", "/shop", takes_http=True)
+
+    assert {"shop": ("/shop",)} == world.prefixes()
+
+
+def test_what_has_failed_to_come_up_keeps_the_default_prefix_from_nobody(world: World) -> None:
+    shop = world.deploy("shop", "/", default=True, takes_http=True)
+    assert {"shop": ("/",)} == world.prefixes()
+    assert shop.target is not None
+    shop.target.failed = True
+
+    assert {} == world.prefixes()
+    world.ready("blog", "/", default=True)
+    assert {"blog": ("/",)} == world.prefixes()
+
+
+def test_what_comes_up_takes_the_default_prefix_from_nobody_who_serves(world: World) -> None:
+    world.ready("blog", "/", default=True)
+    world.deploy("shop", "/", default=True, takes_http=True)
+
+    assert {"blog": ("/",)} == world.prefixes()
+
+
+def test_what_turns_out_not_to_take_plain_http_gives_its_prefix_back(world: World) -> None:
+    shop = world.deploy("shop", "/shop", takes_http=True)
+    world.come_up(shop, http=False)
+
+    assert {"shop": ()} == world.prefixes()

@@ -130,3 +130,12 @@ def test_a_version_and_its_replicas_know_whom_they_call():
     other = DeploymentKey(ApplicationName("other"), DeploymentName("d"))
     assert {key("c"), other} == version.calls
     assert version.calls == new_replica(found, version, 0, 0.0, Roster()).calls
+
+
+def test_what_older_drivers_do_not_say_rolls_nothing():
+    before, after = {key("b"): spec()}, {key("b"): spec(takes_http=True)}
+    (version, _), *_ = read_versions(key("b").application, after.values(), 1).values()
+
+    assert version.takes_http
+    assert changes_limits_only(before, after)
+    assert not changes_limits_only(before, {key("b"): spec(takes_http=True, arguments=b"other")})
