@@ -66,7 +66,7 @@ _LOGGER = logging.getLogger(__name__)
 # How often a blocking run looks whether its mesh still lives: nobody waits for it, and the
 # child's end has no other sign that a signal could not interrupt.
 _ALIVE_CHECK_S = 0.5
-# Whoever comes second finds no mesh any more.
+# A second call finds no mesh any more.
 _ENDING = threading.Lock()
 
 
@@ -88,8 +88,7 @@ def run(
 
     Attaches to a running mesh, or starts one that ends with this process. An application of
     the same name is replaced; the call returns when only the new version serves. In a replica it
-    deploys to the mesh that the replica is in, and the application stays when the replica ends;
-    it blocks the thread, so an ``async def`` writes ``await asyncio.to_thread(pyserve.run, app)``.
+    deploys to the mesh that the replica is in; ``docs/guide/replicas.md`` says how.
 
     Args:
         target: What ``bind`` returned.

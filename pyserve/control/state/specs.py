@@ -130,7 +130,7 @@ def unchanged_keys(
 
 
 def _is_same(one: mesh_pb2.DeploymentSpec, other: mesh_pb2.DeploymentSpec) -> bool:
-    """Compare, but for what drivers of older releases do not say."""
+    """Compare two; that a driver of an older release does not say all of it makes no difference."""
     if one.takes_http == other.takes_http:
         return one == other
     return _without_limits(one)[0] == _without_limits(other)[0] and (

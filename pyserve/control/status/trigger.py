@@ -1,4 +1,4 @@
-"""What has brought a deployment to its status, in the words of Ray Serve. Pure."""
+"""The cause of a deployment's status, in the words of Ray Serve. Pure."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from tests.unit.control.world import World, key
 
 
 class Changing(World):
-    """A world whose replicas are told what they shall take on."""
+    """A world whose replicas are told another configuration."""
 
     reconfiguring = Reconfiguring()
 
@@ -29,7 +29,7 @@ class Changing(World):
         self.version.options = replace(self.version.options, user_config=config)
 
     def told(self) -> list[ReplicaId]:
-        """Return who is told something now, which is what they shall have."""
+        """Return who is told something now; it has to be the configuration of the version."""
         told = dict(self.reconfiguring.tell(self.state))
         for each in told.values():
             assert self.version.config == each.config

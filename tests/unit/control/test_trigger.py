@@ -1,4 +1,4 @@
-"""What has brought a deployment to its status, as Ray Serve calls it. Virtual time."""
+"""The cause of a deployment's status, as Ray Serve calls it. Virtual time."""
 
 import pytest
 
