@@ -53,7 +53,7 @@ class StreamCall:
         self.on_moved: Callable[[], None] | None = None
         self._loop = loop
         self._buffer: deque[object] = deque()  # len(buffer) <= BUFFER_MAX
-        self._end: BaseException | None = None  # raised once the buffer is empty
+        self._end: BaseException | None = None  # raised when the buffer is empty
         self._reader: asyncio.Future[None] | None = None
 
     @property
@@ -100,12 +100,16 @@ class StreamCall:
         self._moved()
 
     async def take(self) -> object:
-        """Return the next result, or raise what ends the stream."""
+        """Return the next result, or raise what ends the stream.
+
+        As of any generator, an exception comes once; the stream is over after it.
+        """
         while not self._buffer:
             if self.has_left:
                 raise StopAsyncIteration
             if self._end is not None:
-                raise self._end
+                end, self._end = self._end, StopAsyncIteration()
+                raise end
             if self._reader is not None:
                 raise RuntimeError("two tasks read one stream of a batch; one has to do it")
             self._reader = self._loop.create_future()

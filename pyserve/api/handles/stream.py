@@ -93,10 +93,12 @@ class DeploymentResponseGenerator(Input, Generic[Result_co]):
 
     ``async for`` on any event loop, ``for`` in threads without one; by one consumer. The
     producer waits while nobody takes what it has made. Closing or dropping it cancels the call.
+    What the call raised comes once, as of any generator; that it was cancelled, at every step.
     """
 
     def __init__(self, call: StreamCall) -> None:
         self._call = call
+        self._has_raised = False
 
     @property
     def request_id(self) -> str:
@@ -152,9 +154,7 @@ class DeploymentResponseGenerator(Input, Generic[Result_co]):
         call = self._call
         while (answer := call.take()) is None:
             if call.is_over:
-                if call.error is not None:
-                    raise call.error.with_traceback(None)
-                raise StopAsyncIteration
+                raise self._last_words() or StopAsyncIteration
             await _Step(call)
         return answer
 
@@ -162,11 +162,17 @@ class DeploymentResponseGenerator(Input, Generic[Result_co]):
         call = self._call
         while (answer := call.take()) is None:
             if call.is_over:
-                if call.error is not None:
-                    raise call.error.with_traceback(None)
-                raise StopIteration
+                raise self._last_words() or StopIteration
             call.wait_blocking(None)
         return answer
+
+    def _last_words(self) -> BaseException | None:
+        """Return what the end of the call has to raise, if it has not done so yet."""
+        error = self._call.error
+        if error is None or (self._has_raised and not isinstance(error, RequestCancelled)):
+            return None
+        self._has_raised = True
+        return error.with_traceback(None)
 
     # --- never an input -----------------------------------------------------------------------
 

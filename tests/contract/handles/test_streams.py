@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from pyserve.errors import RequestCancelled
 from tests.contract.handles.apps import Refused
 from tests.support.waiting import eventually
 
@@ -36,6 +37,33 @@ async def test_an_exception_comes_after_the_items_before_it(echo):
     assert [0, 1, 2] == [await anext(stream) for _ in range(3)]
     with pytest.raises(Refused, match="enough"):
         await anext(stream)
+
+
+async def test_an_exception_comes_once_and_a_cancellation_at_every_step(echo):
+    """As of any generator: who catches it at a step does not loop for ever."""
+    stream = echo.fail_after.options(stream=True).remote(0)
+    with pytest.raises(Refused):
+        await anext(stream)
+    assert [] == [each async for each in stream]
+
+    references = await echo.fail_after.options(stream=True).remote(0)._to_object_ref_gen()
+    with pytest.raises(Refused):
+        await anext(references)
+    assert [] == [each async for each in references]
+
+    stream = echo.endless.options(stream=True).remote("cancelled")
+    stream.cancel()
+    for _ in range(2):
+        with pytest.raises(RequestCancelled):
+            await anext(stream)
+
+
+def test_an_exception_comes_once_to_threads_too(echo):
+    stream = iter(echo.fail_after.options(stream=True).remote(1))
+    assert 0 == next(stream)
+    with pytest.raises(Refused):
+        next(stream)
+    assert [] == list(stream)
 
 
 async def test_a_slow_reader_slows_the_generator(echo):

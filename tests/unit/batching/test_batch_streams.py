@@ -104,6 +104,34 @@ def test_a_class_or_an_instance_ends_a_stream(end: object):
 
 
 @virtual
+async def test_an_exception_comes_once_and_the_stream_is_over_after_it():
+    """As of any generator: who catches it at a step does not loop for ever."""
+
+    @pyserve.batch(max_batch_size=3, batch_wait_timeout_s=0.0)
+    async def function(items: list[int]) -> Any:
+        yield items
+        yield [items[0], ValueError("mine"), StopIteration]
+        raise KeyError("all")
+
+    streams: list[Any] = [function(number) for number in range(3)]
+    seen = await asyncio.gather(*(_steps(stream, 5) for stream in streams))
+    over = ["over"] * 3
+    assert [[0, 0, "KeyError", *over[1:]], [1, "ValueError", *over], [2, "over", *over]] == seen
+
+
+async def _steps(stream: Any, count: int) -> list[Any]:
+    seen: list[Any] = []
+    for _ in range(count):
+        try:
+            seen.append(await anext(stream))
+        except StopAsyncIteration:
+            seen.append("over")
+        except Exception as error:
+            seen.append(type(error).__name__)
+    return seen
+
+
+@virtual
 async def test_an_exception_as_an_item_ends_one_stream_with_it():
     @pyserve.batch(max_batch_size=2, batch_wait_timeout_s=0.0)
     async def function(items: list[int]) -> Any:
