@@ -11,10 +11,12 @@ import inspect
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
+import grpc
 from google.protobuf.descriptor import MethodDescriptor
 
 from pyserve.aio import ServicerContext
 from pyserve.batching import Batched
+from pyserve.errors import Abort
 from pyserve.observe.places import describe
 from pyserve.replica import iterators
 from pyserve.replica.checks import Method, plain_function, where, wrong_kind
@@ -34,8 +36,8 @@ def find_by_name(
 ) -> tuple[tuple[Service, ...], dict[str, Method], list[str]]:
     """Return the services of which a class has methods, and these by path.
 
-    What cannot be imported, and a method that cannot be called as its RPC, is left out with a
-    line to log: other applications may be meant by the list.
+    What cannot be imported is left out with a line to log: other applications may be meant by
+    the list. A method that cannot be called as its RPC has a line too, and its calls fail.
 
     Args:
         target: The class.
@@ -62,40 +64,49 @@ def find_by_name(
         for name, descriptor in service.methods.items():
             # Not by getattr_static: every class has the __call__ of its metaclass.
             static = next((vars(each)[name] for each in target.__mro__ if name in vars(each)), None)
-            if static is None:
+            if static is None or not _is_function(static):
                 continue
-            method, mistake = _method(static, descriptor)
-            if method is None:
+            method = _method(static, descriptor)
+            if method.mistake:
                 lines.append(
-                    f"{where(static)}: {target.__qualname__}.{name} {mistake}, so it does not "
-                    f"answer {service.name}/{name}"
+                    f"{where(static)}: {target.__qualname__}.{name} {method.mistake}, so calls of "
+                    f"{service.name}/{name} end INTERNAL"
                 )
-                continue
             methods[f"/{service.name}/{name}"] = method
             found[service.name] = service
     return tuple(found.values()), methods, lines
 
 
-def _method(static: object, descriptor: MethodDescriptor) -> tuple[Method | None, str]:
-    """Return a method that answers an RPC, or none and what is wrong with it."""
-    mistake = wrong_kind(static, descriptor)
-    if mistake is not None:
-        return None, mistake
+def _is_function(static: object) -> bool:
+    return isinstance(static, Batched) or plain_function(static) is not None
+
+
+def _method(static: object, descriptor: MethodDescriptor) -> Method:
+    """Return the method that answers an RPC, with what is wrong with it."""
+    if mistake := wrong_kind(static, descriptor):
+        return Method(descriptor, static, takes_context=False, by_name=True, mistake=mistake)
     function = static.function if isinstance(static, Batched) else plain_function(static)
     assert function is not None, "the kind has been checked before"
     parameters = list(read_signature(function).parameters.values())
     if not isinstance(static, staticmethod):
         parameters = parameters[1:]  # self, or cls
+    takes_context = any(each.name == _CONTEXT for each in parameters)
+    mistake = _wrong_parameters(parameters)
+    return Method(descriptor, static, takes_context, by_name=True, mistake=mistake)
+
+
+def _wrong_parameters(parameters: Sequence[inspect.Parameter]) -> str:
+    """Return why a call with the request and the context does not fit, empty where it does."""
     others = [each for each in parameters if each.name != _CONTEXT]
     context = next((each for each in parameters if each.name == _CONTEXT), None)
     if context is not None and (context is parameters[0] or context.kind not in _BY_KEYWORD):
-        return None, f"takes {_CONTEXT} where the request goes, or by its position only"
+        return f"takes {_CONTEXT} where the request goes, or by its position only"
     needed = [each.name for each in others if each.default is each.empty and each.kind in _NAMED]
     # The request comes first; no call has anything else.
     if not others or others[0].kind not in _FIRST or set(needed) - {others[0].name}:
         given = ", ".join(each.name for each in others) or "nothing"
-        return None, f"takes {given} besides self, but a call has the request and {_CONTEXT} only"
-    return Method(descriptor, static, context is not None, by_name=True), ""
+        return f"takes {given} besides self, but a call has the request and {_CONTEXT} only"
+    return ""
 
 
 def behavior(bound: Callable[..., Any], method: Method) -> Callable[[Any, Any], Any]:
@@ -104,9 +115,14 @@ def behavior(bound: Callable[..., Any], method: Method) -> Callable[[Any, Any], 
     Args:
         bound: The method of the instance.
         method: As it was found. One whose RPC answers with a stream yields, or returns a
-            generator of either kind.
+            generator of either kind. Calls of one with a mistake end INTERNAL, with what Python
+            says of them where its parameters are the mistake.
     """
+    if method.mistake and (isinstance(method.function, Batched) or _is_of_wrong_kind(method)):
+        return _refusing(bound, method.mistake)
     call = _passes_context(bound) if method.takes_context else _leaves_context_out(bound)
+    if method.mistake:
+        call = _telling(call)
     written = inspect.unwrap(bound)  # A decorator's wrapper hands on what it returns.
     if inspect.isasyncgenfunction(written):
         # An async generator itself, so that closing it closes the user's.
@@ -162,3 +178,33 @@ def _leaves_context_out(bound: Callable[..., Any]) -> Callable[[Any, Any], Any]:
         return bound(request)
 
     return call
+
+
+def _is_of_wrong_kind(method: Method) -> bool:
+    return wrong_kind(method.function, method.descriptor) is not None
+
+
+def _refusing(bound: Callable[..., Any], mistake: str) -> Callable[[Any, Any], Any]:
+    name = inspect.unwrap(bound).__qualname__
+
+    async def refuse(_request: object, context: ServicerContext) -> Any:
+        context.tell_request_id()
+        raise Abort(grpc.StatusCode.INTERNAL, f"{name} {mistake}")
+
+    return refuse
+
+
+def _telling(call: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """Tell the caller what Python says of a call that does not fit the method's parameters."""
+
+    def telling(request: object, context: ServicerContext) -> Any:
+        try:
+            return call(request, context)
+        except TypeError as error:
+            trace = error.__traceback__
+            in_method = trace and trace.tb_next and trace.tb_next.tb_next
+            if in_method:  # A decorator's wrapper has passed what was missing.
+                raise
+            raise Abort(grpc.StatusCode.INTERNAL, str(error)) from error
+
+    return telling

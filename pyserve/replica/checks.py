@@ -39,12 +39,14 @@ class Method:
         function: What the class holds, a ``Batched`` included.
         takes_context: Whether it has a parameter for the context.
         by_name: The class does not implement the service; see ``by_name``.
+        mistake: Why a method that was found by its name cannot answer; empty: it can.
     """
 
     descriptor: MethodDescriptor
     function: object
     takes_context: bool
     by_name: bool = False
+    mistake: str = ""
 
 
 def check_class(target: type, services: Sequence[Service]) -> tuple[dict[str, Method], list[str]]:

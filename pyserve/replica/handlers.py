@@ -62,7 +62,7 @@ def weights(methods: Mapping[str, Method]) -> dict[str, int]:
 def _behavior(instance: object, method: Method | None, name: str) -> Behavior:
     if method is None:
         return _unimplemented
-    if isinstance(method.function, Batched):
+    if isinstance(method.function, Batched) and not method.mistake:
         bound: Any = method.function.bind(instance)
         adapted = _without_batch_layer(bound, takes_context=method.takes_context)
     elif method.by_name:

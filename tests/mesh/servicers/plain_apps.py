@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 
 import grpc
 
@@ -85,6 +86,56 @@ class Plain:
 
 
 @serve.deployment
+class Mistaken:
+    """Its methods have names of RPCs, and none can be called as its RPC."""
+
+    def Echo(self, request: object, context_by_another_name: object) -> object:
+        return request, context_by_another_name
+
+    async def EchoSuspend(self, request: object, grpc_context: object, extra: object) -> object:
+        return request, grpc_context, extra
+
+    def EchoSync(self, request: object) -> Iterator[object]:
+        yield request
+
+    async def EchoStream(
+        self, request: object, *, first: int, second: int
+    ) -> AsyncIterator[object]:
+        yield request, first, second
+
+    def PerformStreamSync(self, grpc_context: object) -> Iterator[object]:
+        yield grpc_context
+
+    @serve.batch
+    async def Perform(self, requests: list[object], extra: list[object]) -> list[object]:
+        return [requests, extra]
+
+    async def Converse(self, requests: object, extra: object) -> AsyncIterator[object]:
+        yield requests, extra
+
+    @staticmethod
+    def Collect() -> None:
+        """It takes nothing."""
+
+
+def _with_more(method: Callable[..., object]) -> Callable[..., object]:
+    """Give a method one argument more than its caller has."""
+
+    @functools.wraps(method)
+    def call(self: object, request: object) -> object:
+        return method(self, request, b"more")
+
+    return call
+
+
+@serve.deployment
+class Decorated:
+    @_with_more
+    def Echo(self, request: echo_pb2.EchoRequest, more: bytes) -> object:
+        return echo_pb2.EchoReply(payload=request.payload + more)
+
+
+@serve.deployment
 class Other:
     async def Echo(self, request: echo_pb2.EchoRequest) -> object:
         return echo_pb2.EchoReply(payload=b"other")
@@ -95,3 +146,5 @@ class Other:
 
 app = Plain.bind(Below.bind())
 other = Other.bind()
+mistaken = Mistaken.bind()
+decorated = Decorated.bind()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterable, AsyncIterator, Iterator
 from typing import Any
 
 import grpc.aio
@@ -14,7 +14,7 @@ from pyserve.errors import OptionError
 from pyserve.wire.rayserve import api_pb2, api_pb2_grpc
 from services.echo import echo_pb2, echo_pb2_grpc
 from tests.contract.interop import interop_pb2, interop_pb2_grpc
-from tests.mesh.servicers.plain_apps import app, other
+from tests.mesh.servicers.plain_apps import app, decorated, mistaken, other
 
 pytestmark = pytest.mark.slow
 
@@ -110,15 +110,58 @@ async def test_streams_of_requests_are_iterated_over(stub: Any):
 
 
 async def test_what_the_class_does_not_have_is_unimplemented(stub: Any):
-    for call in (
-        stub.Perform(echo_pb2.PerformRequest(), timeout=TIMEOUT_S),
-        # Count takes no request: it is a method for handles.
-        stub.Count(echo_pb2.CountRequest(), timeout=TIMEOUT_S),
-    ):
-        with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await call
-        assert grpc.StatusCode.UNIMPLEMENTED is caught.value.code()
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await stub.Perform(echo_pb2.PerformRequest(), timeout=TIMEOUT_S)
+    assert grpc.StatusCode.UNIMPLEMENTED is caught.value.code()
+
+
+@pytest.mark.parity("G-41")
+async def test_what_cannot_be_called_as_its_rpc_is_internal_and_says_why(stub: Any):
+    # Count takes no request: it is a method for handles.
+    told = await _internal(stub.Count(echo_pb2.CountRequest(), timeout=TIMEOUT_S))
+    assert "takes 1 positional argument but 2 were given" in told
     assert 7 == await serve.get_app_handle("plain").Count.remote()
+
+
+@pytest.mark.parity("G-43")
+async def test_a_class_without_a_method_that_fits_says_why_of_each(stub: Any):
+    requests = [echo_pb2.PerformRequest()]
+    cases: list[tuple[Any, Any, str]] = [
+        (stub.Echo, echo_pb2.EchoRequest(), "required positional argument: 'context_by_an"),
+        (stub.EchoSuspend, echo_pb2.EchoRequest(), "required positional argument: 'extra'"),
+        (stub.EchoSync, echo_pb2.EchoRequest(), "yields, but its RPC answers with one message"),
+        (stub.Perform, echo_pb2.PerformRequest(), "takes requests, extra besides self"),
+        (stub.Collect, iter(requests), "takes 0 positional arguments but 1 was given"),
+        (stub.EchoStream, echo_pb2.StreamRequest(), "keyword-only arguments: 'first' and 'second'"),
+        (stub.PerformStreamSync, echo_pb2.PerformStreamRequest(), "multiple values for argument"),
+        (stub.Converse, iter(requests), "missing 1 required positional argument: 'extra'"),
+    ]
+    serve.run(mistaken, name="mistaken", route_prefix=None)
+    try:
+        for method, request, text in cases:
+            call = method(request, metadata=(("application", "mistaken"),), timeout=TIMEOUT_S)
+            assert text in await _internal(call)
+    finally:
+        serve.delete("mistaken")
+
+
+async def test_a_decorator_may_pass_what_a_method_needs_besides_the_request(stub: Any):
+    serve.run(decorated, name="decorated", route_prefix=None)
+    try:
+        metadata = (("application", "decorated"),)
+        request = echo_pb2.EchoRequest(payload=b"a")
+        reply = await stub.Echo(request, metadata=metadata, timeout=TIMEOUT_S)
+        assert b"amore" == reply.payload
+    finally:
+        serve.delete("decorated")
+
+
+async def _internal(call: Any) -> str:
+    """Return the details of a call that ends INTERNAL."""
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await (anext(aiter(call)) if isinstance(call, AsyncIterable) else call)
+    assert grpc.StatusCode.INTERNAL is caught.value.code()
+    return str(caught.value.details())
 
 
 @pytest.mark.parity("G-41")
