@@ -413,17 +413,17 @@ class Controller:
             case StartReplica(key, version_id, slot):
                 self._start(key, version_id, slot, now)
             case StopReplica(replica_id, grace_s, reason):
+                is_starting = self.state.replicas[replica_id].phase is Phase.STARTING
                 self._on_end(replica_id, "drains", reason, now)
                 self.state.on_stop(replica_id, grace_s=grace_s, now=now)
                 if replica_id in self._sessions:
                     self._spawn(self._drain(self._sessions[replica_id], grace_s))
-                else:
-                    self._launcher.stop(replica_id, grace_s)
+                if is_starting or replica_id not in self._sessions:
+                    self._processes.stop(replica_id, grace_s)
             case KillReplica(replica_id, reason, failure):
                 self._on_end(replica_id, "is killed", reason, now)
                 self.state.on_kill(replica_id, failure=failure, now=now)
-                if replica_id in self._sessions:
-                    self._sessions[replica_id].end()
+                self._sessions.end(replica_id)
                 self._launcher.stop(replica_id, 0)
             case FailVersion(key, failure):
                 self.state.on_version_failed(key, failure)

@@ -46,9 +46,9 @@ async def let_go(entry: Entry[Model], label: str) -> None:
         await asyncio.to_thread(holder.clear)
 
 
-def has_async_finalizer(instance: object) -> bool:
-    """Tell whether the class has an ``async def __del__``, which Python does not await."""
-    return inspect.iscoroutinefunction(getattr(type(instance), "__del__", None))
+def has_async_finalizer(kind: type) -> bool:
+    """Tell whether a class has an ``async def __del__``, which Python does not await."""
+    return inspect.iscoroutinefunction(getattr(kind, "__del__", None))
 
 
 async def finalize(instance: object) -> None:
@@ -57,7 +57,7 @@ async def finalize(instance: object) -> None:
     Raises:
         Exception: Whatever it raises.
     """
-    if has_async_finalizer(instance):
+    if has_async_finalizer(type(instance)):
         try:
             await instance.__del__()  # type: ignore[attr-defined]  # as asked just now
         finally:
@@ -70,7 +70,7 @@ def disarm(instance: object) -> None:
     It would drop the coroutine and warn that nobody has awaited it. The instance gets a class
     that differs in that method only; where it cannot, there is the warning.
     """
-    if not has_async_finalizer(instance):
+    if not has_async_finalizer(type(instance)):
         return
     kind: Any = type(instance)
     members = {"__slots__": (), "__module__": kind.__module__, "__qualname__": kind.__qualname__}

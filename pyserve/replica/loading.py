@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,7 +19,7 @@ from pyserve.bridge import end_if_forked
 from pyserve.config import DeploymentOptions
 from pyserve.errors import ImportPathError, PyserveError, ServicerError
 from pyserve.multiplexing import close_all, preload_all
-from pyserve.multiplexing.unloading import disarm, finalize
+from pyserve.multiplexing.unloading import disarm, finalize, has_async_finalizer
 from pyserve.observe.failures import user_code_logger
 from pyserve.observe.places import blames_user_code, describe, format_from_user_code
 from pyserve.replica.asgi import AsgiApplication, LifespanFailed
@@ -46,7 +45,7 @@ if TYPE_CHECKING:
     from pyserve.replica.plain.methods import PlainMethod
 
 _LOGGER = user_code_logger(__name__)
-# How long a user's aclose() may take after the last call has ended.
+# How long each of a user's last hooks may take at least, also where the calls took all the grace.
 _CLOSE_TIMEOUT_S = 5.0
 
 Value = TypeVar("Value")
@@ -194,13 +193,33 @@ def construct(loaded: Loaded) -> object:
 
     Raises:
         LoadError: It raised.
+        StopRequested: The replica is to end; it has what was made, where that needs the loop.
     """
     if not isinstance(loaded.target, type):
         return loaded.batched.get("__call__", loaded.target)
-    make: Callable[..., object] = loaded.target
-    if _async_constructor(loaded.target) is not None:
-        make = functools.partial(loaded.target.__new__, loaded.target)
-    return _attempt(_constructor(loaded.target), lambda: make(*loaded.args, **loaded.kwargs))
+    return _make(loaded.target, loaded)
+
+
+def _make(target: Any, loaded: Loaded) -> object:
+    label, args, kwargs = _constructor(target), loaded.args, loaded.kwargs
+    is_async = _async_constructor(target) is not None
+    # Python itself calls a plain ``__del__``. A metaclass may make something else than an instance.
+    is_split = has_async_finalizer(target) and type(target).__call__ is type.__call__
+    if not is_async and not is_split:
+        return _attempt(label, lambda: target(*args, **kwargs))
+    instance = _attempt(label, lambda: target.__new__(target, *args, **kwargs))
+    if is_async:
+        return instance
+    try:
+        _attempt(label, lambda: target.__init__(instance, *args, **kwargs))
+    except StopRequested as stop:
+        stop.unfinished = instance
+        stop.grace_s = loaded.options.graceful_shutdown_timeout_s
+        raise
+    except LoadError:
+        disarm(instance)
+        raise
+    return instance
 
 
 async def initialize(loaded: Loaded, instance: object) -> None:
@@ -215,10 +234,8 @@ async def initialize(loaded: Loaded, instance: object) -> None:
         return
     try:
         await initializer(instance, *loaded.args, **loaded.kwargs)
-    except BaseException as error:
+    except (Exception, SystemExit) as error:
         disarm(instance)
-        if not isinstance(error, Exception | SystemExit):
-            raise
         end_if_forked(error)
         raise _load_error(_constructor(target), error) from error
 
@@ -388,24 +405,36 @@ async def drain_batches(instance: object) -> None:
         await drain(instance)
 
 
-async def close(instance: object) -> None:
+async def close(instance: object, ends_at: float) -> None:
     """Unload models, then call ``aclose`` and an ``async def __del__`` if there are such.
 
     A plain ``__del__`` follows the last reference. What they raise is logged: nobody is there
     any more who could act upon it.
+
+    Args:
+        instance: The user's object.
+        ends_at: The loop's time until which they may take; a few seconds each in any case.
     """
-    await _attempt_close(
-        f"unloading the models of {type(instance).__qualname__}", close_all, instance
-    )
+    name = type(instance).__qualname__
+    await _attempt_close(f"unloading the models of {name}", close_all, instance, ends_at=ends_at)
     hook = getattr(instance, "aclose", None)
     if hook is not None:
-        await _attempt_close(f"{type(instance).__qualname__}.aclose", hook)
-    await _attempt_close(f"{type(instance).__qualname__}.__del__", finalize, instance)
+        await _attempt_close(f"{name}.aclose", hook, ends_at=ends_at)
+    await leave_unfinished(instance, ends_at)
 
 
-async def _attempt_close(what: str, step: Callable[..., object], *args: object) -> None:
+async def leave_unfinished(instance: object, ends_at: float) -> None:
+    """Await the ``async def __del__`` of an instance, finished or not; see ``close``."""
+    what = f"{type(instance).__qualname__}.__del__"
+    await _attempt_close(what, finalize, instance, ends_at=ends_at)
+
+
+async def _attempt_close(
+    what: str, step: Callable[..., object], *args: object, ends_at: float = 0.0
+) -> None:
+    at_least = asyncio.get_running_loop().time() + _CLOSE_TIMEOUT_S
     try:
-        async with asyncio.timeout(_CLOSE_TIMEOUT_S):
+        async with asyncio.timeout_at(max(ends_at, at_least)):
             result = step(*args)
             if inspect.isawaitable(result):
                 await result
@@ -414,7 +443,15 @@ async def _attempt_close(what: str, step: Callable[..., object], *args: object) 
 
 
 class StopRequested(SystemExit):
-    """The replica was told to stop while user code was being brought up: not a failure of it."""
+    """The replica was told to stop while user code was being brought up: not a failure of it.
+
+    Attributes:
+        unfinished: An instance whose constructor has begun, and whose ``__del__`` needs the loop.
+        grace_s: How long its deployment gives it.
+    """
+
+    unfinished: object = None
+    grace_s = 0.0
 
 
 def _attempt(label: str, step: Callable[[], Value]) -> Value:

@@ -14,10 +14,9 @@ import logging
 import sys
 import time
 import traceback
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TypeVar
 
 from pyserve.aio import Server
 from pyserve.aio.certificates import MeshTls
@@ -39,12 +38,14 @@ from pyserve.replica.http.documents import application_document
 from pyserve.replica.loading import (
     Loaded,
     LoadError,
+    StopRequested,
     check_first,
     close,
     construct,
     drain_batches,
     front_of,
     initialize,
+    leave_unfinished,
     load,
     metadata_json,
     reconfigure,
@@ -59,12 +60,11 @@ from pyserve.replica.observing import observe_calls
 from pyserve.replica.ports import DirectPorts
 from pyserve.replica.reconfiguring import Reconfigurer
 from pyserve.replica.serving import make_server
+from pyserve.replica.stopping import Stop, StoppedEarly
 from pyserve.replica.threads import EndpointThreads
 from pyserve.replica.watchdog import LoopWatchdog
 from pyserve.types import ApplicationName, DeploymentName, ReplicaId
 from pyserve.wire.v1 import mesh_pb2
-
-Value = TypeVar("Value")
 
 # The kernel closes what the launcher had in any order: its end is known before its lock is free.
 _LAUNCHER_END_TIMEOUT_S = 3.0
@@ -109,8 +109,7 @@ class Worker:
     ) -> None:
         self._settings = settings
         self._on_zone = on_zone
-        self._stop = asyncio.Event()
-        self._grace_s: float | None = None  # None: the deployment's own.
+        self._stop = Stop()
         self._told = False  # The controller asked for the drain, so it knows.
         self._server: Server | None = None
         self._application: AsgiApplication | None = None
@@ -145,9 +144,7 @@ class Worker:
 
     def request_stop(self, grace_s: float | None = None) -> None:
         """Begin the drain: what is in flight gets ``grace_s``, by default the deployment's."""
-        if grace_s is not None and (self._grace_s is None or grace_s < self._grace_s):
-            self._grace_s = grace_s
-        self._stop.set()
+        self._stop.ask(grace_s)
 
     def abandon(self) -> None:
         """Remove this replica's files, and those of the mesh, whose controller is gone."""
@@ -160,14 +157,18 @@ class Worker:
     async def run(self) -> int:
         """Live until the drain has ended; return the exit status of the process."""
         try:
-            assign = await self._unless_stopped(self._duties.join())
+            assign = await self._stop.unless(self._duties.join())
             assigned_at = time.monotonic()
             self._on_zone(assign.zone)
             loaded, instance = await self._bring_up(assign)
             self._metrics.initialization_s = time.monotonic() - assigned_at
             await self._serve(assign, loaded, instance)
-        except _StoppedEarly:
+        except StoppedEarly:
             pass
+        except StopRequested as stop:
+            if stop.unfinished is not None:
+                await leave_unfinished(stop.unfinished, self._stop.ends_at(stop.grace_s))
+            raise
         except MeshError as error:
             _LOGGER.error("%s", error)
             return 1
@@ -210,30 +211,36 @@ class Worker:
             instance = construct(loaded)
         finally:
             self.is_constructing = False
-        await self._unless_stopped(initialize(loaded, instance))
-        enter_replica(replace(get_replica_context(), servable_object=instance))
-        options = loaded.options
-        await self._unless_stopped(
-            reconfigure(instance, options.user_config, timeout_s=options.startup_timeout_s)
-        )
-        await self._unless_stopped(warm_up(instance))
-        self._metadata_json = await self._unless_stopped(metadata_json(instance))
-        self._application = await self._unless_stopped(
-            start_application(loaded.target, self._settings.mesh.http_middlewares)
-        )
-        await self._unless_stopped(check_first(instance, options.health_check_timeout_s))
+        await self._prepare(loaded, instance)
         return loaded, instance
 
-    async def _unless_stopped(self, step: Coroutine[object, object, Value]) -> Value:
-        """Await ``step``, or cancel it and raise when this replica is to end."""
-        task = asyncio.ensure_future(step)
-        stopped = asyncio.ensure_future(self._stop.wait())
-        await asyncio.wait({task, stopped}, return_when=asyncio.FIRST_COMPLETED)
-        stopped.cancel()
-        if not task.done():
-            task.cancel()
-            raise _StoppedEarly
-        return task.result()
+    async def _prepare(self, loaded: Loaded, instance: object) -> None:
+        """Do what comes between the constructor and the first call.
+
+        Raises:
+            LoadError: User code raised.
+            StoppedEarly: The replica is to end; the instance has taken its leave.
+        """
+        options, is_made = loaded.options, False
+        grace_s, startup_s = options.graceful_shutdown_timeout_s, options.startup_timeout_s
+        unless_stopped = partial(self._stop.unless, default_s=grace_s)
+        try:
+            await unless_stopped(initialize(loaded, instance))
+            is_made = True
+            enter_replica(replace(get_replica_context(), servable_object=instance))
+            await unless_stopped(reconfigure(instance, options.user_config, timeout_s=startup_s))
+            await unless_stopped(warm_up(instance))
+            self._metadata_json = await unless_stopped(metadata_json(instance))
+            self._application = await unless_stopped(
+                start_application(loaded.target, self._settings.mesh.http_middlewares)
+            )
+            await unless_stopped(check_first(instance, options.health_check_timeout_s))
+        except StoppedEarly:
+            if is_made:
+                await self._close(instance, grace_s)
+            else:
+                await leave_unfinished(instance, self._stop.ends_at(grace_s))
+            raise
 
     async def _serve(self, assign: mesh_pb2.Assign, loaded: Loaded, instance: object) -> None:
         server = self._make_server(assign, loaded, instance)
@@ -286,18 +293,21 @@ class Worker:
                         # They came while user code was brought up.
                         self._duties.follow(self._options)
                     await self._stop.wait()
-                options = self._options or loaded.options
-                await self._drain(server, instance, options.graceful_shutdown_timeout_s)
+                grace_s = (self._options or loaded.options).graceful_shutdown_timeout_s
+                await self._drain(server, instance, grace_s)
         finally:
             self._metrics.end_serving()
             self._reconfigurer = None  # It keeps the instance alive.
             self._place.close()
             if self._direct_ports is not None:
                 self._direct_ports.close()
+        await self._close(instance, grace_s)
+
+    async def _close(self, instance: object, default_grace_s: float) -> None:
         if self._application is not None:
             await stop_application(self._application)
         enter_replica(None)
-        await close(instance)
+        await close(instance, self._stop.ends_at(default_grace_s))
         gc.unfreeze()  # So that a __del__ inside a reference cycle is found at exit too.
 
     def _watching_loop(self) -> contextlib.AbstractContextManager[LoopWatchdog | None]:
@@ -381,8 +391,8 @@ class Worker:
     async def _drain(self, server: Server, instance: object, default_grace_s: float) -> None:
         if not self._told:
             await self._duties.begin_drain()
-        self._stop.clear()  # From here on it is a second signal, which cuts the grace short.
-        grace_s = default_grace_s if self._grace_s is None else self._grace_s
+        self._stop.await_another()
+        grace_s = default_grace_s if self._stop.grace_s is None else self._stop.grace_s
         if self._direct_ports is not None:
             grace_s = await self._announce_drain(server, grace_s)
         # Listeners close now. A call that a router has sent meanwhile is refused before it
@@ -477,10 +487,6 @@ def _listen_near(server: Server, place: SocketPlace) -> None:
 def _counts(server: Server) -> tuple[int, int]:
     stats = server.native.stats()
     return stats["in_flight"], stats["calls"]
-
-
-class _StoppedEarly(Exception):
-    """This replica was asked to end before it served."""
 
 
 def _tell_steps(

@@ -354,8 +354,9 @@ def _is_proven(version: Version) -> bool:
 
 
 def _stop(replica: Replica, left_s: float = math.inf) -> Action:
-    # Also one whose stream is broken: routers reach it all the same, and it has their calls.
-    if replica.phase is Phase.RUNNING:
+    # Also one whose stream is broken: routers reach it all the same, and it has their calls. One
+    # that has joined may be in its constructor, and hold what its __del__ gives back.
+    if replica.phase is Phase.RUNNING or replica.joined:
         grace_s = min(replica.options.graceful_shutdown_timeout_s, left_s)
         return StopReplica(replica.id, grace_s, NOT_NEEDED)
     return KillReplica(replica.id, NOT_NEEDED)

@@ -158,6 +158,11 @@ class Members(Mapping[ReplicaId, Session]):
         version = self._state.version_of(replica.key, replica.version)
         return 0 if version is None else version.config
 
+    def end(self, replica_id: ReplicaId) -> None:
+        """End the stream of a replica, if it has one."""
+        if replica_id in self._sessions:
+            self._sessions[replica_id].end()
+
     def leave(self, session: Session, now: float) -> bool:
         """Forget a session whose stream has ended; return whether no other had replaced it."""
         if self._sessions.get(session.replica_id) is not session:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from pyserve.config.control import KILL_MARGIN_S
 from pyserve.control.replicas.launching import (
     Ended,
     Event,
@@ -78,6 +79,13 @@ class Processes:
         if replica.killed:
             # The decision fell while the process was being made.
             self._launcher.stop(replica.id, 0)
+
+    def stop(self, replica_id: ReplicaId, grace_s: float) -> None:
+        """Signal a replica to end within its grace, which its last hooks may need to the end.
+
+        A constructor that holds the loop hears of it by a signal only.
+        """
+        self._launcher.stop(replica_id, grace_s + KILL_MARGIN_S)
 
     def adopt(self, replica: Replica, spec: mesh_pb2.DeploymentSpec, memo: str) -> None:
         """Find the process of a replica that a controller before has started, or its end."""

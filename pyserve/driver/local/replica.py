@@ -335,15 +335,16 @@ class LocalReplica:
                 self._end(left, StatusCode.UNAVAILABLE, "it has been deleted or replaced")
             else:
                 _fail(left, RequestTimeout("it has been deleted or replaced"))
+        ends_at = self._loop.time() + self.loaded.options.graceful_shutdown_timeout_s
         try:
-            async with asyncio.timeout(self.loaded.options.graceful_shutdown_timeout_s):
+            async with asyncio.timeout_at(ends_at):
                 await self._idle.wait()
         except TimeoutError:
             for call in tuple(self._tasks):
                 self._end(call, StatusCode.UNAVAILABLE, "its time to end was over")
             await asyncio.gather(*self._tasks.values(), return_exceptions=True)
         self._threads.close()
-        await self.within(close(self.context.servable_object))
+        await self.within(close(self.context.servable_object, ends_at))
 
 
 _STOPPING = frozenset({StatusCode.CANCELLED, StatusCode.DEADLINE_EXCEEDED, StatusCode.UNAVAILABLE})

@@ -16,7 +16,7 @@ from pyserve.control.reconcile.decide import (
     StartReplica,
     StopReplica,
 )
-from pyserve.control.state.mesh import Failure, Phase
+from pyserve.control.state.mesh import Failure, Phase, Place
 from tests.unit.control.world import APPLICATION, USER_ERROR, World, key
 
 
@@ -321,6 +321,21 @@ def test_delete_drains_and_forgets(world):
     world.end_stopped()
     assert [ForgetDeployment(key())] == world.settle()
     assert {} == world.state.deployments
+
+
+def test_one_that_has_joined_may_be_in_its_constructor_and_has_its_grace_too(world):
+    """What the constructor has taken is given back by ``__del__``."""
+    world.deploy(Echo={"num_replicas": 2, "graceful_shutdown_timeout_s": 3})
+    world.settle()
+    joined, launched = world.replicas()
+    world.state.on_joined(joined.id, pid=1, place=Place(node="here"))
+    world.state.on_delete(APPLICATION)
+
+    reason = "is not needed any more"
+    wanted = [StopReplica(joined.id, 3.0, reason), KillReplica(launched.id, reason)]
+    assert wanted == world.settle()
+    assert world.now + 3 + KILL_MARGIN_S == world.advance()
+    assert [] == world.replicas()
 
 
 def test_drain_that_takes_too_long_ends_in_a_kill(world):
