@@ -8,6 +8,7 @@
     │   ├── KindError             something is of another kind than it has to be (also a TypeError)
     │   ├── WrongMoment           it cannot be done here, or any more (also a RuntimeError)
     │   ├── OptionError           a deployment option has a wrong name, type or value
+    │   │   └── OptionTypeError   its name or its type (also a TypeError)
     │   ├── ImportPathError       "module:attribute" cannot be parsed, imported or found
     │   ├── ServicerError         a class does not fit the services of its .proto
     │   ├── SerializationError    a codec is unknown, or cannot carry a value
@@ -23,7 +24,7 @@
     ├── RemoteError               user code raised something that cannot be rebuilt here
     ├── ModelLoadFailed           a multiplexed model could not be loaded a moment ago
     ├── DeploymentFailed          the mesh could not bring a deployment up (also a RuntimeError)
-    ├── MeshError                 the control plane said no
+    ├── MeshError                 the control plane said no (also a RuntimeError)
     │   ├── MeshHeld              another mesh has, or another start takes, its directory
     │   ├── MeshNotFound          no mesh runs where one was looked for
     │   ├── MeshUnavailable       a mesh is known, but its controller does not answer
@@ -108,6 +109,10 @@ class WrongMoment(UsageError, RuntimeError):
 
 class OptionError(UsageError):
     """A deployment option has an unknown name, a wrong type or a value out of range."""
+
+
+class OptionTypeError(OptionError, TypeError):
+    """An option has an unknown name, or a value of a type that it never takes."""
 
 
 class ImportPathError(UsageError):
@@ -245,8 +250,8 @@ class DeploymentFailed(PyserveError, RuntimeError):
         return f"{text}\n\n{self.remote_traceback}" if self.remote_traceback else text
 
 
-class MeshError(PyserveError):
-    """The control plane refused a request."""
+class MeshError(PyserveError, RuntimeError):
+    """The control plane refused a request, or an ingress cannot listen."""
 
     code = StatusCode.FAILED_PRECONDITION
 

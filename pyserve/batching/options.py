@@ -6,7 +6,8 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from pyserve.errors import OptionError
+from pyserve.config.validation import option_error
+from pyserve.errors import OptionError, OptionTypeError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,17 +48,18 @@ class BatchOptions:
         for name in ("max_batch_size", "max_concurrent_batches"):
             value: object = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise OptionError(f"batch: {name} must be an int of at least 1, not {value!r}")
+                text = f"batch: {name} must be an int of at least 1, not {value!r}"
+                raise option_error(text, value, int)
         if self.batch_wait_timeout_s != "auto":
             _check_seconds("batch_wait_timeout_s", self.batch_wait_timeout_s, ', or "auto"')
         _check_seconds("stride_s", self.stride_s, "")
         for name in ("isolate_failures", "allow_small_batch"):
             flag: object = getattr(self, name)
             if not isinstance(flag, bool):
-                raise OptionError(f"batch: {name} must be True or False, not {flag!r}")
+                raise OptionTypeError(f"batch: {name} must be True or False, not {flag!r}")
         size_fn: object = self.batch_size_fn
         if size_fn is not None and not callable(size_fn):
-            raise OptionError(
+            raise OptionTypeError(
                 f"batch: batch_size_fn must be a function that takes a list of items and returns "
                 f"their size, not {size_fn!r}"
             )
@@ -107,6 +109,5 @@ def size_of(size_fn: Callable[[list[Any]], float], arguments: tuple[object, ...]
 def _check_seconds(name: str, value: object, alternative: str) -> None:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if not is_number or not 0 <= value < math.inf:  # type: ignore[operator]
-        raise OptionError(
-            f"batch: {name} must be a number of seconds of at least 0{alternative}, not {value!r}"
-        )
+        what = f"a number of seconds of at least 0{alternative}"
+        raise option_error(f"batch: {name} must be {what}, not {value!r}", value, int, float)

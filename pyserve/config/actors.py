@@ -38,7 +38,7 @@ class DeploymentActorConfig(Part):
         check_mapping("deployment_actors.init_kwargs", self.init_kwargs)
         check_mapping("deployment_actors.actor_options", self.actor_options)
         if not isinstance(self.init_args, list | tuple):
-            raise refuse("deployment_actors.init_args", self.init_args, "a list of arguments")
+            raise refuse("deployment_actors.init_args", self.init_args, "a list of arguments", list)
 
 
 def deployment_name(owner: str, actor_name: str) -> str:
@@ -55,7 +55,7 @@ def read_actors(value: object) -> tuple[DeploymentActorConfig, ...]:
     if value is None:
         return ()
     if not isinstance(value, Sequence) or isinstance(value, str | bytes):
-        raise refuse("deployment_actors", value, "a list of DeploymentActorConfig")
+        raise refuse("deployment_actors", value, "a list of DeploymentActorConfig", list)
     found = tuple(DeploymentActorConfig.of("deployment_actors", each) for each in value)
     names = [each.name for each in found]
     if repeated := {name for name in names if names.count(name) > 1}:

@@ -62,7 +62,7 @@ def check_route_prefix(field: str, value: object) -> str:
     if value == "/":
         return "/"
     if not isinstance(value, str) or not _PATH.match(value):
-        raise refuse(field, value, allowed)
+        raise refuse(field, value, allowed, str)
     segments = value.split("/")
     if {".", ".."} & set(segments):
         raise refuse(field, value, f"{allowed}; no segment is '.' or '..'")
@@ -194,7 +194,7 @@ class gRPCOptions(Part):  # noqa: N801  # Ray Serve's name.
         check_integer("grpc_options.port", self.port, minimum=0, maximum=_PORT_MAX)
         functions: object = self.grpc_servicer_functions
         if not isinstance(functions, list | tuple):
-            raise refuse("grpc_options.grpc_servicer_functions", functions, "a list of texts")
+            raise refuse("grpc_options.grpc_servicer_functions", functions, "a list of texts", list)
         for path in functions:
             check_import_path("grpc_options.grpc_servicer_functions", path)
         if self.request_timeout_s is not None:
@@ -213,7 +213,6 @@ def check_location(field: str, value: object) -> ProxyLocation:
 def check_root_path(field: str, value: object) -> str:
     """Return ``value`` if it may be the ``root_path`` of ASGI applications."""
     if not isinstance(value, str) or not _PATH.match(value):
-        raise refuse(
-            field, value, "a path such as '/gateway': it begins with a slash, ends without one"
-        )
+        allowed = "a path such as '/gateway': it begins with a slash, ends without one"
+        raise refuse(field, value, allowed, str)
     return value

@@ -49,7 +49,7 @@ from pyserve.config.validation import (
     check_text_mapping,
     refuse,
 )
-from pyserve.errors import OptionError
+from pyserve.errors import OptionError, OptionTypeError
 
 MAX_ONGOING_REQUESTS_DEFAULT = 100
 # A router's own bound for max_queued_requests=-1, so that no queue is without one.
@@ -100,7 +100,7 @@ def check_name(field_name: str, value: object) -> str:
     """Return ``value`` if it may name an application or a deployment."""
     allowed = "a letter or underscore, then letters, digits, '_', '-' or '.'"
     if not isinstance(value, str) or not _NAME.match(value):
-        raise refuse(field_name, value, allowed)
+        raise refuse(field_name, value, allowed, str)
     return value
 
 
@@ -457,7 +457,7 @@ def _with_current_names(given: dict[str, object]) -> dict[str, object]:
         )
     for name, place in _ELSEWHERE.items():
         if name in given:
-            raise OptionError(f"{name} is no option of a deployment: {place}")
+            raise OptionTypeError(f"{name} is no option of a deployment: {place}")
     if "ray_actor_options" in given:
         found = given.pop("ray_actor_options")
         actor = check_mapping("ray_actor_options", {} if found is None else found)
@@ -482,12 +482,12 @@ def _read_parts(given: dict[str, object]) -> None:
             del given[name]
     interceptors = given.get("interceptors", ())
     if not isinstance(interceptors, Sequence) or isinstance(interceptors, str | bytes):
-        raise refuse("interceptors", interceptors, "a list of server interceptors")
+        raise refuse("interceptors", interceptors, "a list of server interceptors", list)
     given["interceptors"] = tuple(interceptors)
     given["deployment_actors"] = read_actors(given.get("deployment_actors"))
 
 
 def _listed(name: str, value: object) -> Sequence[object]:
     if value is not None and not isinstance(value, list | tuple):
-        raise refuse(name, value, "a list of mappings, one for each bundle")
+        raise refuse(name, value, "a list of mappings, one for each bundle", list)
     return value or ()

@@ -22,7 +22,7 @@ from pyserve.config.validation import (
     check_text_mapping,
     refuse,
 )
-from pyserve.errors import OptionError
+from pyserve.errors import OptionError, OptionTypeError
 
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 # Of one deployment. Far more than run on a machine; a larger number is a slip.
@@ -32,7 +32,7 @@ REPLICAS_MAX = 10_000
 def check_names(
     owner: str, given: Iterable[str], known: Iterable[str], inner: Mapping[str, str] = _NOTHING
 ) -> None:
-    """Raise ``OptionError`` for the first name of ``given`` that ``known`` lacks.
+    """Raise ``OptionTypeError`` for the first name of ``given`` that ``known`` lacks.
 
     Args:
         owner: What has the options.
@@ -43,7 +43,7 @@ def check_names(
     names = sorted(known)
     for name in given:
         if name not in names:
-            raise OptionError(f"{owner} has no option {name!r}; {hint(name, names, inner)}")
+            raise OptionTypeError(f"{owner} has no option {name!r}; {hint(name, names, inner)}")
 
 
 def hint(name: str, known: Collection[str], inner: Mapping[str, str] = _NOTHING) -> str:
@@ -149,7 +149,7 @@ class BatchingConfig(Part):
         elif isinstance(methods, list | tuple):
             given["methods"] = tuple(methods)
         else:
-            raise refuse("batching_config.methods", methods, "a list of method names")
+            raise refuse("batching_config.methods", methods, "a list of method names", list)
         return given
 
 
@@ -191,6 +191,6 @@ class Resources(Part):
         if self.fallback_strategy is not None:
             if not isinstance(self.fallback_strategy, list | tuple):
                 what = "a list of mappings, the best one first"
-                raise refuse("resources.fallback_strategy", self.fallback_strategy, what)
+                raise refuse("resources.fallback_strategy", self.fallback_strategy, what, list)
             for each in self.fallback_strategy:
                 check_mapping("resources.fallback_strategy", each)

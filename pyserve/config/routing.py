@@ -24,7 +24,7 @@ from pyserve.config.validation import (
     check_text,
     refuse,
 )
-from pyserve.errors import OptionError
+from pyserve.errors import OptionError, OptionTypeError
 
 # docs/concepts/routing.md says why.
 DEFAULT_POLICY = "late_binding"
@@ -245,7 +245,7 @@ def _check_multiplier(option: str, value: object) -> float:
 
 def _check_codes(option: str, codes: object) -> tuple[str, ...]:
     if not isinstance(codes, list | tuple):
-        raise refuse(option, codes, "a list of gRPC's status codes, such as ['UNAVAILABLE']")
+        raise refuse(option, codes, "a list of gRPC's status codes, such as ['UNAVAILABLE']", list)
     return tuple(check_choice(option, code, STATUS_CODES) for code in codes)
 
 
@@ -282,7 +282,7 @@ def _path_of(option: str, value: object) -> str:
     if isinstance(value, str):
         return value
     if not isinstance(value, type) or "<" in value.__qualname__:
-        raise refuse(option, value, "a class that its module has, or 'module:Class'")
+        raise refuse(option, value, "a class that its module has, or 'module:Class'", type)
     if value.__module__ == "__main__":
         raise refuse(option, value, "a class of an importable module, since routers import it")
     return f"{value.__module__}:{value.__qualname__}"
@@ -292,7 +292,7 @@ def _read_tiers(given: dict[str, object]) -> None:
     """Read ``tiers``: which near replicas come first, as a list of names."""
     tiers = given.pop("tiers")
     if not isinstance(tiers, list | tuple):
-        raise refuse(f"{_OWNER}.tiers", tiers, f"a list of {', '.join(map(repr, TIERS))}")
+        raise refuse(f"{_OWNER}.tiers", tiers, f"a list of {', '.join(map(repr, TIERS))}", list)
     for tier in tiers:
         check_choice(f"{_OWNER}.tiers", tier, TIERS)
     if [TIERS.index(tier) for tier in tiers] != sorted({TIERS.index(tier) for tier in tiers}):
@@ -314,7 +314,7 @@ def _read_retry_policy(given: dict[str, object]) -> None:
     }
     for name, value in check_mapping(owner, given.pop("retryPolicy")).items():
         if name not in known:
-            raise OptionError(f"{owner} has no option {name!r}; known: {', '.join(known)}")
+            raise OptionTypeError(f"{owner} has no option {name!r}; known: {', '.join(known)}")
         own_name, read_value = known[name]
         if given.get(own_name):
             raise OptionError(

@@ -67,7 +67,7 @@ def check_directory(field: str, value: object) -> str:
     """
     text = check_text(field, value, "the path of a folder or a .zip file")
     if "\0" in text:
-        raise refuse(field, value, "a path without NUL")
+        raise refuse(field, value, "a path without NUL", str)
     if "://" in text:
         raise refuse(field, value, "a path; what lies elsewhere has to be fetched before")
     return str(Path(text).absolute())
@@ -92,7 +92,7 @@ def read_requirements(field: str, value: object) -> tuple[str, ...]:
     if isinstance(value, str):
         return tuple(_lines_of_file(field, Path(value).absolute()))
     if not isinstance(value, list | tuple):
-        raise refuse(field, value, "a list of packages, or the path of a file with them")
+        raise refuse(field, value, "a list of packages, or the path of a file with them", list, str)
     lines = [check_text(field, each, "the name of a package") for each in value]
     return tuple(_whole_path(each, Path.cwd()) for each in lines)
 

@@ -63,7 +63,7 @@ class AutoscalingPolicy(Part):
             object.__setattr__(self, "policy_function", path)
         elif not isinstance(found, str):
             allowed = "a function, a class, or its import path 'module:name'"
-            raise refuse("autoscaling_config.policy.policy_function", found, allowed)
+            raise refuse("autoscaling_config.policy.policy_function", found, allowed, str)
         elif found and not _is_import_path(found):
             raise refuse("autoscaling_config.policy.policy_function", found, "'module:name'")
         check_json(

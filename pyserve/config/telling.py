@@ -74,10 +74,11 @@ class LoggingConfig(Part):
             check_text("logging_config.logs_dir", self.logs_dir, "the path of a directory")
         check_flag("logging_config.enable_access_log", self.enable_access_log)
         names: object = self.additional_log_standard_attrs
+        field, allowed = "logging_config.additional_log_standard_attrs", "a list of names"
         if not isinstance(names, list | tuple):
-            raise refuse("logging_config.additional_log_standard_attrs", names, "a list of names")
+            raise refuse(field, names, allowed, list)
         for name in names:
-            check_text("logging_config.additional_log_standard_attrs", name, "a list of names")
+            check_text(field, name, allowed)
         object.__setattr__(self, "additional_log_standard_attrs", tuple(names))
 
     @property

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import cast
 
-from pyserve.errors import OptionError
+from pyserve.errors import OptionError, OptionTypeError
 
 # Whole numbers travel in 32 bits.
 COUNT_MAX = 2**31 - 1
@@ -16,9 +16,32 @@ SECONDS_MAX = 365 * 86_400.0
 _SHOWN_LENGTH_MAX = 200
 
 
-def refuse(field: str, value: object, allowed: str) -> OptionError:
-    """Return the error for ``value``; the caller raises it."""
-    return OptionError(f"{field}={_shown(value)} is not allowed; allowed: {allowed}")
+def refuse(field: str, value: object, allowed: str, *kinds: type) -> OptionError:
+    """Return the error for ``value``; the caller raises it.
+
+    Args:
+        field: What messages call it.
+        value: What was written.
+        allowed: What may be written instead.
+        kinds: As of ``option_error``.
+    """
+    return option_error(_refusal(field, value, allowed), value, *kinds)
+
+
+def _refusal(field: str, value: object, allowed: str) -> str:
+    return f"{field}={_shown(value)} is not allowed; allowed: {allowed}"
+
+
+def option_error(text: str, value: object, *kinds: type) -> OptionError:
+    """Return the error with a text of its own, a ``TypeError`` too where it is one.
+
+    Args:
+        text: The whole of it.
+        value: What was written.
+        kinds: The types of which some value is allowed. None: it is no question of types.
+    """
+    is_of_kind = isinstance(value, kinds) and (bool in kinds or not isinstance(value, bool))
+    return OptionError(text) if is_of_kind or not kinds else OptionTypeError(text)
 
 
 def _shown(value: object) -> str:
@@ -37,7 +60,7 @@ def check_integer(
     if also:
         allowed += f", or {also}"
     if isinstance(value, bool) or not isinstance(value, int):
-        raise refuse(field, value, allowed)
+        raise refuse(field, value, allowed, *((int, str) if also else (int,)))
     if not minimum <= value <= maximum:
         raise refuse(field, value, allowed)
     return value
@@ -58,7 +81,7 @@ def check_number(
     if maximum < sys.float_info.max:
         allowed += f" and at most {_plain(maximum)}"
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise refuse(field, value, allowed)
+        raise refuse(field, value, allowed, int, float)
     # Not a number compares as false.
     if not minimum <= value <= maximum or (exclusive and value == minimum):
         raise refuse(field, value, allowed)
@@ -82,14 +105,14 @@ def check_choice(field: str, value: object, choices: Sequence[str], *, also: str
     """Return ``value`` if it is one of ``choices``."""
     if not isinstance(value, str) or value not in choices:
         allowed = ", ".join(map(repr, choices)) + (f", or {also}" if also else "")
-        raise refuse(field, value, allowed)
+        raise refuse(field, value, allowed, str)
     return value
 
 
 def check_text(field: str, value: object, allowed: str = "a text that is not empty") -> str:
     """Return ``value`` if it is a non-empty string."""
     if not isinstance(value, str) or not value:
-        raise refuse(field, value, allowed)
+        raise refuse(field, value, allowed, str)
     return value
 
 
@@ -106,7 +129,7 @@ def check_import_path(field: str, value: object) -> str:
 def check_flag(field: str, value: object) -> bool:
     """Return ``value`` if it is ``True`` or ``False``."""
     if not isinstance(value, bool):
-        raise refuse(field, value, "True or False")
+        raise refuse(field, value, "True or False", bool)
     return value
 
 
@@ -122,7 +145,7 @@ def check_switch(field: str, value: object) -> bool:
 def check_mapping(field: str, value: object) -> dict[str, object]:
     """Return a copy of ``value`` if it is a mapping with strings as keys."""
     if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
-        raise refuse(field, value, "a mapping with strings as keys")
+        raise OptionTypeError(_refusal(field, value, "a mapping with strings as keys"))
     return dict(cast("Mapping[str, object]", value))
 
 
@@ -130,7 +153,7 @@ def check_text_mapping(field: str, value: object) -> dict[str, str]:
     """Return a copy of ``value`` if it maps strings to strings."""
     mapping = check_mapping(field, value)
     if not all(isinstance(item, str) for item in mapping.values()):
-        raise refuse(field, value, "a mapping of strings to strings")
+        raise OptionTypeError(_refusal(field, value, "a mapping of strings to strings"))
     return cast("dict[str, str]", mapping)
 
 

@@ -14,7 +14,7 @@ from pyserve.api.handles.handle import DeploymentHandle
 from pyserve.config import ControllerOptions, LoggingConfig
 from pyserve.config.http import RoutePrefix
 from pyserve.driver.status import ApplicationStatusOverview, MeshStatus, read_status
-from pyserve.errors import MeshNotFound, MeshUnavailable, UsageError
+from pyserve.errors import KindError, MeshNotFound, MeshUnavailable, UsageError
 from pyserve.routing.in_process import InProcessRouter
 from pyserve.types import ApplicationName, DeploymentKey, DeploymentName
 from pyserve.wire.v1 import control_pb2, control_pb2_grpc
@@ -72,6 +72,7 @@ def run_many(
         DeploymentFailed: A replica could not be brought up; what came before runs.
         MeshError: The mesh cannot be reached or started.
         UsageError: Two have the same name.
+        KindError: One is no ``RunTarget``.
     """
     from pyserve.driver import api
 
@@ -80,6 +81,9 @@ def run_many(
             "run_many: wait_for_... has no effect: applications are waited for in any case; see "
             "docs/reference/ray-serve.md"
         )
+    given: Sequence[object] = targets
+    if strange := [each for each in given if not isinstance(each, RunTarget)]:
+        raise KindError(f"run_many: {strange[0]!r} is no RunTarget; write RunTarget(Class.bind())")
     names = [each.name for each in targets]
     if twice := {name for name in names if names.count(name) > 1}:
         raise UsageError(

@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
+from pyserve.config.validation import option_error
 from pyserve.errors import OptionError
 from pyserve.multiplexing.history import Failure, History, Record
 from pyserve.observe.metrics.tally import Tally
@@ -45,16 +46,18 @@ class CacheOptions:
     def __post_init__(self) -> None:
         limit: object = self.max_num_models_per_replica
         if not isinstance(limit, int) or isinstance(limit, bool) or (limit < 1 and limit != -1):
-            raise OptionError(
+            text = (
                 f"max_num_models_per_replica: {limit!r} is not allowed; write a whole number of "
                 f"at least 1, or -1 for no limit"
             )
+            raise option_error(text, limit, int)
         size: object = self.max_bytes
         if size is not None and (not isinstance(size, int) or isinstance(size, bool) or size < 1):
-            raise OptionError(
+            text = (
                 f"max_bytes: {size!r} is not allowed; write a whole number of bytes of at least "
                 f"1, or None to count models only"
             )
+            raise option_error(text, size, int)
         if self.policy not in POLICIES:
             raise OptionError(f"policy: {self.policy!r} is not allowed; write 'lru' or 'gdsf'")
 

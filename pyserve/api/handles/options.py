@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 
-from pyserve.errors import OptionError
+from pyserve.config.validation import option_error
+from pyserve.errors import OptionError, OptionTypeError
 
 Options = dict[str, object]
 
@@ -26,14 +27,14 @@ def checked(options: Mapping[str, object]) -> None:
     for name, value in options.items():
         check = _CHECKS.get(name)
         if check is None:
-            raise OptionError(
+            raise OptionTypeError(
                 f"a handle has no option {name!r}; it has {', '.join(sorted(_CHECKS))}"
             )
         check(name, value)
 
 
-def _refuse(name: str, value: object, allowed: str) -> OptionError:
-    return OptionError(f"handle.options: {name} is {value!r}; use {allowed}")
+def _refuse(name: str, value: object, allowed: str, *kinds: type) -> OptionError:
+    return option_error(f"handle.options: {name} is {value!r}; use {allowed}", value, *kinds)
 
 
 def checked_wait(name: str, timeout_s: object) -> float | None:
@@ -49,55 +50,56 @@ def checked_wait(name: str, timeout_s: object) -> float | None:
     if timeout_s is None:
         return None
     if isinstance(timeout_s, bool) or not isinstance(timeout_s, int | float) or not timeout_s >= 0:
-        raise OptionError(
+        text = (
             f"{name} is {timeout_s!r}; use a number of seconds, 0 for an answer that is here "
             f"already, or None for no limit"
         )
+        raise option_error(text, timeout_s, int, float)
     return float(min(timeout_s, _WAIT_S_MAX))
 
 
 def _boolean(name: str, value: object) -> None:
     if value is not True and value is not False:
-        raise _refuse(name, value, "True or False")
+        raise _refuse(name, value, "True or False", bool)
 
 
 def _optional_boolean(name: str, value: object) -> None:
     if value is not None and value is not True and value is not False:
-        raise _refuse(name, value, "True, False, or None for the default")
+        raise _refuse(name, value, "True, False, or None for the default", bool)
 
 
 def _text(name: str, value: object) -> None:
     if not isinstance(value, str) or not (value.isascii() and value.isprintable()):
-        raise _refuse(name, value, "printable ASCII text")
+        raise _refuse(name, value, "printable ASCII text", str)
 
 
 def _method(name: str, value: object) -> None:
     public = isinstance(value, str) and value.isidentifier() and not value.startswith("_")
     if not public and value != "__call__":
-        raise _refuse(name, value, "the name of a public method, such as 'predict'")
+        raise _refuse(name, value, "the name of a public method, such as 'predict'", str)
 
 
 def _codec(name: str, value: object) -> None:
     if value is not None and not (isinstance(value, str) and value):
-        raise _refuse(name, value, "the name of a serializer, such as 'pickle' or 'msgpack'")
+        raise _refuse(name, value, "the name of a serializer, such as 'pickle' or 'msgpack'", str)
 
 
 def _seconds(name: str, value: object) -> None:
     if value is None:
         return
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
-        raise _refuse(name, value, "a number of seconds above 0, or None for no limit")
+        raise _refuse(name, value, "a number of seconds above 0, or None for no limit", int, float)
 
 
 def _priority(name: str, value: object) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or not -128 <= value <= 127:
-        raise _refuse(name, value, "an integer from -128 to 127")
+        raise _refuse(name, value, "an integer from -128 to 127", int)
 
 
 def _locality(name: str, value: object) -> None:
     if value is not None and value is not True and value is not False and value != "zone":
         allowed = "True for node and zone, 'zone', False for neither, or None for the default"
-        raise _refuse(name, value, allowed)
+        raise _refuse(name, value, allowed, bool, str)
 
 
 _CHECKS: dict[str, Callable[[str, object], None]] = {

@@ -223,3 +223,17 @@ def test_exceptions_of_a_script_keep_their_type_through_deployments(drive) -> No
     assert ["caught tea", "here milk no milk", "here milk no milk", "Colour.RED"] == [
         line for line in output.splitlines() if line.startswith(("caught", "here", "Colour"))
     ]
+
+
+def test_an_ingress_that_cannot_listen_is_a_runtime_error(drive) -> None:
+    output = drive("""
+        import socket
+
+        pyserve.shutdown()
+        with socket.create_server(("127.0.0.1", 0)) as other:
+            try:
+                pyserve.start(http_options={"port": other.getsockname()[1]})
+            except RuntimeError as error:
+                print(error)
+    """)
+    assert "is taken: another process listens at" in output
