@@ -4,6 +4,7 @@ pydantic takes a while to load, so that happens when one of the models is looked
 ``LoggingConfig`` and the other configurations do without it.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from pyserve.config import (
@@ -41,20 +42,43 @@ if TYPE_CHECKING:
         ServeDeploySchema,
         gRPCOptionsSchema,
     )
+    from pyserve.driver.instance import (
+        ApplicationDetails,
+        DeploymentDetails,
+        ProxyDetails,
+        ReplicaDetails,
+        ServeInstanceDetails,
+    )
 
 # As Ray Serve calls it.
 ServeStatus = MeshStatus
 
-_MODELS = (
-    "DeploymentSchema",
-    "HTTPOptionsSchema",
-    "RayActorOptionsSchema",
-    "ServeApplicationSchema",
-    "ServeDeploySchema",
-    "gRPCOptionsSchema",
-)
+_MODELS = {
+    **dict.fromkeys(
+        (
+            "DeploymentSchema",
+            "HTTPOptionsSchema",
+            "RayActorOptionsSchema",
+            "ServeApplicationSchema",
+            "ServeDeploySchema",
+            "gRPCOptionsSchema",
+        ),
+        "pyserve.config.schema",
+    ),
+    **dict.fromkeys(
+        (
+            "ApplicationDetails",
+            "DeploymentDetails",
+            "ProxyDetails",
+            "ReplicaDetails",
+            "ServeInstanceDetails",
+        ),
+        "pyserve.driver.instance",
+    ),
+}
 
 __all__ = [
+    "ApplicationDetails",
     "ApplicationStatus",
     "ApplicationStatusOverview",
     "AutoscalingConfig",
@@ -62,6 +86,7 @@ __all__ = [
     "BackpressureConfig",
     "CeleryAdapterConfig",
     "ControllerOptions",
+    "DeploymentDetails",
     "DeploymentSchema",
     "DeploymentStatus",
     "DeploymentStatusOverview",
@@ -71,15 +96,18 @@ __all__ = [
     "IngressStatus",
     "LoggingConfig",
     "MeshStatus",
+    "ProxyDetails",
     "ProxyLocation",
     "ProxyStatus",
     "RayActorOptionsSchema",
+    "ReplicaDetails",
     "ReplicaRank",
     "ReplicaState",
     "ReplicaStatus",
     "RequestRouterConfig",
     "ServeApplicationSchema",
     "ServeDeploySchema",
+    "ServeInstanceDetails",
     "ServeStatus",
     "TaskProcessorConfig",
     "TaskResult",
@@ -95,6 +123,4 @@ if not TYPE_CHECKING:  # A checker knows the names, and would take any other one
             from pyserve.later import absence
 
             raise absence(__name__, name)
-        from pyserve.config import schema
-
-        return getattr(schema, name)
+        return getattr(import_module(_MODELS[name]), name)

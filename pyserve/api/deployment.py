@@ -69,6 +69,10 @@ class Deployment(Generic[Deployed_co, Arguments]):
         return self.target
 
     @property
+    def version(self) -> None:
+        """None: the mesh tells versions apart by their code and options."""
+
+    @property
     def num_replicas(self) -> int | str:
         """The option."""
         return self.settings.num_replicas

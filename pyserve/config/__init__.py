@@ -24,7 +24,7 @@ from pyserve.config.gangs import (
     GangSchedulingConfig,
 )
 from pyserve.config.hosts import is_everywhere, is_loopback, local_host
-from pyserve.config.http import HTTPOptions, ProxyLocation, gRPCOptions
+from pyserve.config.http import DeploymentMode, HTTPOptions, ProxyLocation, gRPCOptions
 from pyserve.config.keywords import DeploymentKeywords, HandleKeywords
 from pyserve.config.logs import EncodingType, LogSettings
 from pyserve.config.options import DeploymentOptions, check_name
@@ -55,6 +55,7 @@ __all__ = [
     "DeploymentActorConfig",
     "DeploymentID",
     "DeploymentKeywords",
+    "DeploymentMode",
     "DeploymentOptions",
     "EncodingType",
     "GangPlacementStrategy",

@@ -39,6 +39,7 @@ class DeploymentActorConfig(Part):
         check_mapping("deployment_actors.actor_options", self.actor_options)
         if not isinstance(self.init_args, list | tuple):
             raise refuse("deployment_actors.init_args", self.init_args, "a list of arguments", list)
+        object.__setattr__(self, "init_args", tuple(self.init_args))
 
 
 def deployment_name(owner: str, actor_name: str) -> str:

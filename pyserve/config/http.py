@@ -52,6 +52,14 @@ class ProxyLocation(enum.StrEnum):
     Disabled = "Disabled"
 
 
+class DeploymentMode(enum.StrEnum):
+    """``ProxyLocation`` as older code of Ray Serve calls it, for ``HTTPOptions.location``."""
+
+    NoServer = "NoServer"
+    HeadOnly = "HeadOnly"
+    EveryNode = "EveryNode"
+
+
 def check_route_prefix(field: str, value: object) -> str:
     """Return ``value`` if an application may be reached below it.
 
@@ -137,6 +145,7 @@ class HTTPOptions(Part):
                 "module:function, which returns a list of them for all plain HTTP of the mesh; "
                 "they run in the replicas"
             )
+        object.__setattr__(self, "middlewares", ())
 
     def _check_times(self) -> None:
         if self.request_timeout_s is not None:
@@ -197,6 +206,7 @@ class gRPCOptions(Part):  # noqa: N801  # Ray Serve's name.
             raise refuse("grpc_options.grpc_servicer_functions", functions, "a list of texts", list)
         for path in functions:
             check_import_path("grpc_options.grpc_servicer_functions", path)
+        object.__setattr__(self, "grpc_servicer_functions", tuple(functions))
         if self.request_timeout_s is not None:
             check_seconds("grpc_options.request_timeout_s", self.request_timeout_s)
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Literal, Self
 
+from pyserve.config.models import ModelMethods
 from pyserve.config.validation import (
     check_flag,
     check_integer,
@@ -58,7 +59,7 @@ def hint(name: str, known: Collection[str], inner: Mapping[str, str] = _NOTHING)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Part:
+class Part(ModelMethods):
     """A frozen group of options that is written as a mapping or as an object."""
 
     @classmethod

@@ -1,8 +1,8 @@
 """The YAML of a mesh as pydantic models, with the names of Ray Serve.
 
-It and ``files`` alone import pydantic, on first use: ``pyserve.schema`` and commands. What a
-value may be is decided where it is for code, by the options of ``pyserve.config``: a model hands
-them what was written, and passes their refusal on.
+It, ``files`` and ``driver.instance`` import pydantic, on first use: ``pyserve.schema`` and
+commands. What a value may be is decided where it is for code, by the options of
+``pyserve.config``: a model hands them what was written, and passes their refusal on.
 """
 
 from __future__ import annotations

@@ -38,6 +38,10 @@ class Ours(NamedTuple):
     place: int
 
 
+# The same to write, and told of in the page's own table because it acts otherwise.
+_OTHERWISE = "[acts otherwise](#what-is-written-the-same-and-acts-otherwise)"
+
+
 def _rows() -> list[re.Match[str]]:
     return list(_ROW.finditer(PAGE.read_text()))
 
@@ -113,7 +117,16 @@ def test_a_signature_is_theirs_or_says_why_not(row: re.Match[str]):
         required = [each for each in _parameters(row["name"]).values() if each.default == ""]
         assert [] == [each for each in required if each.how != "rest"]
     else:
-        assert bool(row["why"]) == bool(_difference(row)), _difference(row) or "no difference"
+        why = row["why"].removeprefix(_OTHERWISE)
+        assert bool(why) == bool(_difference(row)), _difference(row) or "no difference"
+
+
+def test_what_acts_otherwise_stands_in_the_table_that_says_how():
+    section = PAGE.read_text().split("\n## What is written the same")[1].split("\n## ")[0]
+    told = {row["parameter"] for row in _rows() if row["why"] == _OTHERWISE}
+
+    assert {"root_path", "middlewares", "location"} == told
+    assert all(f"({name}=" in section for name in told)
 
 
 def test_what_is_not_there_is_not_there():

@@ -12,8 +12,8 @@ from pyserve.errors import NotYetSupported
 # As `from ray.serve.<module> import <name>`.
 _NAMES = {
     "config": "AutoscalingConfig AutoscalingContext AutoscalingPolicy AggregationFunction "
-    "BackpressureConfig ControllerOptions HTTPOptions ProxyLocation RequestRouterConfig "
-    "gRPCOptions",
+    "BackpressureConfig ControllerOptions DeploymentMode HTTPOptions ProxyLocation "
+    "RequestRouterConfig gRPCOptions",
     "context": "ReplicaContext ReplicaRank",
     "grpc_util": "RayServegRPCContext gRPCInputStream",
     "handle": "DeploymentHandle DeploymentResponse DeploymentResponseGenerator "
@@ -25,7 +25,8 @@ _NAMES = {
     "request_router": "FIFOMixin LocalityMixin MultiplexMixin PendingRequest ReplicaID "
     "RequestRouter RunningReplica",
     "schema": "ServeDeploySchema ServeApplicationSchema DeploymentSchema RayActorOptionsSchema "
-    "HTTPOptionsSchema gRPCOptionsSchema LoggingConfig TracingConfig EncodingType "
+    "HTTPOptionsSchema gRPCOptionsSchema ServeInstanceDetails ApplicationDetails "
+    "DeploymentDetails ReplicaDetails ProxyDetails LoggingConfig TracingConfig EncodingType "
     "CeleryAdapterConfig TaskProcessorConfig TaskResult",
     "task_consumer": "task_consumer task_handler instantiate_adapter_from_config",
 }

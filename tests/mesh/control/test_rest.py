@@ -11,6 +11,13 @@ import pytest
 
 from pyserve.control.server.rest import RestServer
 from pyserve.errors import MeshError
+from pyserve.schema import (
+    ApplicationStatus,
+    DeploymentSchema,
+    DeploymentStatus,
+    ReplicaState,
+    ServeInstanceDetails,
+)
 from pyserve.types import MeshAddress
 from tests.mesh.control.test_applying import Files, application
 from tests.mesh.control.test_services import TIMEOUT_S, TOKEN, Mesh
@@ -117,6 +124,28 @@ async def test_what_runs_is_told_in_the_words_of_ray_serve(rest):
         [each["state"] for each in main["replicas"]],
         main["deployment_config"]["num_replicas"],
     )
+
+
+@pytest.mark.parity("G-64")
+async def test_the_details_are_read_by_their_models(rest):
+    await rest.mesh.deploy("Echo")  # "shop"; by a program.
+    await rest.files.apply(application("blog"))
+    found = (await rest.client.get(PATH)).json()
+    # As a later release may answer.
+    found["applications"]["shop"]["deployments"]["Echo"]["deployment_config"]["newer"] = 1
+
+    details = ServeInstanceDetails(**found)
+
+    blog, shop = (details.applications[name] for name in ("blog", "shop"))
+    assert ApplicationStatus.RUNNING is blog.status
+    main = blog.deployments["Main"]
+    assert isinstance(main.deployment_config, DeploymentSchema)
+    assert (1, DeploymentStatus.HEALTHY) == (main.deployment_config.num_replicas, main.status)
+    assert [ReplicaState.RUNNING] == [each.state for each in main.replicas]
+    newer = shop.deployments["Echo"].deployment_config
+    assert isinstance(newer, dict)
+    assert 1 == newer["newer"]
+    assert ServeInstanceDetails(**ServeInstanceDetails.get_empty_schema_dict()).applications == {}
 
 
 @pytest.mark.slow
