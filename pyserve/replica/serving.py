@@ -7,6 +7,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from pyserve.aio import Server, ServerSettings, Status
+from pyserve.config.environment import MESSAGE_BYTES_MAX
+from pyserve.config.options import MAX_RECEIVE_MESSAGE_BYTES_DEFAULT
 from pyserve.references import remote
 from pyserve.replica import delays, describing
 from pyserve.replica.handlers import register, weights
@@ -93,11 +95,11 @@ def make_server(
             deployment=deployment,
             http=http if doors is None else doors.in_front_of(http),
             http_weight=1 if call is None else call.options.weight,
+            max_receive_message_bytes=_receive_limits(loaded),
         ),
     )
     register(instance, loaded.services, loaded.methods, server.add_registered_method_handlers)
-    plain.register(server)
-    _register_more(server, doors, references, describe or _describing(call, deployment))
+    _register_more(server, plain, doors, references, describe or _describing(call, deployment))
     return server
 
 
@@ -109,11 +111,13 @@ def _describing(
 
 def _register_more(
     server: Server,
+    plain: PlainDispatcher,
     doors: InferenceDoors | None,
     references: References | None,
     describe: Callable[[], Mapping[str, Any]] | None,
 ) -> None:
-    """Add what clients of inference and other processes of the mesh ask for."""
+    """Add plain calls, and what clients of inference and other processes of the mesh ask for."""
+    plain.register(server)
     if doors is not None:
         server.add_registered_method_handlers(doors.service, doors.handlers())
     if describe is not None:
@@ -152,6 +156,17 @@ def _plain_http(
         return None
     handler = plain_handler(call)
     return handler if front is None else front(handler)
+
+
+def _receive_limits(loaded: Loaded) -> dict[str, int]:
+    """Return the limits of methods that were found by their names: none unless somebody set one.
+
+    Calls of their class by handles and plain HTTP have none either, and Ray Serve's have none.
+    """
+    if loaded.options.max_receive_message_bytes != MAX_RECEIVE_MESSAGE_BYTES_DEFAULT:
+        return {}
+    found = loaded.methods.items()
+    return {path: MESSAGE_BYTES_MAX for path, method in found if method.by_name}
 
 
 def _channel_arguments(

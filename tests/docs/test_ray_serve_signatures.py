@@ -38,7 +38,7 @@ class Ours(NamedTuple):
     place: int
 
 
-# The same to write, and told of in the page's own table because it acts otherwise.
+# The same to write; the page has a table of how these act.
 _OTHERWISE = "[acts otherwise](#what-is-written-the-same-and-acts-otherwise)"
 
 

@@ -128,6 +128,12 @@ def _with_more(method: Callable[..., object]) -> Callable[..., object]:
     return call
 
 
+@serve.deployment(max_receive_message_bytes=1_000)
+class Narrow:
+    def EchoSync(self, request: echo_pb2.EchoRequest) -> object:
+        return echo_pb2.EchoReply(payload=request.payload)
+
+
 @serve.deployment
 class Decorated:
     @_with_more
@@ -148,3 +154,4 @@ app = Plain.bind(Below.bind())
 other = Other.bind()
 mistaken = Mistaken.bind()
 decorated = Decorated.bind()
+narrow = Narrow.bind()

@@ -14,7 +14,7 @@ from pyserve.errors import OptionError
 from pyserve.wire.rayserve import api_pb2, api_pb2_grpc
 from services.echo import echo_pb2, echo_pb2_grpc
 from tests.contract.interop import interop_pb2, interop_pb2_grpc
-from tests.mesh.servicers.plain_apps import app, decorated, mistaken, other
+from tests.mesh.servicers.plain_apps import app, decorated, mistaken, narrow, other
 
 pytestmark = pytest.mark.slow
 
@@ -143,6 +143,25 @@ async def test_a_class_without_a_method_that_fits_says_why_of_each(stub: Any):
             assert text in await _internal(call)
     finally:
         serve.delete("mistaken")
+
+
+@pytest.mark.parity("G-41")
+@pytest.mark.parametrize("size", [5 << 20, 40 << 20])
+async def test_requests_may_be_large_unless_the_deployment_says_otherwise(address: str, size: int):
+    options = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
+    async with grpc.aio.insecure_channel(address, options) as channel:
+        stub: Any = echo_pb2_grpc.EchoStub(channel)
+        request = echo_pb2.EchoRequest(payload=bytes(size))
+        assert size == len((await stub.EchoSync(request, timeout=TIMEOUT_S)).payload)
+
+        serve.run(narrow, name="narrow", route_prefix=None)
+        try:
+            metadata = (("application", "narrow"),)
+            with pytest.raises(grpc.aio.AioRpcError, match="max_receive_message_bytes") as caught:
+                await stub.EchoSync(request, metadata=metadata, timeout=TIMEOUT_S)
+            assert grpc.StatusCode.RESOURCE_EXHAUSTED is caught.value.code()
+        finally:
+            serve.delete("narrow")
 
 
 async def test_a_decorator_may_pass_what_a_method_needs_besides_the_request(stub: Any):

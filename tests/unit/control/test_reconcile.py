@@ -324,7 +324,7 @@ def test_delete_drains_and_forgets(world):
 
 
 def test_one_that_has_joined_may_be_in_its_constructor_and_has_its_grace_too(world):
-    """What the constructor has taken is given back by ``__del__``."""
+    """Its ``__del__`` gives back whatever the constructor has taken."""
     world.deploy(Echo={"num_replicas": 2, "graceful_shutdown_timeout_s": 3})
     world.settle()
     joined, launched = world.replicas()
