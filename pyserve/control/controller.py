@@ -275,7 +275,7 @@ class Controller:
         outcome = cordon(self.state, target, undo=undo)
         self._changed()
         await self.next_step()
-        await self._published()
+        await self.published()
         return outcome
 
     def status(self) -> control_pb2.StatusReply:
@@ -469,7 +469,7 @@ class Controller:
 
     async def _finish(self, watch: DeployWatch) -> None:
         # Whoever asks for a view from now on finds the deployment in it.
-        await self._published()
+        await self.published()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_OLDER_WAIT_S):
                 while watch.has_older(self.state):
@@ -480,10 +480,10 @@ class Controller:
 
     async def _drain(self, session: Session, grace_s: float) -> None:
         # Told first, a router sends nothing more: no call meets a replica that is closing.
-        await self._published()
+        await self.published()
         session.send(mesh_pb2.ReplicaCommand(drain=mesh_pb2.Drain(grace_s=grace_s)))
 
-    async def _published(self) -> None:
+    async def published(self) -> None:
         """Wait until the routers have been sent what is so now, and ours has applied it."""
         version = self.registry.pending_version
         while self.registry.version < version:

@@ -25,6 +25,7 @@ from starlette.routing import Route
 
 from pyserve.config import inherited_environment
 from pyserve.control.controller import Controller
+from pyserve.control.server.telling import told
 from pyserve.control.status.details import instance_details
 from pyserve.errors import MeshError, MeshNotFound, UsageError, WrongMoment
 from pyserve.side_http import SideServer
@@ -114,9 +115,9 @@ class RestServer:
 
     async def _get(self, _request: Request) -> Response:
         controller = self._controller
-        return JSONResponse(
-            instance_details(controller.status(), controller.declarations(), controller.state)
-        )
+        details = instance_details(controller.status(), controller.declarations(), controller.state)
+        await told(controller)
+        return JSONResponse(details)
 
     async def _delete(self, _request: Request) -> Response:
         async def delete(name: str) -> None:

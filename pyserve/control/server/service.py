@@ -19,6 +19,7 @@ from pyserve.config.environment import read_ingress_variables
 from pyserve.control.controller import Controller
 from pyserve.control.replicas.sessions import Session
 from pyserve.control.server.ingresses import Ingresses
+from pyserve.control.server.telling import told
 from pyserve.control.server.transport import Server, converse
 from pyserve.control.state.run import Run, run_of
 from pyserve.control.views.registry import Interest
@@ -251,6 +252,7 @@ class ControlService(control_pb2_grpc.ControlServicer):
         reply = self._controller.status()
         reply.ingresses.extend(self._ingresses.statuses())
         reply.now = time.time()
+        await told(self._controller)
         return reply
 
     async def Delete(

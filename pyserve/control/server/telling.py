@@ -1,0 +1,21 @@
+"""That a status is told when routers know what it says."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+from pyserve.control.controller import Controller
+
+# Routers know it within some 30 ms; one that hangs must not keep the status from whoever asks.
+_TOLD_WAIT_S = 0.25
+
+
+async def told(controller: Controller) -> None:
+    """Wait until the ingresses have been told what is so now, for a moment at most.
+
+    Whoever reads that a new version serves may call at once, and shall not meet an old one.
+    """
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_TOLD_WAIT_S):
+            await controller.published()
