@@ -148,6 +148,7 @@ class LastingLocalLauncher(LocalLauncher):
             output.close(remove=True)
             return None
         self._ledger.book(order.replica_id, order.resources, identity.grant)
+        self._holders[order.replica_id] = order.key, order.version
         self._add(order.replica_id, process)
         return process.pid
 
@@ -164,6 +165,8 @@ class LastingLocalLauncher(LocalLauncher):
     def let_go(self) -> None:
         """Leave all replicas as they are; nothing is started or killed from here on."""
         self._spares.end()
+        for preparing in self._preparing.values():
+            preparing.cancel()
         processes = list(self._processes.values())
         self._processes.clear()
         for process in processes:

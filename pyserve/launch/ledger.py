@@ -22,6 +22,18 @@ class ResourcesUnavailable(OSError):
     """The machine has not enough left; the text names what was asked, is left, and is there."""
 
 
+class ResourcesTaken(ResourcesUnavailable):
+    """The machine has enough, and others hold it.
+
+    Attributes:
+        missed: What is to be free, and how much of it is.
+    """
+
+    def __init__(self, text: str, missed: str) -> None:
+        super().__init__(text)
+        self.missed = missed
+
+
 @dataclass(frozen=True, slots=True)
 class Grant:
     """What one replica got.
@@ -68,7 +80,8 @@ class Ledger:
         """Give ``owner`` what it wants, all of it or nothing.
 
         Raises:
-            ResourcesUnavailable: Something is not left.
+            ResourcesTaken: Something is not left.
+            ResourcesUnavailable: The machine never has so much.
         """
         cpu = wanted.num_cpus or 0.0
         self._check("num_cpus", cpu, self._cpu_left(), len(self._cpus))
@@ -127,13 +140,13 @@ class Ledger:
         )
 
     def _check(self, name: str, wanted: float, left: float, whole: float) -> None:
+        if wanted <= left + _TOLERANCE:
+            return
         if wanted > whole + _TOLERANCE:
             has = f"only {whole:g}" if whole else "none"
             raise ResourcesUnavailable(
                 f"{name} is {wanted:g}, but this machine has {has}; ask for less, or leave it out"
             )
-        if wanted > left + _TOLERANCE:
-            raise ResourcesUnavailable(
-                f"{name} is {wanted:g}, but of the {whole:g} of this machine {max(left, 0):g} "
-                f"are not reserved; ask for less, or end what holds them"
-            )
+        text = f"of the {whole:g} of this machine {max(left, 0):g} are not reserved"
+        refusal = f"{name} is {wanted:g}, but {text}; ask for less, or end what holds them"
+        raise ResourcesTaken(refusal, f"{name}={wanted:g}: {text}")

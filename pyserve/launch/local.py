@@ -14,7 +14,7 @@ import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from pyserve.config import inherited_environment
 from pyserve.config.capabilities import (
@@ -28,11 +28,11 @@ from pyserve.config.capabilities import (
 from pyserve.config.control import PASSING
 from pyserve.config.launchers import PROCESS
 from pyserve.control.reconcile.rationing import Room
-from pyserve.control.replicas.launching import Ended, Events, ReplicaOrder
+from pyserve.control.replicas.launching import Ended, Events, ReplicaOrder, Waiting
 from pyserve.launch.capacity import read_stocks, room, usable_processors
 from pyserve.launch.environments import Environments
 from pyserve.launch.kernel_kills import KernelKills, count_kernel_kills
-from pyserve.launch.ledger import Grant, Ledger
+from pyserve.launch.ledger import Grant, Ledger, ResourcesTaken
 from pyserve.launch.process import OnExit, Process
 from pyserve.launch.resources import machine_ledger, pin, thread_counts
 from pyserve.launch.spares import Spare, Spares
@@ -132,7 +132,10 @@ class LocalLauncher:
         self._ledger = ledger or machine_ledger(inherited_environment({}))
         self._events = Events()
         self._processes: dict[ReplicaId, Child] = {}
-        self._preparing: dict[ReplicaId, asyncio.Future[tuple[str, str]]] = {}
+        # Deployment and version of those that hold something.
+        self._holders: dict[ReplicaId, tuple[DeploymentKey, str]] = {}
+        self._preparing: dict[ReplicaId, asyncio.Future[Any]] = {}
+        self._freed = asyncio.Event()  # Another one each time that somebody has let go.
         self._processors = usable_processors()
         # The writing end stays in this process alone: every exec closes it.
         self._liveness_reader, self._liveness_writer = os.pipe()
@@ -146,27 +149,72 @@ class LocalLauncher:
     async def start(self, order: ReplicaOrder) -> int:
         """Start a replica; see ``Launcher.start``."""
         directory, interpreter = await self._prepare(order)
-        controller = await self._controller()
-        if self._closed:
-            raise OSError("the launcher is closed")
-        self._kernel_kills.forget()
-        grant = self._ledger.reserve(order.replica_id, order.resources)
-        start = Start(
-            order=order,
-            grant=grant,
-            interpreter=interpreter,
-            controller=controller,
-            environment=self._environment(order, grant),
-            working_directory=directory or None,
-            on_exit=self._ended(order.replica_id),
-        )
+        grant = await self._reserve(order)
         try:
+            controller = await self._controller()
+            if self._closed:
+                raise OSError("the launcher is closed")
+            self._kernel_kills.forget()
+            start = Start(
+                order=order,
+                grant=grant,
+                interpreter=interpreter,
+                controller=controller,
+                environment=self._environment(order, grant),
+                working_directory=directory or None,
+                on_exit=self._ended(order.replica_id),
+            )
             process = self._start_by_spare(start) or self._start_anew(start)
         except BaseException:
-            self._ledger.release(order.replica_id)
+            self._release(order.replica_id)
             raise
         self._processes[order.replica_id] = process
         return process.pid
+
+    async def _reserve(self, order: ReplicaOrder) -> Grant:
+        """Reserve what a replica wants, and wait while others hold it."""
+        told = ""
+        while True:
+            try:
+                grant = self._ledger.reserve(order.replica_id, order.resources)
+            except ResourcesTaken as taken:
+                if not self._may_wait(order):
+                    raise
+                if told != (told := taken.missed):
+                    self._events.put(Waiting(order.replica_id, told))
+                await self._until_freed(order.replica_id)
+            else:
+                self._holders[order.replica_id] = order.key, order.version
+                if told:
+                    self._events.put(Waiting(order.replica_id, ""))
+                return grant
+
+    def _may_wait(self, order: ReplicaOrder) -> bool:
+        """Say whether somebody may let go while a replica waits.
+
+        Members of a gang could wait for each other, and a version for the one before it, which
+        ends when the new one serves.
+        """
+        older = (
+            key == order.key and version != order.version for key, version in self._holders.values()
+        )
+        return order.gang is None and not any(older)
+
+    async def _until_freed(self, replica_id: ReplicaId) -> None:
+        waiting = self._preparing[replica_id] = asyncio.ensure_future(self._freed.wait())
+        try:
+            await asyncio.wait({waiting})
+            if waiting.cancelled():
+                raise OSError("it was stopped while it waited for resources of this machine")
+        finally:
+            del self._preparing[replica_id]
+            waiting.cancel()
+
+    def _release(self, replica_id: ReplicaId) -> None:
+        self._ledger.release(replica_id)
+        self._holders.pop(replica_id, None)
+        self._freed.set()
+        self._freed = asyncio.Event()
 
     def _start_by_spare(self, start: Start) -> Child | None:
         """Let a spare become the replica, if one is there that can."""
@@ -239,7 +287,7 @@ class LocalLauncher:
     def _ended(self, replica_id: ReplicaId) -> OnExit:
         def ended(summary: str) -> None:
             self._processes.pop(replica_id, None)
-            self._ledger.release(replica_id)
+            self._release(replica_id)
             self._events.put(Ended(replica_id, summary))
 
         return ended
@@ -251,7 +299,8 @@ class LocalLauncher:
             directory = await self._environments.directory(order.working_directory)
             return directory, await self._environments.interpreter(order.requirements)
 
-        preparing = self._preparing[order.replica_id] = asyncio.ensure_future(prepare())
+        preparing: asyncio.Future[tuple[str, str]] = asyncio.ensure_future(prepare())
+        self._preparing[order.replica_id] = preparing
         try:
             await asyncio.wait({preparing})
             if preparing.cancelled():
@@ -292,6 +341,8 @@ class LocalLauncher:
         if self._closed:
             return
         self._closed = True
+        for preparing in self._preparing.values():
+            preparing.cancel()
         left = [*self._processes.values(), *self._spares.end()]
         self._environments.close()
         for process in left:

@@ -4,7 +4,7 @@ A start costs seconds of processor time and much memory at once, unlike a replic
 calls. Rules, each of which a test can break:
 
 - At most ``starts_max`` replicas start at a time; each frees its place when it is ready, when it
-  ends, or when its start-up time-out has passed.
+  ends, or when its start-up time-out has passed. One that its launcher cannot begin yet has none.
 - Whoever has the fewest starts under way comes first, and among equals the one that was named
   first: children stand before the deployments that call them while they are constructed.
 - The last quarter of the places is for deployments that have no start under way: constructors of
@@ -76,7 +76,9 @@ def ration(
     under_way = Counter(
         replica.key
         for replica in observed.values()
-        if replica.phase is Phase.STARTING and replica.slot != EXTERNAL_SLOT
+        if replica.phase is Phase.STARTING
+        and replica.slot != EXTERNAL_SLOT
+        and not replica.waits_for
     )
     total = under_way.total()
     for_all = starts_max - starts_max // _RESERVED_PART

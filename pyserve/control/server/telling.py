@@ -7,14 +7,14 @@ import contextlib
 
 from pyserve.control.controller import Controller
 
-# Routers know it within some 30 ms; one that hangs must not keep the status from whoever asks.
+# Routers know it within some 30 ms; one that hangs must not hold the status up.
 _TOLD_WAIT_S = 0.25
 
 
 async def told(controller: Controller) -> None:
     """Wait until the ingresses have been told what is so now, for a moment at most.
 
-    Whoever reads that a new version serves may call at once, and shall not meet an old one.
+    A program that reads that a new version serves may call at once, and must not meet an old one.
     """
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(_TOLD_WAIT_S):

@@ -21,7 +21,7 @@ async def mesh(tmp_path):
 
 
 async def test_a_status_that_says_so_comes_when_routers_know_only_the_new_one(mesh, monkeypatch):
-    """Whoever reads HEALTHY, and calls, does not meet a replica of the version before."""
+    """A program that reads HEALTHY, and calls, meets no replica of the version before."""
     await mesh.deploy("Echo")
     (former,) = (each.replica_id for each in (await mesh.status())["Echo"].replicas)
     monkeypatch.setattr("pyserve.control.views.registry.WATCH_COALESCE_S", 0.15)

@@ -39,6 +39,20 @@ def test_each_end_of_a_start_lets_another_begin(world):
     assert 6 == starting(world)
 
 
+def test_one_that_waits_for_resources_takes_no_place(world):
+    """Else deployments that a machine has no room for would keep others from starting."""
+    world.deploy(Echo=10, Side=1)
+    world.settle()
+    waiting = world.replicas("Echo", phase=Phase.STARTING)
+    for replica in waiting:
+        world.state.on_waiting(replica.id, "num_cpus=1")
+
+    world.settle()
+    assert 10 == starting(world)
+    world.state.on_waiting(waiting[0].id, "")
+    assert [] == world.settle()
+
+
 def test_start_that_hangs_frees_its_place_at_its_timeout(world):
     world.deploy(Echo={"num_replicas": 1000, "startup_timeout_s": 30})
     world.settle()

@@ -11,10 +11,11 @@ from pathlib import Path
 import psutil
 import pytest
 
+from pyserve.launch import Waiting
 from pyserve.launch.identity import Identity, identify, start_time
-from pyserve.launch.ledger import Grant, ResourcesUnavailable
+from pyserve.launch.ledger import Grant
 from pyserve.types import ReplicaId
-from tests.support.launching import next_end
+from tests.support.launching import next_end, next_event
 from tests.support.waiting import eventually
 from tests.unit.launch.lasting_owner import make, order
 from tests.unit.launch.test_local import is_running
@@ -98,8 +99,13 @@ async def test_what_it_has_reserved_is_booked_again(after):
     memo, _ = after.left_by_another()
     after.adopt(memo)
 
-    with pytest.raises(ResourcesUnavailable, match=r"num_cpus is 1, but of the 1 .* 0 are not"):
-        await after.launcher.start(order(after.run_dir, "echo", "Echo#other"))
+    waiting = asyncio.create_task(after.launcher.start(order(after.run_dir, "echo", "Echo#other")))
+    event = await next_event(after.launcher)
+    assert isinstance(event, Waiting)
+    assert "num_cpus=1: of the 1 of this machine 0 are not reserved" == event.why
+    after.launcher.stop(event.replica_id, 0)
+    with pytest.raises(OSError, match="stopped while it waited"):
+        await waiting
     assert ("3",) == after.launcher._ledger.grant_of(REPLICA).gpus
     after.launcher.stop(REPLICA, 0)
     await after.exit()

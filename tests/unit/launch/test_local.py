@@ -14,16 +14,17 @@ import psutil
 import pytest
 
 from pyserve.config import Resources
-from pyserve.launch import LocalLauncher, ReplicaOrder
+from pyserve.launch import Gang, LocalLauncher, ReplicaOrder, Waiting
 from pyserve.launch.kernel_kills import KernelKills
 from pyserve.launch.ledger import Ledger, ResourcesUnavailable
 from pyserve.types import ApplicationName, DeploymentKey, DeploymentName, ReplicaId
-from tests.support.launching import next_end
+from tests.support.launching import next_end, next_event
 from tests.support.waiting import eventually, wait_until
 
 TIMEOUT_S = 20.0
 TOKEN = b"s3cret-mesh-token"
 REPLICA = ReplicaId("Echo#abcde")
+OTHER: dict[str, Any] = {"replica_id": ReplicaId("Echo#other")}
 PROCESSOR = min(os.sched_getaffinity(0))
 pytestmark = pytest.mark.slow
 
@@ -45,7 +46,7 @@ class Launched:
             run_dir=run_dir,
             on_line=self.lines.append,
             module="tests.unit.launch.subject",
-            ledger=Ledger(cpus=[PROCESSOR], gpus=["3", "5"]),
+            ledger=Ledger(cpus=[PROCESSOR], gpus=["3", "5"], custom={"seats": 4}),
             kernel_kills=KernelKills(lambda: self.killed),
         )
 
@@ -219,17 +220,76 @@ def is_running(pid):
 
 @pytest.mark.parity("S-08")
 async def test_replica_gets_the_processors_and_devices_it_reserved(launched):
-    """They are its own until it ends; who comes meanwhile is refused with both figures."""
+    """They are its own until it ends."""
     wanted = Resources(num_cpus=1, num_gpus=1)
     await launched.start("tell", resources=wanted)
-    with pytest.raises(ResourcesUnavailable, match=r"num_cpus is 1, but of the 1 .* 0 are not"):
-        await launched.start("tell", resources=wanted, replica_id=ReplicaId("Echo#other"))
     await launched.exit()
     told = json.loads(launched.lines[0].removeprefix("[Echo#abcde] "))
     assert [PROCESSOR] == told["processors"]
     assert "3" == told["environment"]["CUDA_VISIBLE_DEVICES"]
     await launched.start("tell", resources=wanted)
     assert "ended with exit code 0" == await launched.exit()
+
+
+@pytest.mark.parity("S-08")
+@pytest.mark.parametrize(
+    ("wanted", "missed"),
+    [
+        (Resources(num_cpus=1), "num_cpus=1: of the 1 of this machine 0 are not reserved"),
+        (Resources(num_gpus=2), "num_gpus=2: of the 2 of this machine 1 are not reserved"),
+        (Resources(resources={"seats": 3}), "resources['seats']=3: of the 4 of this machine 2 "),
+    ],
+)
+async def test_one_that_finds_too_little_left_says_so_and_starts_when_there_is(
+    launched, wanted, missed
+):
+    holds = Resources(num_cpus=1, num_gpus=1, resources={"seats": 2})
+    await launched.start("wait", resources=holds)
+    waiting = asyncio.create_task(launched.start("speak", resources=wanted, **OTHER))
+
+    event = await next_event(launched.launcher)
+    assert isinstance(event, Waiting)
+    assert OTHER["replica_id"] == event.replica_id
+    assert event.why.startswith(missed)
+    assert not waiting.done()
+
+    launched.launcher.stop(REPLICA, 0)
+    await launched.exit()
+    assert Waiting(OTHER["replica_id"], "") == await next_event(launched.launcher)
+    await waiting
+    assert (await launched.exit()).startswith("ended with exit code 3")
+
+
+async def test_one_that_waits_can_be_stopped_and_ends_with_the_launcher(launched):
+    held = Resources(num_cpus=1)
+    await launched.start("wait", resources=held)
+
+    async def stop():
+        launched.launcher.stop(OTHER["replica_id"], 0)
+
+    for end in (stop, launched.launcher.close):
+        waiting = asyncio.create_task(launched.start("tell", resources=held, **OTHER))
+        await next_event(launched.launcher)
+        await end()
+        with pytest.raises(OSError, match="stopped while it waited for resources"):
+            await waiting
+
+
+@pytest.mark.parametrize(
+    ("wanted", "changes"),
+    [
+        # The machine never has so much.
+        (Resources(num_cpus=2), {}),
+        # The one before ends when the new one serves, and members of gangs wait for each other.
+        (Resources(num_cpus=1), {"version": "newer"}),
+        (Resources(num_cpus=1), {"gang": Gang("g", 0, 2, "PACK")}),
+    ],
+)
+async def test_what_would_wait_for_ever_is_refused_with_both_figures(launched, wanted, changes):
+    await launched.start("wait", resources=Resources(num_cpus=1))
+
+    with pytest.raises(ResourcesUnavailable, match=r"num_cpus is [12], but of the 1 .* 0 are not"):
+        await launched.start("tell", resources=wanted, **{**OTHER, **changes})
 
 
 @pytest.mark.parity("S-09")
