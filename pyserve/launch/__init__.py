@@ -3,6 +3,7 @@
 from pyserve.config.capabilities import Capabilities
 from pyserve.control.reconcile.rationing import Room
 from pyserve.control.replicas.launching import (
+    CountsStrays,
     Ended,
     Event,
     Events,
@@ -23,6 +24,7 @@ from pyserve.launch.site import Site
 
 __all__ = [
     "Capabilities",
+    "CountsStrays",
     "Ended",
     "Environments",
     "Event",

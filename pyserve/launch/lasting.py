@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import functools
 import hashlib
 import os
 import signal
@@ -18,16 +19,18 @@ from collections.abc import Sequence
 
 from pyserve.config.control import OUTPUT_LOOK_PERIOD_S
 from pyserve.control.replicas.launching import ReplicaOrder
-from pyserve.launch.identity import Identity, commands, identify, output_of, start_time
+from pyserve.launch.identity import Identity, identify, output_of
 from pyserve.launch.kernel_kills import KernelKills, reap
 from pyserve.launch.ledger import Grant
 from pyserve.launch.local import Child, LocalLauncher, Start
 from pyserve.launch.output_file import OutputFile
 from pyserve.launch.process import OnExit, describe_end, why_killed
 from pyserve.launch.spares import Spare
+from pyserve.launch.strays import STRAY_TIMEOUT_S, drain, end_group, members, value_of
 from pyserve.types import ReplicaId
 
 _NAME_LENGTH = 16
+_OUTPUT = "output-"
 
 
 class LastingProcess:
@@ -111,13 +114,6 @@ class LastingProcess:
             self._on_exit(f"{said}; its last output: {last}" if last else said)
 
 
-def end_group(identity: Identity) -> None:
-    """Kill what is left of a process's group, if the number is not another one's by now."""
-    if start_time(identity.pid) in (None, identity.started):
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(identity.pid, signal.SIGKILL)
-
-
 class LastingLocalLauncher(LocalLauncher):
     """As ``LocalLauncher``, but its replicas go on without it; Linux only.
 
@@ -125,6 +121,11 @@ class LastingLocalLauncher(LocalLauncher):
     """
 
     _watcher: asyncio.Task[None] | None = None
+
+    @functools.cached_property
+    def _draining(self) -> dict[int, asyncio.Task[None]]:
+        """Strays that end, by their groups."""
+        return {}
 
     def memo(self, replica_id: ReplicaId) -> str:
         """Return what finds a replica again; see ``LastingLauncher.memo``."""
@@ -152,21 +153,31 @@ class LastingLocalLauncher(LocalLauncher):
         self._add(order.replica_id, process)
         return process.pid
 
+    def count_strays(self) -> int:
+        """Return how many replicas live that nobody knows; see ``CountsStrays``."""
+        return len(_replicas_of(self._strays()))
+
     def end_strays(self) -> None:
-        """Kill replicas of this run directory that nobody knows; see ``LastingLauncher``."""
-        names = {_output_name(replica_id) for replica_id in self._processes}
-        groups = {each.pid for each in self._processes.values()} | self._spares.pids
-        for name, pid in self._running():
-            with contextlib.suppress(ProcessLookupError):
-                group = os.getpgid(pid)
-                if name not in names and group not in groups:
-                    os.killpg(group, signal.SIGKILL)
+        """Drain replicas of this run directory that nobody knows; see ``LastingLauncher``."""
+        loop, strays = asyncio.get_running_loop(), self._strays()
+        replicas = _replicas_of(strays)
+        for group in {group for _, _, group in strays} - self._draining.keys():
+            # Spares that wait, and what is left of replicas that have ended, have no calls.
+            timeout_s = STRAY_TIMEOUT_S if group in replicas else 0
+            task = self._draining[group] = loop.create_task(drain(group, timeout_s))
+            task.add_done_callback(functools.partial(self._drained, group))
+
+    def _drained(self, group: int, _task: asyncio.Task[None]) -> None:
+        self._draining.pop(group, None)
 
     def let_go(self) -> None:
         """Leave all replicas as they are; nothing is started or killed from here on."""
         self._spares.end()
         for preparing in self._preparing.values():
             preparing.cancel()
+        for task in self._draining.values():
+            task.cancel()
+        self._draining.clear()
         processes = list(self._processes.values())
         self._processes.clear()
         for process in processes:
@@ -178,6 +189,10 @@ class LastingLocalLauncher(LocalLauncher):
     async def close(self) -> None:
         """Kill all that is left and wait for it; see ``Launcher.close``."""
         await super().close()
+        for group, task in list(self._draining.items()):
+            task.cancel()
+            await asyncio.wait([task])
+            await drain(group, 0)
         if self._watcher is not None:
             self._watcher.cancel()
 
@@ -253,33 +268,37 @@ class LastingLocalLauncher(LocalLauncher):
                 return Identity.from_json(memo)
             except ValueError:  # Of another release; the process says itself who it is.
                 pass
-        for name, pid in self._running():
+        for name, pid, group in self._running():
             with contextlib.suppress(OSError):  # It has ended meanwhile.
-                if name == _output_name(replica_id) and os.getpgid(pid) == pid:
+                if name == _output_name(replica_id) and group == pid:
                     return identify(pid, Grant())
         return None
 
-    def _running(self) -> list[tuple[str, int]]:
+    def _strays(self) -> list[tuple[str, int, int]]:
+        names = {_output_name(replica_id) for replica_id in self._processes}
+        groups = {each.pid for each in self._processes.values()} | self._spares.pids
+        return [each for each in self._running() if each[0] not in names and each[2] not in groups]
+
+    def _running(self) -> list[tuple[str, int, int]]:
         """Return the replicas of this run directory by their outputs, and what they forked.
 
         One that was a spare has not its name among its arguments, but writes where it was told
-        to; the name of one that waits is no replica's.
+        to; the name of one that waits is no replica's. The last number is that of its group.
         """
         found = []
-        for pid, arguments in commands():
-            if _value_of("--lasting", arguments) == str(self._run_dir):
-                replica_id = ReplicaId(_value_of("--replica-id", arguments))
-                found.append((_output_name(replica_id) if replica_id else output_of(pid), pid))
+        for pid, arguments in members(self._run_dir):
+            replica_id = ReplicaId(value_of("--replica-id", arguments))
+            name = _output_name(replica_id) if replica_id else output_of(pid)
+            with contextlib.suppress(ProcessLookupError):  # It has ended meanwhile.
+                found.append((name, pid, os.getpgid(pid)))
         return found
+
+
+def _replicas_of(processes: Sequence[tuple[str, int, int]]) -> set[int]:
+    """Return the groups of those whose leader is a replica."""
+    return {group for name, pid, group in processes if name.startswith(_OUTPUT) and pid == group}
 
 
 def _output_name(replica_id: ReplicaId) -> str:
     # Names of deployments may be longer than names of files.
-    return f"output-{hashlib.sha256(replica_id.encode()).hexdigest()[:_NAME_LENGTH]}.log"
-
-
-def _value_of(option: str, arguments: Sequence[str]) -> str:
-    try:
-        return arguments[arguments.index(option) + 1]
-    except (ValueError, IndexError):
-        return ""
+    return f"{_OUTPUT}{hashlib.sha256(replica_id.encode()).hexdigest()[:_NAME_LENGTH]}.log"

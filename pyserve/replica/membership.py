@@ -71,6 +71,7 @@ class Membership:
         self._call: JoinCall | None = None  # The stream that stands, if one does.
         self._write_lock = asyncio.Lock()  # grpc allows one write at a time.
         self._task: asyncio.Task[None] | None = None
+        self._is_draining = False
         self._is_leaving = False
 
     async def join(self) -> mesh_pb2.Assign:
@@ -111,7 +112,11 @@ class Membership:
         await self._send(mesh_pb2.ReplicaMessage(reconfigured=outcome))
 
     async def begin_drain(self) -> None:
-        """Say that this replica stops by itself, so that nothing new is sent to it."""
+        """Say that this replica stops by itself, now and after every new join.
+
+        Nothing new is sent to it then.
+        """
+        self._is_draining = True
         await self._send(mesh_pb2.ReplicaMessage(draining=mesh_pb2.Draining()))
 
     async def fail(self, *, summary: str, traceback: str, user_code: bool) -> bool:
@@ -207,6 +212,8 @@ class Membership:
                     await call.write(mesh_pb2.ReplicaMessage(routing_stats=stats))
                 if self._load is not None:
                     await call.write(mesh_pb2.ReplicaMessage(load=self._load))
+                if self._is_draining:
+                    await call.write(mesh_pb2.ReplicaMessage(draining=mesh_pb2.Draining()))
                 self._call = call
             if not self._assigned.done():
                 self._hello.replica_id = command.assign.replica_id

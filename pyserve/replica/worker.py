@@ -110,7 +110,7 @@ class Worker:
         self._settings = settings
         self._on_zone = on_zone
         self._stop = Stop()
-        self._told = False  # The controller asked for the drain, so it knows.
+        self._told = False  # The controller asked for the drain, or was told of it.
         self._server: Server | None = None
         self._application: AsgiApplication | None = None
         self._threads: EndpointThreads | None = None
@@ -391,6 +391,8 @@ class Worker:
     async def _drain(self, server: Server, instance: object, default_grace_s: float) -> None:
         if not self._told:
             await self._duties.begin_drain()
+            # A controller that has not heard it may ask for the drain that goes on already.
+            self._told = True
         self._stop.await_another()
         grace_s = default_grace_s if self._stop.grace_s is None else self._stop.grace_s
         if self._direct_ports is not None:

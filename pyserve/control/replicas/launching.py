@@ -249,7 +249,15 @@ class LastingLauncher(Launcher, Protocol):
         """
 
     def end_strays(self) -> None:
-        """End the replicas of this mesh that neither ``start`` nor ``adopt`` has told of."""
+        """Drain the replicas of this mesh that neither ``start`` nor ``adopt`` has told of."""
 
     def let_go(self) -> None:
         """Leave all replicas as they are; nothing is started or ended from here on."""
+
+
+@runtime_checkable
+class CountsStrays(Protocol):
+    """A lasting launcher that can say what it would lose; others start anew without a word."""
+
+    def count_strays(self) -> int:
+        """Return how many replicas ``LastingLauncher.end_strays`` would end."""

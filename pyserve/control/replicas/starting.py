@@ -11,6 +11,7 @@ from pathlib import Path
 
 from pyserve.config.control import KILL_MARGIN_S
 from pyserve.control.replicas.launching import (
+    CountsStrays,
     Ended,
     Event,
     LastingLauncher,
@@ -101,8 +102,13 @@ class Processes:
             # It was wanted, and never begun: as if nobody had.
             del self._state.replicas[replica.id]
 
+    def count_strays(self) -> int:
+        """Return how many replicas run that a controller before has started and nobody adopted."""
+        launcher = self._launcher
+        return launcher.count_strays() if isinstance(launcher, CountsStrays) else 0
+
     def end_strays(self) -> None:
-        """End what a controller before has started and could not record."""
+        """Drain what a controller before has started and could not record."""
         if isinstance(self._launcher, LastingLauncher):
             self._launcher.end_strays()
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 from pyserve.config import DeploymentOptions
 from pyserve.config.capabilities import LABELS, PODS, RESOURCES, SPREAD_CAPS, Capabilities
+from pyserve.config.control import SHUTDOWN_GRACE_S
 from pyserve.control.reconcile.rationing import Room
 from pyserve.control.replicas.launching import Ended, Event, Events, Placed, ReplicaOrder
 from pyserve.errors import MeshError
@@ -272,10 +273,14 @@ class KubernetesLauncher:
         self._look_at(view)
         return 0
 
+    def count_strays(self) -> int:
+        """Return how many pods nobody has adopted; see ``CountsStrays``."""
+        return len(self._tracking.strays)
+
     def end_strays(self) -> None:
         """Delete the pods that nobody has adopted; see ``LastingLauncher.end_strays``."""
         for view in self._tracking.strays.values():
-            self._spawn(self._delete(view.name, 1))
+            self._spawn(self._delete(view.name, math.ceil(SHUTDOWN_GRACE_S)))
 
     def let_go(self) -> None:
         """Follow no pod any more; see ``LastingLauncher.let_go``."""

@@ -18,6 +18,7 @@ from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from pyserve.config.control import SHUTDOWN_GRACE_S
 from pyserve.control.replicas.launching import Ended, Waiting
 from pyserve.errors import MeshError
 from pyserve.launch.on_ray.ingresses import is_ingress
@@ -281,11 +282,22 @@ class Agent:
 
     async def _end_strays(self, *, but_ingresses: bool) -> None:
         strays = [name for name in self._found if not (but_ingresses and is_ingress(name))]
-        for actor in [self._found.pop(name) for name in strays]:
-            await asyncio.to_thread(self._cluster.end, actor)
+        actors = [self._found.pop(name) for name in strays]
+        await asyncio.gather(*(self._end_stray(actor) for actor in actors))
         async with self._grouping:
             for name in [name for name, each in self._groups.items() if not each.members]:
                 await asyncio.to_thread(self._cluster.remove, self._groups.pop(name).handle)
+
+    async def _end_stray(self, actor: Any) -> None:
+        """Let it finish what it has, if it answers; then it is gone."""
+        from ray.exceptions import RayError
+
+        with contextlib.suppress(RayError, TimeoutError):
+            async with asyncio.timeout(SHUTDOWN_GRACE_S + _KILLED_WITHIN_S):
+                await actor.stop.remote(SHUTDOWN_GRACE_S)
+                while (await actor.news.remote()).end is None:
+                    pass
+        await asyncio.to_thread(self._cluster.end, actor)
 
     async def _until_end(self, running: _Running) -> str:
         """Return how a replica has ended."""

@@ -259,6 +259,10 @@ class RayLauncher:
             )
         )
 
+    def count_strays(self) -> int:
+        """Return how many actors nobody has adopted; see ``CountsStrays``."""
+        return len(self._found)
+
     def end_strays(self) -> None:
         """End the actors that nobody has adopted; see ``LastingLauncher.end_strays``."""
         self._found.clear()

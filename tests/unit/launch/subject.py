@@ -3,6 +3,7 @@
 import argparse
 import json
 import os
+import signal
 import subprocess
 import sys
 from contextlib import suppress
@@ -59,6 +60,16 @@ def main() -> int:
             while (text := place.read_text()) != "end":
                 print(text, flush=True)
             return 4
+        case "drain":
+            # Ends in order when it is told to, and says so.
+            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+            print("waits", flush=True)
+            signal.sigwait({signal.SIGTERM})
+            Path(os.environ["SUBJECT_PLACE"]).write_text("drained")
+        case "deaf":
+            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+            print("waits", flush=True)
+            signal.pause()
         case "spawn":
             # A grandchild that ignores the liveness pipe and holds standard output.
             child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])

@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from pyserve.launch import Waiting
+from pyserve.launch import Waiting, lasting
 from pyserve.launch.identity import Identity, identify, start_time
 from pyserve.launch.ledger import Grant
 from pyserve.types import ReplicaId
@@ -176,6 +176,53 @@ async def test_one_that_nobody_knows_of_is_ended_and_others_are_not(after, tmp_p
     assert other.is_alive()
     await elsewhere.launcher.close()
     assert not other.is_alive()
+
+
+async def test_one_that_nobody_knows_of_finishes_what_it_has(after):
+    memo, _ = after.left_by_another("drain")
+    stray = Identity.from_json(memo)
+    assert 1 == after.launcher.count_strays()
+
+    after.launcher.end_strays()
+    after.launcher.end_strays()
+
+    await eventually(lambda: not stray.is_alive(), TIMEOUT_S)
+    assert "drained" == (after.run_dir / "place").read_text()
+    await eventually(lambda: not after.launcher.count_strays(), TIMEOUT_S)
+
+
+async def test_one_that_was_adopted_is_nobody_s_stray(after):
+    memo, _ = after.left_by_another("drain")
+    pid = after.adopt(memo)
+
+    assert 0 == after.launcher.count_strays()
+    after.launcher.end_strays()
+
+    assert is_running(pid)
+
+
+async def test_one_that_does_not_end_in_time_is_killed(after, monkeypatch):
+    monkeypatch.setattr(lasting, "STRAY_TIMEOUT_S", 0.2)
+    memo, _ = after.left_by_another("deaf")
+    stray = Identity.from_json(memo)
+
+    after.launcher.end_strays()
+
+    await eventually(lambda: not stray.is_alive(), TIMEOUT_S)
+
+
+@pytest.mark.parametrize("ends", [True, False])
+async def test_the_end_of_the_launcher_ends_strays_or_leaves_them(after, ends):
+    memo, _ = after.left_by_another("deaf")
+    stray = Identity.from_json(memo)
+    following = Next(after.run_dir)
+    following.launcher.end_strays()
+
+    if not ends:
+        following.launcher.let_go()
+    await following.launcher.close()
+
+    assert ends is not stray.is_alive()
 
 
 async def test_its_own_child_tells_how_it_ended(after):
