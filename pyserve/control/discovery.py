@@ -163,7 +163,7 @@ def wait_while_held(home: Path, deadline: float) -> bool:
         MeshError: the directory cannot be read.
     """
     news = threading.Event()  # Never set: locks of others announce nothing.
-    while _is_held(home) and read_record(home) is None:
+    while is_held(home) and read_record(home) is None:
         if time.monotonic() >= deadline:
             return False
         news.wait(_HELD_LOOK_INTERVAL_S)
@@ -183,7 +183,7 @@ def not_found(home: Path, advice: str) -> MeshNotFound:
     except (OSError, ValueError):
         pid = 0
     # Last, because it may be in the way of a mesh that starts where the process is another one.
-    if pid and _is_held(home):
+    if pid and is_held(home):
         return MeshNotFound(_held_in_silence(home, pid))
     return MeshNotFound(f"no mesh runs here; {advice}")
 
@@ -461,7 +461,8 @@ def _holder(home: Path) -> int:
     raise ValueError("no process id")
 
 
-def _is_held(home: Path) -> bool:
+def is_held(home: Path) -> bool:
+    """Say whether a controller has ``home``, also one that starts or ends."""
     try:
         with (home / _LOCK).open() as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)

@@ -15,13 +15,16 @@ import os
 import signal
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from pyserve.config import MeshSettings
 from pyserve.config.control import CONTROLLER_START_TIMEOUT_S, KILL_MARGIN_S, SHUTDOWN_GRACE_S
+from pyserve.control.discovery import is_held
 from pyserve.errors import MeshError
 from pyserve.launch.child import Child
 from pyserve.launch.restarts import Restarts
+from pyserve.launch.strays import end_members
 from pyserve.listening import HeldSockets
 
 # Beyond the times that a process gives what is in flight: it ends its parts, and writes files.
@@ -130,6 +133,9 @@ class Supervisor:
             environment={"PYSERVE_CONTROLLER": ""},
         )
         self._has_ingress = bool(plan.addresses)
+        # Where replicas are found that no controller can end any more; None: none was ever there.
+        self._run_dir: Path | None = None
+        self._home = plan.settings.home
         self._tasks: set[asyncio.Task[None]] = set()
         self._over = asyncio.Event()
         self._hurry = asyncio.Event()
@@ -178,6 +184,7 @@ class Supervisor:
         now = asyncio.get_running_loop().time
         try:
             record = await self._controller.start(now())
+            self._run_dir = Path(record["controller"].removeprefix("unix:")).parent
             listening = (await self._start_ingress(now())) if self._has_ingress else ()
         except MeshError as error:
             self._failure = error
@@ -245,3 +252,12 @@ class Supervisor:
             child = role.child
             if child is not None and not await child.end(role.end_timeout_s, self._hurry):
                 self._say(f"{role.name} did not end in time and was killed")
+        await self._end_left()
+
+    async def _end_left(self) -> None:
+        """End the replicas of a controller that has died, or could not end them."""
+        if self._run_dir is None or not hasattr(os, "pidfd_open"):
+            return
+        # They are those of another mesh by now, if one has come while no controller was there.
+        if not is_held(self._home) and (ended := await end_members(self._run_dir, self._hurry)):
+            self._say(f"replicas that no controller was there for have ended ({ended})")

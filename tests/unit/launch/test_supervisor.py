@@ -6,11 +6,15 @@ import asyncio
 import contextlib
 import os
 import signal
-from collections.abc import AsyncIterator, Callable, Sequence
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from pathlib import Path
 
 import pytest
 
-from pyserve.config import read_settings
+from pyserve.config import MeshSettings, read_settings
+from pyserve.control.discovery import MeshHome
 from pyserve.errors import MeshError
 from pyserve.launch.supervisor import MeshPlan, Supervisor, controller_arguments
 from tests.support.waiting import eventually
@@ -24,9 +28,11 @@ INGRESS = '{"addresses": ["here:4711"]}'
 class Running:
     """A supervisor that runs, and what it says."""
 
-    def __init__(self, *, controller: Sequence[str], ingress: Sequence[str]) -> None:
+    def __init__(
+        self, *, controller: Sequence[str], ingress: Sequence[str], settings: MeshSettings
+    ) -> None:
         self.lines: list[str] = []
-        plan = MeshPlan(addresses=("127.0.0.1:0",), development=False, settings=read_settings({}))
+        plan = MeshPlan(addresses=("127.0.0.1:0",), development=False, settings=settings)
         self.supervisor = Supervisor(plan, self.lines.append)
         self.controller = self.supervisor._controller
         self.ingress = self.supervisor._ingress
@@ -54,14 +60,18 @@ Start = Callable[..., Running]
 
 
 @pytest.fixture
-async def start() -> AsyncIterator[Start]:
+async def start(tmp_path: Path) -> AsyncIterator[Start]:
     """Start a supervisor whose children write these lines; its children end with the test."""
     made: list[Running] = []
 
     def begin(
-        *, controller: Sequence[str] = (CONTROLLER,), ingress: Sequence[str] = (INGRESS,)
+        *,
+        controller: Sequence[str] = (CONTROLLER,),
+        ingress: Sequence[str] = (INGRESS,),
+        settings: MeshSettings | None = None,
     ) -> Running:
-        made.append(Running(controller=controller, ingress=ingress))
+        settings = settings or read_settings({"PYSERVE_HOME": str(tmp_path / "home")})
+        made.append(Running(controller=controller, ingress=ingress, settings=settings))
         return made[-1]
 
     yield begin
@@ -198,6 +208,62 @@ async def test_second_signal_does_not_wait(start: Start) -> None:
     running.signal(signal.SIGINT)
 
     assert 128 + signal.SIGINT == await running.ended()
+
+
+@contextlib.contextmanager
+def _replica(run_dir: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Have a process that looks like a replica of that directory, and drains on SIGTERM."""
+    name = ["--replica-id", "Echo#a", "--lasting", str(run_dir), "--token-fd", "0"]
+    environment = {"SUBJECT": "drain", "SUBJECT_PLACE": str(run_dir / "place")}
+    with subprocess.Popen(
+        [sys.executable, "-m", "tests.unit.launch.subject", *name],
+        env={**os.environ, **environment},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    ) as process:
+        try:
+            assert process.stdout is not None
+            assert b"waits\n" == process.stdout.readline()
+            yield process
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize("is_back", [False, True])
+async def test_replicas_of_a_controller_that_is_dead_are_drained_with_the_mesh(
+    start: Start, tmp_path: Path, is_back: bool
+) -> None:
+    controller = f'{{"controller": "unix:{tmp_path}/c", "controller_tcp": "", "token_file": "t"}}'
+    running = start(controller=(controller,))
+    await running.says("the mesh is ready")
+    with _replica(tmp_path) as replica:
+        if not is_back:
+            # Then it waits, since it has just been started anew.
+            os.kill(running.pids()[0], signal.SIGKILL)
+            await running.says("the controller runs again")
+        os.kill(running.pids()[0], signal.SIGKILL)
+        await running.says("starts at once" if is_back else "starts in 1 s")
+        running.signal()
+
+        assert 0 == await running.ended()
+        assert 0 == await asyncio.to_thread(replica.wait, TIMEOUT_S)
+    assert "drained" == (tmp_path / "place").read_text()
+    assert "replicas that no controller was there for have ended (1)" == running.lines[-1]
+
+
+async def test_replicas_that_another_mesh_has_by_now_are_left_alone(
+    start: Start, tmp_path: Path
+) -> None:
+    settings = read_settings({"PYSERVE_HOME": str(tmp_path)})
+    controller = f'{{"controller": "unix:{tmp_path}/c", "controller_tcp": "", "token_file": "t"}}'
+    running = start(controller=(controller,), settings=settings)
+    await running.says("the mesh is ready")
+    with _replica(tmp_path) as replica, MeshHome(tmp_path):
+        running.signal()
+
+        assert 0 == await running.ended()
+        assert replica.poll() is None
 
 
 async def test_start_that_fails_ends_what_has_started(start: Start) -> None:
