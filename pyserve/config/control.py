@@ -87,6 +87,10 @@ DEPLOY_MESSAGE_BYTES_MAX = 1 << 30
 KEEPALIVE_PERIOD_S = 10.0
 KEEPALIVE_TIMEOUT_S = 5.0
 
+# From one copy of the state of a mesh, forced to the disk as a whole, to the next, if anything has
+# changed: as much may be lost with the state's own file. Arbitrary.
+STATE_COPY_PERIOD_S = 10.0
+
 # A mesh's shutdown when nobody says how long: the largest default grace of a replica.
 SHUTDOWN_GRACE_S = 20.0
 

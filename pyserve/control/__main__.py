@@ -33,7 +33,12 @@ from pyserve.config import (
     older_names,
     read_settings,
 )
-from pyserve.config.control import MESH_ENDS, MESH_STAYS, SHUTDOWN_GRACE_S
+from pyserve.config.control import (
+    MESH_ENDS,
+    MESH_STAYS,
+    SHUTDOWN_GRACE_S,
+    STATE_COPY_PERIOD_S,
+)
 from pyserve.control.controller import Controller
 from pyserve.control.discovery import MeshHome, MeshRecord, read_token
 from pyserve.control.server.arguments import parse
@@ -44,7 +49,7 @@ from pyserve.control.server.listeners import TcpListener, UnixListener
 from pyserve.control.server.service import add_services
 from pyserve.control.server.transport import Server, make_server, same_place, tcp_place
 from pyserve.control.state.run import Run
-from pyserve.control.store import SqliteStore
+from pyserve.control.store import Copies, SqliteStore
 from pyserve.errors import MeshError, MeshHeld, PyserveError, UsageError
 from pyserve.gateway import IngressFront, IngressSecurity, IngressServer
 from pyserve.launch import LastingLauncher, Site, make_launcher, notices_of
@@ -147,6 +152,9 @@ class _Mesh:
         self._launcher = make_launcher(settings.launcher, self._site(sink))
         self._ingress = None if options.no_ingress else self._make_ingress(options.address)
         self._ingresses = Ingresses(self._ingress)
+        state = home.home / _STATE
+        store = SqliteStore(state) if self._is_lasting else None
+        self._copies = None if store is None else Copies(state, lambda: store.writes)
         self._controller = Controller(
             self._launcher,
             development=options.development,
@@ -156,7 +164,7 @@ class _Mesh:
             say=lambda line: sink.tell(f"pyserve: {line}"),
             notices=lambda: [*self._notices(), *notices_of(self._launcher)],
             interval_s=settings.control_interval_s,
-            store=SqliteStore(home.home / _STATE) if self._is_lasting else None,
+            store=store,
         )
         self._controller.runs.on_left = self._end_unless_followed
         self._controller.runs.on_lost = self._on_lost
@@ -262,6 +270,8 @@ class _Mesh:
         await self._launcher.open()
         if self._is_lasting:
             self._controller.resume()
+        if self._copies is not None:
+            self._follow(self._copies.keep(STATE_COPY_PERIOD_S))
         await self._unix.open()
         if self._tcp_place is not None:
             try:
@@ -419,6 +429,8 @@ class _Mesh:
         else:
             await self._controller.close()
             self._home.is_in_use = False
+        if self._copies is not None:
+            await asyncio.to_thread(self._copies.copy)
         if self._ingress is not None:
             await self._ingress.stop()
         listeners = (self._unix, self._tcp)

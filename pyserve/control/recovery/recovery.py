@@ -15,6 +15,7 @@ from pyserve.control.recovery.restoring import Hold, restore
 from pyserve.control.replicas.identity import drop_unused
 from pyserve.control.replicas.starting import Processes
 from pyserve.control.views.registry import Registry
+from pyserve.errors import MeshError
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -47,9 +48,15 @@ class Recovery:
         """Read the store, and find the replicas that live; before anybody can join.
 
         Raises:
-            MeshError: the store cannot be read.
+            MeshError: the store cannot be read, or holds nothing though replicas of a mesh live.
         """
         records = self._recorder.load()
+        if not records and (strays := self._processes.count_strays()):
+            raise MeshError(
+                f"the state of the mesh is empty, but replicas of it run ({strays}), and go on; "
+                "put back the files of its state into PYSERVE_HOME, or end the replicas, and "
+                "start it again"
+            )
         self._has_read = True
         restored = restore(records, now=now, clock_offset=self._recorder.clock_offset)
         self.deploys = restored.deploys

@@ -1,7 +1,8 @@
 """What a new controller needs of the one before it: records, and where they are kept."""
 
 from pyserve.control.store.base import Changes, MemoryStore, Store, changes_between
+from pyserve.control.store.copies import Copies
 from pyserve.control.store.records import Records
 from pyserve.control.store.sqlite import SqliteStore
 
-__all__ = ["Changes", "MemoryStore", "Records", "SqliteStore", "Store", "changes_between"]
+__all__ = ["Changes", "Copies", "MemoryStore", "Records", "SqliteStore", "Store", "changes_between"]

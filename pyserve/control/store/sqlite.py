@@ -1,7 +1,8 @@
 """Records in a SQLite file: one table a kind, a key and a value each, one transaction a change.
 
 The file is in WAL mode without a sync to the disk for each change: the death of a process loses
-nothing, the loss of power may lose the last seconds and never spoils the file.
+nothing, the loss of power may lose the last seconds. Where that, or somebody, has left a file
+without a record, it is not taken for that of a new mesh if there is a copy of it.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from pyserve.control.store import copies
 from pyserve.control.store.base import Changes
 from pyserve.control.store.codec import decode, encode
 from pyserve.control.store.records import Key, Record, Records, Table
@@ -43,6 +45,9 @@ class SqliteStore:
         path: where; its directory is private to this user.
         migrations: the steps that lead to the schema of today.
 
+    Attributes:
+        writes: how many changes have been written.
+
     Raises:
         MeshError: it cannot be opened, is none of ours, or a newer release has written it.
     """
@@ -52,6 +57,7 @@ class SqliteStore:
         path: Path,
         migrations: Sequence[Callable[[sqlite3.Connection], None]] = MIGRATIONS,
     ) -> None:
+        self.writes = 0
         self._path = path
         self._migrations = migrations
         self._connection: sqlite3.Connection | None = None
@@ -89,6 +95,8 @@ class SqliteStore:
                 rows = self._open().execute(f"SELECT key, value FROM {table.value}")  # noqa: S608
                 for key, value in rows:
                     records[table, key] = self._decoded(table, key, value)
+        if not records:
+            copies.refuse_lost(self._path)
         return records
 
     def is_lost(self) -> bool:
@@ -113,6 +121,7 @@ class SqliteStore:
                     "ON CONFLICT (key) DO UPDATE SET value = excluded.value",
                     (key, encode(record)),
                 )
+        self.writes += 1
 
     def close(self) -> None:
         """Close the file; see ``Store.close``. A later write opens it again."""
@@ -155,8 +164,8 @@ class SqliteStore:
             return decode(table, value)
         except ValueError as error:
             raise MeshError(
-                f"the state of the mesh in {self._path} is spoilt at {key!r}: {error}; move the "
-                "file away and deploy again"
+                f"the state of the mesh in {self._path} is spoilt at {key!r}: {error}; "
+                f"{copies.advice(self._path)}"
             ) from error
 
     def _open(self) -> sqlite3.Connection:
@@ -182,16 +191,16 @@ class SqliteStore:
         try:
             yield
         except sqlite3.Error as error:
-            advice = _ADVICE.get(
-                # The lower byte is the kind, the others say more (sqlite.org/rescode.html).
-                getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF,
-                "look at the file, or set PYSERVE_HOME to another directory",
-            )
+            # The lower byte is the kind, the others say more (sqlite.org/rescode.html).
+            kind = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
+            other = "look at the file, or set PYSERVE_HOME to another directory"
+            advice = copies.advice(self._path) if kind in _SPOILT else _ADVICE.get(kind, other)
             raise MeshError(
                 f"the state of the mesh cannot be {what} ({self._path}): {error}; {advice}"
             ) from error
 
 
+_SPOILT = (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT)
 _ADVICE = {
     sqlite3.SQLITE_FULL: "free some space on its disk",
     sqlite3.SQLITE_BUSY: "end the process that has the file locked",
@@ -199,8 +208,6 @@ _ADVICE = {
     sqlite3.SQLITE_READONLY: "make the file and its directory writable for this user",
     sqlite3.SQLITE_CANTOPEN: "make the file and its directory writable for this user",
     sqlite3.SQLITE_IOERR: "look at its disk and its directory, which must not be on a network",
-    sqlite3.SQLITE_NOTADB: "move the file away and deploy again",
-    sqlite3.SQLITE_CORRUPT: "move the file away and deploy again",
     sqlite3.SQLITE_TOOBIG: "an application's code and arguments are too large to be kept; pass "
     "paths of large files instead of their contents",
 }

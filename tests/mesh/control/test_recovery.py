@@ -6,11 +6,12 @@ import os
 import shutil
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import tempfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from functools import partial
@@ -279,3 +280,53 @@ sys.stdin.read()
         other.kill()
     mesh.deploy(2)
     assert 2 == mesh.call()
+
+
+@pytest.mark.parametrize("spoil", [os.remove, partial(os.truncate, length=0)])
+def test_a_state_that_is_gone_is_refused_and_what_serves_goes_on(
+    mesh: Mesh, spoil: Callable[[Path], None]
+) -> None:
+    mesh.deploy(1)
+    before = mesh.pids()
+    file, copy = mesh.home / "mesh.sqlite3", mesh.home / "mesh.sqlite3.copy"
+    wait_until(copy.exists, _TIMEOUT_S, "a copy")
+    mesh.kill()
+    spoil(file)
+    for left in mesh.home.glob("mesh.sqlite3-*"):
+        left.unlink()
+
+    with pytest.raises(RuntimeError, match=r"missing or empty.* was not before; to go on with"):
+        mesh.start()
+    kept = mesh.home / "kept"
+    copy.rename(kept)
+    with pytest.raises(RuntimeError, match=r"empty, but replicas of it run \(2\), and go on"):
+        mesh.start()
+    assert 2 == len([pid for pid in before if psutil.pid_exists(pid)])
+
+    shutil.copyfile(kept, file)
+    mesh.start()
+    wait_until(mesh.serves, _TIMEOUT_S)
+    assert before == mesh.pids()
+    assert 1 == mesh.call()
+
+
+def test_a_call_in_a_replica_that_was_never_recorded_is_not_cut_short(
+    mesh: Mesh, tmp_path: Path
+) -> None:
+    """As one that has started while the disk was full."""
+    release = tmp_path / "release"
+    mesh.deploy_application(talking.app)
+    with attached(mesh.home), ThreadPoolExecutor(1) as threads:
+        handle = pyserve.get_app_handle("default")
+        answer = handle.remote("slowly", str(release))
+        answered = threads.submit(answer.result, timeout_s=_TIMEOUT_S)
+        wait_until(partial(mesh.says, "slowly"), _TIMEOUT_S)
+        mesh.kill()
+        with closing(sqlite3.connect(mesh.home / "mesh.sqlite3")) as state:
+            assert 1 == state.execute("DELETE FROM replicas").rowcount
+            state.commit()
+        mesh.start()
+        wait_until(lambda: mesh.in_state("RUNNING"), _TIMEOUT_S, "another one")
+        release.touch()
+        assert "slowly" == answered.result(_TIMEOUT_S)
+        assert "next" == handle.remote("next").result(timeout_s=_TIMEOUT_S)

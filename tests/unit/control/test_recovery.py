@@ -53,6 +53,9 @@ class Machine(ScriptedLauncher):
         assert memo in ("", self.memo(order.replica_id))
         return 7 if order.replica_id in self.alive else None
 
+    def count_strays(self) -> int:
+        return len(self.alive)
+
     def end_strays(self) -> None:
         self.strays_ended += 1
 
@@ -199,6 +202,26 @@ async def test_a_new_controller_knows_why_there_are_so_many(mesh: Mesh) -> None:
     assert "as deployed" != before.reason
     assert (3, before.reason) == (mesh.scaling().target, mesh.scaling().reason)
     assert before.since == pytest.approx(mesh.scaling().since, abs=0.01)
+
+
+async def test_an_empty_state_beside_replicas_that_live_is_no_new_mesh(mesh: Mesh) -> None:
+    await mesh.serve(2)
+    mesh.controller.recovery._recorder.close()
+    kept, mesh.store = mesh.store, FailingStore()
+    ended = mesh.machine.strays_ended
+
+    with pytest.raises(MeshError, match=r"empty, but replicas of it run \(2\), and go on"):
+        mesh.restart()
+
+    assert (ended, 2) == (mesh.machine.strays_ended, len(mesh.machine.alive))
+    assert {} == mesh.store.load()
+    await mesh.controller.close(goes_on=True)
+    mesh.store = kept
+    mesh.restart()
+    for order in mesh.machine.orders:
+        mesh.join(order)
+    await eventually(lambda: mesh.state() == "HEALTHY")
+    assert 2 == len(mesh.machine.orders)
 
 
 async def test_one_that_died_meanwhile_is_replaced_once_the_others_are_back(mesh: Mesh) -> None:
