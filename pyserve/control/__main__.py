@@ -74,8 +74,6 @@ _STATE = "mesh.sqlite3"
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a mesh until it is told to end; return 0 after a drain, 1 if it could not start."""
     options = parse(arguments)
-    # For exporters of traces and the like. Last, so that nothing here shadows a library (see -P).
-    sys.path.append("")
     # Before the ingress reckons how many clients it has room for.
     raise_descriptor_limit()
     try:

@@ -67,8 +67,6 @@ _REFUSALS = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.FAILED_PRECONDITIO
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run an ingress as ``serve`` does, for whoever starts this module."""
     options = _parse(arguments)
-    # For exporters of traces and the like. Last, so that nothing here shadows a library (see -P).
-    sys.path.append("")
     try:
         held = [_inherited(each) for each in options.listen_fd]
         return serve(options.address, options.report_fd, options.liveness_fd, held=held)

@@ -10,6 +10,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import cast
 
+from pyserve import working_folder
 from pyserve.api.code import import_attribute
 from pyserve.config.launchers import PROCESS, LauncherConfig
 from pyserve.config.validation import check_import_path
@@ -105,7 +106,8 @@ def _imported(name: str) -> Callable[[Site], Launcher]:
         raise MeshError(
             f"there is no launcher {name!r}; {hint}; one of your own is written MODULE:ATTRIBUTE"
         )
-    made = import_attribute(check_import_path("launcher", name))
+    with working_folder.importable():
+        made = import_attribute(check_import_path("launcher", name))
     return cast("Callable[[Site], Launcher]", made)
 
 

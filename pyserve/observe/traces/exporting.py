@@ -15,6 +15,7 @@ from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
 from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
 
+from pyserve import working_folder
 from pyserve.errors import OptionError
 from pyserve.observe.traces.encoded import EncodedSpanProcessor
 from pyserve.observe.traces.spans import Processors, Spans
@@ -92,15 +93,16 @@ def processors_of(import_path: str) -> Sequence[SpanProcessor]:
         Exception: What it raised.
     """
     module, _, name = import_path.partition(":")
-    try:
-        make = functools.reduce(getattr, name.split("."), importlib.import_module(module))
-    except (ImportError, AttributeError) as error:
-        raise OptionError(
-            f"exporter_import_path {import_path!r} cannot be found: {error}"
-        ) from error
-    if not callable(make):
-        raise OptionError(f"exporter_import_path {import_path!r} is no function: {make!r}")
-    made: object = make()
+    with working_folder.importable():
+        try:
+            make = functools.reduce(getattr, name.split("."), importlib.import_module(module))
+        except (ImportError, AttributeError) as error:
+            raise OptionError(
+                f"exporter_import_path {import_path!r} cannot be found: {error}"
+            ) from error
+        if not callable(make):
+            raise OptionError(f"exporter_import_path {import_path!r} is no function: {make!r}")
+        made: object = make()
     several = made if isinstance(made, Iterable) else (made,)
     return [_processor(import_path, each) for each in several]
 
