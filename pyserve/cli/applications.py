@@ -59,7 +59,7 @@ def read_file(target: str) -> MeshFile:
 
     try:
         if target == "-":
-            return MeshFile("<stdin>", sys.stdin.read())
+            return MeshFile.of_bytes("<stdin>", sys.stdin.buffer.read())
         path = Path(target)
         if not path.exists():
             raise click.UsageError(f"there is no file {target!r}")

@@ -78,20 +78,14 @@ def read_access_file(file: Path) -> AccessSettings:
     Raises:
         OptionError: a file cannot be read, or says something that is not allowed.
     """
-    import yaml  # Every process of a mesh imports this module, and few have such a file.
+    from pyserve.config import texts  # Every process imports this module, and few have such a file.
 
     reader, text = _Reader(file), _read_text(file)
     try:
-        content = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        place = f"{file}:{mark.line + 1}" if mark else str(file)
-        # The rest of its text shows the lines around.
-        problem = getattr(error, "problem", None) or error
-        raise OptionError(f"{place}: this is no YAML: {problem}") from None
-    except (ValueError, RecursionError) as error:
-        # Values that only look like a date or a number, and thousands of brackets.
-        raise OptionError(f"{file}: this cannot be read as YAML: {error}") from None
+        content, _ = texts.read(text)
+    except texts.TextError as error:
+        place = f"{file}:{error.mark.line + 1}" if error.mark is not None else str(file)
+        raise OptionError(f"{place}: {error}") from None
     top = check_mapping(str(file), {} if content is None else content)
     reader.check_fields("", top, ("default", "open", "rules"))
     default = check_choice(f"{file}: default", top.get("default", "deny"), ("deny", "allow"))

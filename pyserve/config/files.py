@@ -6,14 +6,15 @@ that is in the text.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+import functools
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
 from pydantic import ValidationError
 
+from pyserve.config import texts
 from pyserve.config.schema import ServeDeploySchema
 from pyserve.errors import NotYetSupported, UsageError
 
@@ -21,11 +22,6 @@ from pyserve.errors import NotYetSupported, UsageError
 _TEXT_CHARACTERS_MAX = 4 << 20
 # Beyond it nobody reads; the rest is counted.
 _MISTAKES_MAX = 20
-
-# Kinds of YAML that JSON, and so the wire, does not have; dates are the ones that come by mistake.
-_NOT_JSON = {
-    f"tag:yaml.org,2002:{kind}" for kind in ("timestamp", "binary", "set", "omap", "pairs")
-}
 
 
 class MeshFile:
@@ -47,8 +43,9 @@ class MeshFile:
     def __init__(self, name: str, text: str, *, has_places: bool = True) -> None:
         self.name = name
         self._has_places = has_places
-        self._root = _parse(name, text)
-        values = _values(self._root, name)
+        self._text = text
+        found, self._node = _read(name, text)
+        values = {} if found is None else found
         if not isinstance(values, dict):
             raise UsageError(f"{self.place(())}: a mapping is expected; it begins: applications:")
         self.values: dict[str, Any] = values
@@ -67,24 +64,38 @@ class MeshFile:
             UsageError: As above, or it cannot be read.
         """
         try:
-            text = path.read_text(encoding="utf-8")
+            content = path.read_bytes()
         except OSError as error:
             raise UsageError(f"{path} cannot be read: {error.strerror}") from error
+        return cls.of_bytes(str(path), content)
+
+    @classmethod
+    def of_bytes(cls, name: str, content: bytes) -> MeshFile:
+        """Read what is in a file of that name, whatever this process's locale is.
+
+        Raises:
+            UsageError: As above, or it is no text.
+        """
+        try:
+            return cls(name, content.decode())
         except UnicodeDecodeError as error:
-            raise UsageError(f"{path} is no text in UTF-8 (byte {error.start})") from error
-        return cls(str(path), text)
+            raise UsageError(f"{name} is no text in UTF-8 (byte {error.start})") from error
 
     def place(self, way: Sequence[int | str]) -> str:
         """Return ``file:line:column`` of what the way leads to, or of the last part before it."""
-        node = mark_of = self._root
+        node = mark_of = self._root if self._has_places else None
         for step in way:
             found = _child(node, step)
             if found is None:
                 break
             mark_of, node = found
-        if mark_of is None or not self._has_places:
+        if mark_of is None:
             return self.name
         return f"{self.name}:{mark_of.start_mark.line + 1}:{mark_of.start_mark.column + 1}"
+
+    @functools.cached_property
+    def _root(self) -> yaml.Node | None:
+        return self._node or _nodes_of(self._text)
 
     def _mistakes(self, error: ValidationError) -> Iterator[str]:
         found = error.errors(include_url=False)
@@ -100,75 +111,32 @@ class MeshFile:
 
 
 def read_values(name: str, text: str) -> object:
-    """Return what YAML says, of which JSON is a part; {} for none.
+    """Return what JSON or YAML says; {} for none.
 
     Raises:
-        UsageError: It is no YAML, or says what JSON cannot hold; with the place.
+        UsageError: It is neither, or says what JSON cannot hold; with the place.
     """
-    return _values(_parse(name, text), name)
+    values, _ = _read(name, text)
+    return {} if values is None else values
 
 
-def _parse(name: str, text: str) -> yaml.Node | None:
+def _read(name: str, text: str) -> tuple[object, yaml.Node | None]:
     if len(text) > _TEXT_CHARACTERS_MAX:
         raise UsageError(f"{name} has {len(text)} characters; at most {_TEXT_CHARACTERS_MAX}")
     try:
-        return yaml.compose(text, Loader=yaml.SafeLoader)
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
+        return texts.read(text)
+    except texts.TextError as error:
+        mark = error.mark
         where = f"{name}:{mark.line + 1}:{mark.column + 1}" if mark is not None else name
-        says = ", ".join(filter(None, (error.context, error.problem)))
-        raise UsageError(f"{where}: this is no YAML: {says}") from error
-    except (yaml.YAMLError, RecursionError) as error:
-        raise UsageError(f"{name}: this is no YAML: {error}") from error
+        raise UsageError(f"{where}: {error}") from error
 
 
-def _values(node: yaml.Node | None, name: str) -> object:
-    """Return what the nodes say; as ``safe_load``, but keys that stand twice are refused."""
-    if node is None:
-        return {}
-    _check_nodes(node, name, seen=set())
-    loader = yaml.SafeLoader("")
+def _nodes_of(text: str) -> yaml.Node | None:
+    """Return the nodes of JSON, of which most texts are YAML; ``None``: this one is not."""
     try:
-        values = loader.construct_document(node)
-        json.dumps(values, allow_nan=False)
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or node.start_mark
-        raise UsageError(
-            f"{name}:{mark.line + 1}:{mark.column + 1}: this is no YAML: {error.problem}"
-        ) from error
-    except (TypeError, ValueError, RecursionError) as error:
-        raise UsageError(f"{name}: it says what JSON cannot hold: {error}") from error
-    finally:
-        loader.dispose()
-    return values
-
-
-def _check_nodes(node: yaml.Node, name: str, *, seen: set[int]) -> None:
-    if id(node) in seen:  # An alias; it was looked at where it stands.
-        return
-    seen.add(id(node))
-    if node.tag in _NOT_JSON:
-        mark = node.start_mark
-        kind = node.tag.rpartition(":")[2]
-        raise UsageError(
-            f"{name}:{mark.line + 1}:{mark.column + 1}: this is a {kind}, which JSON has not; "
-            f"write it in quotes for a text"
-        )
-    if isinstance(node, yaml.MappingNode):
-        keys: set[Hashable] = set()
-        for key, value in node.value:
-            if isinstance(key, yaml.ScalarNode):
-                if key.value in keys:
-                    mark = key.start_mark
-                    raise UsageError(
-                        f"{name}:{mark.line + 1}:{mark.column + 1}: {key.value!r} stands twice in "
-                        f"this mapping; keep one"
-                    )
-                keys.add(key.value)
-            _check_nodes(value, name, seen=seen)
-    elif isinstance(node, yaml.SequenceNode):
-        for value in node.value:
-            _check_nodes(value, name, seen=seen)
+        return texts.compose(text)
+    except texts.TextError:
+        return None
 
 
 def _child(node: yaml.Node | None, step: int | str) -> tuple[yaml.Node, yaml.Node] | None:
@@ -192,7 +160,13 @@ def _readable(way: Sequence[int | str]) -> str:
 
 def dump(values: Any) -> str:
     """Return values as YAML in the order in which they come."""
-    return yaml.safe_dump(values, sort_keys=False, allow_unicode=True, default_flow_style=False)
+    return yaml.dump(
+        values,
+        Dumper=texts.Dumper,
+        sort_keys=False,
+        allow_unicode=True,
+        default_flow_style=False,
+    )
 
 
 def dump_all(documents: Iterable[Any]) -> str:
@@ -202,7 +176,7 @@ def dump_all(documents: Iterable[Any]) -> str:
     )
 
 
-class _Readable(yaml.SafeDumper):
+class _Readable(texts.Dumper):
     """Writes texts of several lines as they are, and each value where it is used."""
 
     def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002

@@ -31,6 +31,12 @@ class Hello:
     def __call__(self, request):
         return "hello"
 
+    def reconfigure(self, config):
+        assert config["rate"] == 1e-05, config
+        assert config["large"] == 1e16, config
+        assert config["text"] == "1e-05", config
+        assert len(config["sign"]) == 1, config
+
 app = Hello.bind()
 """
 
@@ -151,9 +157,14 @@ async def test_the_details_are_read_by_their_models(rest):
 @pytest.mark.slow
 @pytest.mark.parity("G-64")
 async def test_a_configuration_is_put_and_deleted(rest):
-    content = {"applications": [{"name": "hello", "import_path": "rest_hello:app"}]}
+    # In YAML 1.1 the number is a text, and the escape of JSON two halves of a character.
+    config = {"rate": 1e-05, "large": 1e16, "sign": "\U0001f600", "text": "1e-05"}
+    deployments = [{"name": "Hello", "user_config": config}]
+    hello = {"name": "hello", "import_path": "rest_hello:app", "deployments": deployments}
+    content = {"applications": [hello]}
 
-    answer = await rest.client.put(PATH, json=content)
+    # httpx writes characters as they are, and Python's own module as escapes.
+    answer = await rest.client.put(PATH, content=json.dumps(content))
     assert (200, "") == (answer.status_code, answer.text)
     async with asyncio.timeout(TIMEOUT_S):
         while "RUNNING" != (await _status(rest)).get("hello"):
