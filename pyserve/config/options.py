@@ -93,12 +93,17 @@ _ELSEWHERE = {
 # them, since a controller of that release refuses what it does not know.
 _NEWER = {"resources": frozenset({"label_selector", "fallback_strategy"})}
 _NEWER_OPTIONS = ("pod_template", "gang_scheduling_config")
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.\-]*\Z")
+# That of a label in DNS, which names of pods, files and metrics are made of.
+_NAME_LENGTH_MAX = 63
+_NAME = re.compile(rf"[A-Za-z_][A-Za-z0-9_.\-]{{0,{_NAME_LENGTH_MAX - 1}}}\Z")
 
 
 def check_name(field_name: str, value: object) -> str:
     """Return ``value`` if it may name an application or a deployment."""
-    allowed = "a letter or underscore, then letters, digits, '_', '-' or '.'"
+    allowed = (
+        "a letter or underscore, then letters, digits, '_', '-' or '.', "
+        f"{_NAME_LENGTH_MAX} characters in all"
+    )
     if not isinstance(value, str) or not _NAME.match(value):
         raise refuse(field_name, value, allowed, str)
     return value
@@ -348,6 +353,9 @@ class DeploymentOptions:
         for name, part in _PARTS.items():
             if isinstance(found := given.get(name), Mapping):
                 given[name] = part.known(found)
+        # Names had no bound before; whoever asks has the name besides.
+        if len(str(given.get("name"))) > _NAME_LENGTH_MAX:
+            del given["name"]
         return cls.of({name: value for name, value in given.items() if name in known})
 
     @property

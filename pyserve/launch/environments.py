@@ -32,6 +32,9 @@ _SHOWN_LINES = 8
 # What a folder in which something is made is called, and how old one is that nobody works in.
 _HALF_MADE = re.compile(r"(packages|archive)-[0-9a-f]{64}\..+")
 _LEFT_S = 24 * 3600.0
+_ARCHIVE = re.compile(r"archive-[0-9a-f]{64}")
+# Arbitrary: a replica that has died starts anew within seconds.
+_KEPT_S = 60.0
 # What zipfile raises for bytes that are none, or of another kind; RuntimeError: encrypted ones.
 _UNREADABLE = (
     zipfile.BadZipFile,
@@ -42,6 +45,10 @@ _UNREADABLE = (
     lzma.LZMAError,
 )
 
+# What an archive may become: code packs to a fifth, and hardly anything but zeros to a twentieth.
+_UNPACKED_BYTES_MIN = 64 << 20
+_UNPACKED_TIMES_MAX = 20
+
 Run: TypeAlias = "Callable[..., None]"
 """Runs a command of an installer to its end."""
 
@@ -51,12 +58,18 @@ class Environments:
 
     Args:
         folder: It is made when something has to go there.
+        kept_s: Seconds for which an archive stays unpacked that nobody uses any more, for a
+            replica that starts anew.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, kept_s: float = _KEPT_S) -> None:
         self._folder = folder
+        self._kept_s = kept_s
         self._making: dict[str, _Making] = {}
         self._has_swept = False
+        # What archives are used by whom.
+        self._users: dict[str, str] = {}
+        self._looking: asyncio.TimerHandle | None = None
 
     async def interpreter(self, requirements: Sequence[str]) -> str:
         """Return an interpreter that has these packages, before those of this one.
@@ -74,8 +87,13 @@ class Environments:
         )
         return str(place / "bin" / "python")
 
-    async def directory(self, path: str) -> str:
+    async def directory(self, path: str, user: str) -> str:
         """Return the folder at a path as it is, and of a zip archive what is in it.
+
+        Args:
+            path: Of the folder or the archive; "": there is none.
+            user: Whose it is until ``release``, and as long as a process has its working
+                directory there.
 
         Raises:
             OSError: It cannot be read.
@@ -83,12 +101,38 @@ class Environments:
         digest = await asyncio.to_thread(_digest_of_archive, path) if path else ""
         if not digest:
             return path
-        return str(await self._made(f"archive-{digest}", lambda part, _: _unpack(path, part)))
+        name = self._users[user] = f"archive-{digest}"
+        return str(await self._made(name, lambda part, _: _unpack(path, part)))
 
-    def close(self) -> None:
+    def release(self, user: str) -> None:
+        """Take back what was given to a user; what nobody uses then is removed in a while."""
+        if self._users.pop(user, "") and self._looking is None:
+            loop = asyncio.get_running_loop()
+            self._looking = loop.call_later(self._kept_s, self._remove_unused)
+
+    def _remove_unused(self) -> None:
+        """Remove the archives that nobody uses, also those of a mesh before."""
+        self._looking = None
+        with contextlib.suppress(OSError):  # There are none.
+            used = {*self._users.values(), *self._making, *_folders_of_processes()}
+            for place in self._folder.iterdir():
+                if _ARCHIVE.fullmatch(place.name) and place.name not in used:
+                    # In one step: whoever wants it from here on unpacks it anew.
+                    aside = place.with_name(f"{place.name}.{os.urandom(4).hex()}")
+                    place.rename(aside)
+                    threading.Thread(target=shutil.rmtree, args=(aside, True)).start()
+
+    def stop(self) -> None:
         """Stop what is under way; whoever waits for it gets an error."""
         for making in self._making.values():
             making.stop()
+
+    def close(self) -> None:
+        """Remove the archives that no process works in; nobody asks for anything any more."""
+        if self._looking is not None:
+            self._looking.cancel()
+        self._users.clear()
+        self._remove_unused()
 
     async def _made(self, name: str, make: Callable[[Path, Run], None]) -> Path:
         """Return what has been made under a name; replicas that want the same wait together."""
@@ -223,9 +267,26 @@ def _digest_of_archive(path: str) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def _folders_of_processes() -> set[str]:
+    """Return what the folders are called that processes of this user work in, or below."""
+    found: set[str] = set()
+    for each in Path("/proc").glob("[0-9]*/cwd"):
+        with contextlib.suppress(OSError):  # It has ended, or is another user's.
+            found.update(each.readlink().parts)
+    return found
+
+
 def _unpack(path: str, place: Path) -> None:
     try:
         with zipfile.ZipFile(path) as archive:
+            # zipfile writes no more of a member than the archive says.
+            size = sum(each.file_size for each in archive.infolist())
+            size_max = _UNPACKED_BYTES_MIN + _UNPACKED_TIMES_MAX * Path(path).stat().st_size
+            if size > size_max:
+                raise OSError(
+                    f"the working_dir {path} would be {size} bytes, of which an archive of its "
+                    f"size may become {size_max}; unpack it, and name the folder"
+                )
             archive.extractall(place)
     except _UNREADABLE as error:
         raise OSError(f"the working_dir {path} cannot be unpacked: {error}") from error

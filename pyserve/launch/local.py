@@ -148,6 +148,13 @@ class LocalLauncher:
 
     async def start(self, order: ReplicaOrder) -> int:
         """Start a replica; see ``Launcher.start``."""
+        try:
+            return await self._start(order)
+        except BaseException:
+            self._environments.release(order.replica_id)
+            raise
+
+    async def _start(self, order: ReplicaOrder) -> int:
         directory, interpreter = await self._prepare(order)
         grant = await self._reserve(order)
         try:
@@ -288,6 +295,7 @@ class LocalLauncher:
         def ended(summary: str) -> None:
             self._processes.pop(replica_id, None)
             self._release(replica_id)
+            self._environments.release(replica_id)
             self._events.put(Ended(replica_id, summary))
 
         return ended
@@ -296,7 +304,9 @@ class LocalLauncher:
         """Return folder and interpreter of a replica; ``stop`` ends the wait for them."""
 
         async def prepare() -> tuple[str, str]:
-            directory = await self._environments.directory(order.working_directory)
+            directory = await self._environments.directory(
+                order.working_directory, order.replica_id
+            )
             return directory, await self._environments.interpreter(order.requirements)
 
         preparing: asyncio.Future[tuple[str, str]] = asyncio.ensure_future(prepare())
@@ -344,7 +354,7 @@ class LocalLauncher:
         for preparing in self._preparing.values():
             preparing.cancel()
         left = [*self._processes.values(), *self._spares.end()]
-        self._environments.close()
+        self._environments.stop()
         for process in left:
             process.kill()
         try:
@@ -353,6 +363,7 @@ class LocalLauncher:
                     await process.ended.wait()
         finally:
             self._events.close()
+            self._environments.close()
         os.close(self._liveness_writer)
         os.close(self._liveness_reader)
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pyserve.admin.api.methods import methods_of
@@ -14,6 +15,8 @@ from pyserve.admin.desk import Described, Front
 from pyserve.admin.documents import Documents
 from pyserve.admin.rationing import Rationed
 from pyserve.version import version
+
+_REASON_CHARACTERS_MAX = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +74,25 @@ class Catalogue:
 
 
 def _made(url: str, described: Sequence[Described], parts: Sequence[Part]) -> Made:
-    document = document_of(version(), url, described, parts)
+    document = document_of(version(), url, described, [_sound(part) for part in parts])
     methods = methods_of(described)
     others = operations_of(document, {each["path"] for each in methods})
     return Made(document, [*methods, *others])
+
+
+def _sound(part: Part) -> Part:
+    """Return the part without its document, if there is something odd in it.
+
+    It is what an application says, of which everything may be of another type than it should be;
+    the document of all has to be there for the others.
+    """
+    if part.document is None:
+        return part
+    try:
+        alone = document_of(version(), "", (), [part])
+        forms = list(operations_of(alone))
+        json.dumps((alone, forms), allow_nan=False)
+    except (AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+        reason = f"its document is not as OpenAPI has it: {type(error).__name__}: {error}"
+        return replace(part, document=None, reason=reason[:_REASON_CHARACTERS_MAX])
+    return part

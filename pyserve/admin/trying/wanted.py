@@ -60,7 +60,7 @@ def wanted_of(body: bytes) -> Wanted:
         given = json.loads(body)
         kind = given["kind"]
         timeout_s = float(given.get("timeout_s", 30.0))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise UsageError(f"send kind, path and timeout_s as JSON: {error!r}") from None
     if not 0 < timeout_s <= _TIMEOUT_S_MAX:
         raise UsageError(f"timeout_s={timeout_s:g} is not above 0 and up to {_TIMEOUT_S_MAX:g}")
@@ -81,7 +81,7 @@ def message_of(body: bytes) -> bytes:
     """
     try:
         return envelope(MESSAGE, _text(json.loads(body), "message").encode())
-    except (KeyError, ValueError, TypeError) as error:
+    except (KeyError, ValueError, TypeError, RecursionError) as error:
         raise UsageError(f"send message as JSON: {error!r}") from None
 
 

@@ -137,7 +137,7 @@ class RestServer:
             replicas = json.loads(body or b"")["target_num_replicas"]
             if type(replicas) is not int:
                 raise TypeError
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             text = 'send {"target_num_replicas": N}, a whole number'
             return JSONResponse({"error": text}, status_code=400)
         try:

@@ -154,6 +154,14 @@ async def test_the_details_are_read_by_their_models(rest):
     assert ServeInstanceDetails(**ServeInstanceDetails.get_empty_schema_dict()).applications == {}
 
 
+async def test_brackets_in_brackets_are_no_number(rest):
+    path = "/api/v1/applications/shop/deployments/Echo/scale"
+    await rest.mesh.deploy("Echo")
+    for body in (b"[" * 100_000, b'{"target_num_replicas":' + b"[" * 5_000 + b"]" * 5_000 + b"}"):
+        answer = await rest.client.post(path, content=body)
+        assert (400, True) == (answer.status_code, "target_num_replicas" in answer.text)
+
+
 @pytest.mark.slow
 @pytest.mark.parity("G-64")
 async def test_a_configuration_is_put_and_deleted(rest):

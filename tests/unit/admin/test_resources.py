@@ -39,6 +39,7 @@ class Mesh:
         self.delays: dict[str, dict[str, Any]] = {}
         self.gone: set[str] = set()
         self.asked: list[tuple[str, str, str]] = []
+        self.odd: dict[str, Any] = {}
 
     async def take(self) -> Look:
         if self.is_gone:
@@ -72,12 +73,15 @@ class Mesh:
         file = echo_pb2.DESCRIPTOR
         files = tuple(each.serialized_pb for each in (*file.dependencies, file))
         echo = Described("shop", "Echo", ("services.echo.Echo",), files)
-        return [echo, Described("shop", "Web", (), (), ("/shop",))]
+        odd = [Described("odd", "Odd", (), (), ("/odd",))] if self.odd else []
+        return [echo, *odd, Described("shop", "Web", (), (), ("/shop",))]
 
     async def document_of(self, target: str, replica_id: str) -> dict[str, Any]:
         self.asked.append((target, replica_id, "document"))
         if replica_id in self.gone:
             raise ConnectionError("UNAVAILABLE: it has ended")
+        if target == "odd/Odd":
+            return self.odd
         operation = {"summary": "Buy", "responses": {"200": {"description": ""}}}
         info = {"title": "", "version": ""}
         return {"openapi": "3.1.0", "info": info, "paths": {"/buy": {"post": operation}}}
@@ -187,6 +191,49 @@ async def test_the_document_is_of_all_that_is_served(client: httpx.AsyncClient, 
     assert {"/shop/buy", "/services.echo.Echo/Echo"} <= set(document["paths"])
     assert "x-pyserve-undescribed" not in document
     assert [] == problems_of(document)
+
+
+def _deep(levels: int) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for _ in range(levels):
+        found = {"properties": {"a": found}}
+    return found
+
+
+_OPERATION = {"responses": {"200": {"description": ""}}}
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"paths": ["/a"]},
+        {"paths": {"/a": None}},
+        {"paths": {"/a": {"get": ["x"]}}},
+        {"paths": {"/a": {"get": {**_OPERATION, "parameters": [{"name": "a"}]}}}},
+        {"paths": {"/a": {"get": {**_OPERATION, "tags": 7, "parameters": None}}}},
+        {"paths": {"/a": {"get": {**_OPERATION, "security": [7]}}}},
+        {"paths": {"/a": {"get": {**_OPERATION, "x-ratio": float("nan")}}}},
+        {"paths": {"/a": {"get": {**_OPERATION, "requestBody": {"content": {"*/*": None}}}}}},
+        {"paths": {"/a": {"get": _OPERATION}}, "components": {"schemas": ["A"]}},
+        {"paths": {"/a": {"get": _OPERATION}}, "components": {"schemas": {"A": _deep(2_000)}}},
+        {"paths": {7: {"get": _OPERATION}}},
+    ],
+)
+async def test_a_document_that_is_none_hides_nothing_of_the_others(
+    client: httpx.AsyncClient, mesh: Mesh, odd: dict[str, Any]
+):
+    mesh.odd = {"openapi": "3.1.0", "info": {}, **odd}
+    mesh.children = {"shop/Web": ["Web#1"], "odd/Odd": ["Odd#1"]}
+
+    document = (await client.get("/-/openapi.json")).json()
+    forms = (await client.get("/api/methods.json")).json()
+
+    assert {"/shop/buy", "/services.echo.Echo/Echo"} <= set(document["paths"])
+    assert [] == [path for path in document["paths"] if path.startswith("/odd")]
+    (missing,) = document["x-pyserve-undescribed"]
+    assert ("odd", "/odd") == (missing["application"], missing["prefix"])
+    assert missing["reason"].startswith("its document is not as OpenAPI has it: ")
+    assert "/shop/buy" in [each["path"] for each in forms["methods"]]
 
 
 async def test_a_replica_is_asked_once_and_the_next_one_if_it_does_not_say(

@@ -211,3 +211,9 @@ def test_envelopes_are_whole_however_they_come():
         envelopes = Envelopes()
         pieces = [data[at : at + size] for at in range(0, len(data), size)]
         assert expected == [each for piece in pieces for each in envelopes.feed(piece)]
+
+
+@pytest.mark.parametrize("read", [wanted_of, message_of])
+def test_brackets_in_brackets_are_refused(read: Callable[[bytes], object]) -> None:
+    with pytest.raises(UsageError, match="as JSON"):
+        read(b"[" * 100_000)

@@ -30,6 +30,22 @@ def archive(path: Path, **files: str) -> Path:
     return path
 
 
+@pytest.mark.parametrize("members", [1, 40])
+async def test_an_archive_that_becomes_too_much_is_refused_and_leaves_nothing(
+    tmp_path: Path, members: int
+) -> None:
+    path, made = tmp_path / "zeros.zip", tmp_path / "made"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as written:
+        for number in range(members):
+            written.writestr(f"zeros-{number}", bytes((100 << 20) // members))
+    assert path.stat().st_size < 1 << 20
+
+    with pytest.raises(OSError, match=r"zeros\.zip would be 104857\d+ bytes, .*; unpack it"):
+        await Environments(made).directory(str(path), "one")
+
+    assert [] == list(made.iterdir())
+
+
 async def test_without_packages_it_is_the_launchers_own_interpreter(tmp_path: Path) -> None:
     assert sys.executable == await Environments(tmp_path / "made").interpreter(())
     assert not (tmp_path / "made").exists()
@@ -77,12 +93,18 @@ async def test_without_uv_the_text_says_what_to_do(
 
 async def test_a_folder_is_used_as_it_is_and_an_archive_unpacked(tmp_path: Path) -> None:
     environments = Environments(tmp_path / "made")
-    assert str(tmp_path) == await environments.directory(str(tmp_path))
-    assert "" == await environments.directory("")
+    assert str(tmp_path) == await environments.directory(str(tmp_path), "one")
+    assert "" == await environments.directory("", "one")
 
-    first = await environments.directory(str(archive(tmp_path / "a.zip", model="FLAVOUR = 1")))
-    again = await environments.directory(str(archive(tmp_path / "b.zip", model="FLAVOUR = 1")))
-    other = await environments.directory(str(archive(tmp_path / "a.zip", model="FLAVOUR = 2")))
+    first = await environments.directory(
+        str(archive(tmp_path / "a.zip", model="FLAVOUR = 1")), "one"
+    )
+    again = await environments.directory(
+        str(archive(tmp_path / "b.zip", model="FLAVOUR = 1")), "one"
+    )
+    other = await environments.directory(
+        str(archive(tmp_path / "a.zip", model="FLAVOUR = 2")), "one"
+    )
 
     assert "FLAVOUR = 1" == (Path(first) / "model.py").read_text()
     assert "FLAVOUR = 2" == (Path(other) / "model.py").read_text()
@@ -94,9 +116,9 @@ async def test_an_archive_that_is_none_says_so(tmp_path: Path) -> None:
     (tmp_path / "a.zip").write_text("no archive")
 
     with pytest.raises(OSError, match=r"the working_dir .*a\.zip cannot be unpacked"):
-        await Environments(tmp_path / "made").directory(str(tmp_path / "a.zip"))
+        await Environments(tmp_path / "made").directory(str(tmp_path / "a.zip"), "one")
     with pytest.raises(FileNotFoundError):
-        await Environments(tmp_path / "made").directory(str(tmp_path / "missing.zip"))
+        await Environments(tmp_path / "made").directory(str(tmp_path / "missing.zip"), "one")
 
 
 async def test_packages_of_another_content_are_another_environment(
@@ -149,8 +171,57 @@ async def test_what_killed_meshes_left_is_swept_and_nothing_else(tmp_path: Path)
     for each in (old, own):
         os.utime(each, (0, 0))
 
-    await Environments(folder).directory(str(archive(tmp_path / "a.zip", model="FLAVOUR = 1")))
+    await Environments(folder).directory(
+        str(archive(tmp_path / "a.zip", model="FLAVOUR = 1")), "one"
+    )
 
     assert not old.exists()
     assert new.exists()
     assert own.exists()
+
+
+def is_there(place: Path) -> int:
+    """Return the inode of what was unpacked, 0 if it is not there."""
+    file = place / "model.py"
+    return file.stat().st_ino if file.exists() else 0
+
+
+async def test_an_archive_goes_when_nobody_uses_it_any_more(tmp_path: Path) -> None:
+    folder, path = tmp_path / "made", str(archive(tmp_path / "a.zip", model="FLAVOUR = 1"))
+    environments = Environments(folder, kept_s=0.0)
+    place = Path(await environments.directory(path, "one"))
+    assert str(place) == await environments.directory(path, "two")
+    before = place.with_name("archive-" + "0" * 64)  # Of a mesh that was killed.
+    await asyncio.to_thread(before.mkdir)
+
+    environments.release("one")
+    environments.release("one")
+    await eventually(lambda: not before.exists())
+    assert is_there(place), "another one uses it"
+    process = await asyncio.create_subprocess_exec("sleep", "60", cwd=place)
+    try:
+        environments.release("two")
+        environments.close()
+        assert is_there(place), "a process of a controller before works in it"
+    finally:
+        process.kill()
+        await process.wait()
+    environments.close()
+    assert not is_there(place)
+    assert str(place) == await environments.directory(path, "one"), "it is unpacked anew"
+    assert is_there(place)
+
+
+async def test_an_archive_stays_for_one_that_starts_anew(tmp_path: Path) -> None:
+    environments = Environments(tmp_path / "made")
+    path = str(archive(tmp_path / "a.zip", model="FLAVOUR = 1"))
+    place = Path(await environments.directory(path, "one"))
+    before = is_there(place)
+
+    environments.release("one")
+
+    assert str(place) == await environments.directory(path, "two")
+    assert before == is_there(place)
+    environments.release("two")
+    environments.close()
+    assert not is_there(place)
