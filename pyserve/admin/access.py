@@ -3,8 +3,9 @@
 A page in a browser may send what it likes to 127.0.0.1, so on loopback the request has to name a
 loopback host, which a page of another name cannot, and must not come from another origin.
 
-What is shown has the names of applications and methods. Where access rules keep them from callers,
-other users of the machine are asked for the token too.
+What is shown has the names of applications and methods, and ids of requests and models. Where
+access rules or certificates keep them from callers, other users of the machine are asked for the
+token too.
 """
 
 from __future__ import annotations

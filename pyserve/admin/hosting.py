@@ -65,7 +65,7 @@ def make_admin(
         port=port,
         token=token,
         tls=settings.security.tls,
-        is_guarded=settings.security.access_file is not None,
+        is_guarded=settings.security.knows_callers,
     )
 
 

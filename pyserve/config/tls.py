@@ -77,6 +77,13 @@ class SecuritySettings:
     tls: TlsFiles | None = None
     access_file: Path | None = None
 
+    @property
+    def knows_callers(self) -> bool:
+        """Whether not everybody who reaches the ingress may call what it shows."""
+        tls = self.tls
+        asks_for_certificates = tls is not None and tls.ca_file is not None and tls.peers_required
+        return self.access_file is not None or asks_for_certificates
+
 
 def read_security_settings(variables: Mapping[str, str]) -> SecuritySettings:
     """Read ``PYSERVE_TLS_*`` and ``PYSERVE_ACCESS_FILE``.

@@ -40,7 +40,7 @@ from pyserve.config.control import (
     STATE_COPY_PERIOD_S,
 )
 from pyserve.control.controller import Controller
-from pyserve.control.discovery import MeshHome, MeshRecord, read_token
+from pyserve.control.discovery import MeshHome, MeshRecord
 from pyserve.control.server.arguments import parse
 from pyserve.control.server.ingress_service import add_ingress_service
 from pyserve.control.server.ingresses import Ingresses
@@ -50,9 +50,10 @@ from pyserve.control.server.service import add_services
 from pyserve.control.server.transport import Server, make_server, same_place, tcp_place
 from pyserve.control.state.run import Run
 from pyserve.control.store import Copies, SqliteStore
+from pyserve.control.tokens import read_token
 from pyserve.errors import MeshError, MeshHeld, PyserveError, UsageError
 from pyserve.gateway import IngressFront, IngressSecurity, IngressServer
-from pyserve.launch import LastingLauncher, Site, make_launcher, notices_of
+from pyserve.launch import LastingLauncher, Site, has_members, make_launcher, notices_of
 from pyserve.observe.logs.formats import said
 from pyserve.observe.logs.sink import LogSink, set_up_logging
 from pyserve.observe.metrics import ProcessMetrics, ScrapePoint, on_loop
@@ -96,7 +97,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _report(options.report_fd, {"error": str(error)})
         return 1
     try:
-        with MeshHome(settings.home, lasting=options.persistent, token=token) as home:
+        with MeshHome(
+            settings.home,
+            lasting=options.persistent,
+            token=token,
+            has_replicas=has_members,
+        ) as home:
             return asyncio.run(_run(options, settings, home, sink))
     except PyserveError as error:
         is_held = isinstance(error, MeshHeld)

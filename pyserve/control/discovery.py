@@ -15,22 +15,21 @@ import logging
 import os
 import secrets
 import socket
-import stat
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from pyserve.config import MeshSettings
+from pyserve.control.tokens import TOKEN_BYTES, read_token
 from pyserve.errors import MeshError, MeshHeld, MeshNotFound
 from pyserve.folders import PrivateFolder, RunFolder, remove_left
 from pyserve.types import MeshAddress
 
 _LOGGER = logging.getLogger(__name__)
-TOKEN_BYTES = 32
-_WHAT_ONE_IS = "one is hexadecimal digits, in the file that a controller has written"
 _LOCK, _RECORD, _TOKEN = "mesh.lock", "mesh.json", "token"
 _LASTING_RUN = "run"
 # What a controller that was killed may have left in a lasting run directory.
@@ -188,37 +187,6 @@ def not_found(home: Path, advice: str) -> MeshNotFound:
     return MeshNotFound(f"no mesh runs here; {advice}")
 
 
-def read_token(path: Path, variable: str = "") -> bytes:
-    """Read a mesh token from a file that only its owner may read, or root and one group.
-
-    Args:
-        path: where it is.
-        variable: the environment's, which names it; "": none does.
-
-    Raises:
-        MeshError: the file is missing, not private, or empty, or holds something else.
-    """
-    named = f"{path} ({variable})" if variable else str(path)
-    try:
-        with path.open() as file:
-            found = os.fstat(file.fileno())
-            token = bytes.fromhex(file.read().strip())
-    except OSError as error:
-        raise MeshError(
-            f"the mesh token cannot be read from {named}: {error.strerror}; give the path of the "
-            f"file with the token of that mesh, which this user may read"
-        ) from error
-    except ValueError:
-        raise MeshError(f"{named} holds something else than a mesh token: {_WHAT_ONE_IS}") from None
-    # Kubernetes mounts a Secret as root's, and readable for the group of the pod.
-    others = 0o037 if found.st_uid == 0 else 0o077
-    if stat.S_IMODE(found.st_mode) & others:
-        raise MeshError(f"{named} holds a mesh token but others may read it; chmod 600 {path}")
-    if not token:
-        raise MeshError(f"{named} holds no mesh token: {_WHAT_ONE_IS}")
-    return token
-
-
 class MeshHome:
     """The lock, the token and the run directory of a controller, until ``close``.
 
@@ -226,6 +194,8 @@ class MeshHome:
         home: the home directory.
         lasting: the next controller has the same token and run directory.
         token: the one that the mesh shall have; none: that of the controller before, or a new one.
+        has_replicas: says of a run directory whether replicas of it live, which know the token of
+            the controller before; lasting ones only.
 
     Attributes:
         token: the mesh token.
@@ -239,7 +209,14 @@ class MeshHome:
         MeshError: it is not private, or it is full.
     """
 
-    def __init__(self, home: Path, *, lasting: bool = False, token: bytes = b"") -> None:
+    def __init__(
+        self,
+        home: Path,
+        *,
+        lasting: bool = False,
+        token: bytes = b"",
+        has_replicas: Callable[[Path], bool] = lambda _: False,
+    ) -> None:
         self._path = home
         self._record = ""
         self._lock = -1
@@ -267,7 +244,9 @@ class MeshHome:
         self.run_dir = self._run.path
         self.token_file = self._token_folder().path / _TOKEN
         try:
-            self.token = token or self._token_left() or secrets.token_bytes(TOKEN_BYTES)
+            self.token = token or self._token_left(has_replicas) or secrets.token_bytes(TOKEN_BYTES)
+            # With the sockets too, where it stays as long as replicas need it.
+            self._run.folder.write(_TOKEN, self.token.hex())
             self._token_folder().write(_TOKEN, self.token.hex())
         except OSError as error:
             self.close()
@@ -279,9 +258,18 @@ class MeshHome:
     def _token_folder(self) -> PrivateFolder:
         return self._folder if self._lasting else self._run.folder
 
-    def _token_left(self) -> bytes:
+    def _token_left(self, has_replicas: Callable[[Path], bool]) -> bytes:
         """Return the token of the controller before, if this one shall have the same."""
-        return read_token(self.token_file) if self._token_folder().has(_TOKEN) else b""
+        if self._token_folder().has(_TOKEN):
+            return read_token(self.token_file)
+        if self._run.folder.has(_TOKEN) and has_replicas(self.run_dir):
+            _LOGGER.warning(
+                "the mesh token has been removed from %s, but replicas that know it go on: it "
+                "stays. End them, and remove it again, to have another one",
+                self.token_file,
+            )
+            return read_token(self.run_dir / _TOKEN)
+        return b""
 
     @property
     def home(self) -> Path:

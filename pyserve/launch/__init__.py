@@ -21,6 +21,7 @@ from pyserve.launch.local import LocalLauncher
 from pyserve.launch.mesh import MeshProcess
 from pyserve.launch.process import describe_end
 from pyserve.launch.site import Site
+from pyserve.launch.strays import has_members
 
 __all__ = [
     "Capabilities",
@@ -41,6 +42,7 @@ __all__ = [
     "Site",
     "Waiting",
     "describe_end",
+    "has_members",
     "make_launcher",
     "notices_of",
 ]

@@ -27,6 +27,11 @@ def members(run_dir: Path) -> list[tuple[int, list[str]]]:
     ]
 
 
+def has_members(run_dir: Path) -> bool:
+    """Say whether processes of replicas of a run directory live."""
+    return bool(members(run_dir))
+
+
 def _groups_of(pids: Iterable[int]) -> set[int]:
     """Return the process groups of those that still run."""
     found = set()

@@ -4,7 +4,7 @@ import sys
 from contextlib import AbstractContextManager
 
 from pyserve.config import MeshSettings
-from pyserve.control.discovery import read_token
+from pyserve.control.tokens import read_token
 from pyserve.observe.metrics import ProcessMetrics
 from pyserve.replica.process import main
 from pyserve.replica.spare import replica_arguments

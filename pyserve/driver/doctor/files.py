@@ -11,7 +11,8 @@ from pathlib import Path
 from pyserve.aio.certificates import check_server_files, date, lifetime_s
 from pyserve.config import MeshSettings
 from pyserve.config.tls import TlsFiles
-from pyserve.control.discovery import read_record, read_token
+from pyserve.control.discovery import read_record
+from pyserve.control.tokens import read_token
 from pyserve.driver.doctor.findings import Finding, notice, ok, wrong
 from pyserve.errors import MeshError, OptionError
 from pyserve.folders import PrivateFolder

@@ -10,7 +10,8 @@ import psutil
 import pytest
 
 from pyserve.config import read_settings
-from pyserve.control.discovery import MeshRecord, find_mesh, read_record, read_token
+from pyserve.control.discovery import MeshRecord, find_mesh, read_record
+from pyserve.control.tokens import read_token
 from pyserve.driver.client import ControlClient
 from tests.mesh.control.peers import message, peer_of, token_of
 from tests.support.mesh import RunningMesh, running_mesh

@@ -15,6 +15,7 @@ from pyserve.config import read_settings
 from pyserve.control.discovery import find_mesh, read_record
 from pyserve.driver.client import ControlClient
 from tests.mesh.commands import pyserve
+from tests.support.authority import Authority, Files
 from tests.support.mesh import RunningMesh, running_mesh
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
@@ -50,6 +51,22 @@ def test_names_are_for_those_who_have_a_key(tmp_path: Path) -> None:
         top = pyserve("top", "--once", environment={**environment, "PATH": "/usr/bin:/bin"})
         assert 0 == top.returncode, top.stderr
         assert "Things" in top.stdout
+
+
+@pytest.mark.parametrize("client_certs", ["required", "optional"])
+def test_names_are_for_those_who_have_a_certificate_where_callers_need_one(
+    tmp_path: Path, client_certs: str
+) -> None:
+    root = Authority()
+    files = Files(tmp_path / "tls")
+    files.write(root.issue("127.0.0.1"), root)
+    variables = {**files.environment("PYSERVE_TLS"), "PYSERVE_TLS_CLIENT_CERT": client_certs}
+    with running_mesh("tests.mesh.security.apps:shop", environment=variables) as mesh:
+        address = admin_of(mesh)
+        for path in PATHS[:-1]:  # The last one has no end for those who may look.
+            answer = httpx.get(f"http://{address}{path}", timeout=TIMEOUT_S, trust_env=False)
+            assert (401 == answer.status_code) is (client_certs == "required"), path
+            assert client_certs == "optional" or "Things" not in answer.text
 
 
 def test_a_crowd_at_it_takes_few_descriptors() -> None:

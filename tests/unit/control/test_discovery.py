@@ -21,9 +21,9 @@ from pyserve.control.discovery import (
     find_mesh,
     not_found,
     read_record,
-    read_token,
     wait_while_held,
 )
+from pyserve.control.tokens import read_token
 from pyserve.errors import MeshError, MeshHeld, MeshNotFound, OptionError
 from pyserve.types import MeshAddress
 
@@ -89,12 +89,12 @@ def test_record_that_is_none_is_no_mesh(directory, text):
 
 def test_named_controller_is_taken_with_the_token_file_beside_it(running, tmp_path):
     token_file = tmp_path / "token"
-    token_file.write_text("abcd\n")
+    token_file.write_text("abcd" * 8 + "\n")
     token_file.chmod(0o600)
 
     found = find_mesh(settings(running.home, controller="far:1", token_file=token_file))
 
-    assert MeshAddress(controller="far:1", token=b"\xab\xcd") == found
+    assert MeshAddress(controller="far:1", token=b"\xab\xcd" * 8) == found
 
 
 def test_named_controller_that_is_the_local_one_needs_no_token_file(running):
@@ -112,11 +112,11 @@ def test_named_controller_without_its_token_says_what_to_set(running):
 @pytest.mark.parametrize(("mode", "may_be"), [(0o440, True), (0o444, False), (0o460, False)])
 def test_token_of_root_may_be_read_by_one_group_as_kubernetes_mounts_it(tmp_path, mode, may_be):
     path = tmp_path / "token"
-    path.write_text("abcd\n")
+    path.write_text("abcd" * 8 + "\n")
     path.chmod(mode)
 
     if may_be:
-        assert b"\xab\xcd" == read_token(path)
+        assert b"\xab\xcd" * 8 == read_token(path)
     else:
         with pytest.raises(MeshError, match="others may read it"):
             read_token(path)
@@ -369,8 +369,8 @@ def test_controller_that_is_no_address_is_refused(value):
 def test_a_home_has_the_token_that_somebody_has_made_for_it(directory):
     with MeshHome(directory, lasting=True) as before:
         assert before.token
-    with MeshHome(directory, lasting=True, token=b"given") as home:
-        assert b"given" == home.token == read_token(home.token_file)
+    with MeshHome(directory, lasting=True, token=b"given" * 4) as home:
+        assert b"given" * 4 == home.token == read_token(home.token_file)
 
 
 def test_a_lasting_home_has_the_same_token_and_places_after_a_controller_was_killed(directory):
@@ -414,3 +414,40 @@ def test_a_lasting_home_and_another_one_do_not_use_each_others_places(directory)
         assert run_dir != other.run_dir
         assert token != other.token
         assert run_dir.exists()
+
+
+@pytest.mark.parametrize("size", [1, 8, 15])
+def test_a_token_that_can_be_guessed_is_refused(directory, size):
+    path = directory / "given"
+    path.touch(0o600)
+    path.write_text("ab" * size)
+    with pytest.raises(MeshError, match=rf"given holds a mesh token of {size} bytes.*16 at least"):
+        read_token(path)
+    path.write_text("ab" * 16)
+    assert bytes.fromhex("ab" * 16) == read_token(path)
+
+
+@pytest.mark.parametrize("has_replicas", [True, False])
+def test_a_token_that_was_removed_stays_as_long_as_replicas_know_it(directory, has_replicas):
+    asked = []
+
+    def look(run_dir):
+        asked.append(run_dir)
+        return has_replicas
+
+    with MeshHome(directory, lasting=True) as home:
+        token, run_dir = home.token, home.run_dir
+        # As after a kill: replicas go on.
+        home.is_in_use = True
+    (directory / "token").unlink()
+    with MeshHome(directory, lasting=True, has_replicas=look) as home:
+        assert has_replicas is (token == home.token)
+        assert home.token == read_token(home.token_file)
+    assert [run_dir] == asked
+
+
+def test_a_token_that_is_given_is_what_it_is(directory):
+    with MeshHome(directory, lasting=True) as home:
+        home.is_in_use = True
+    with MeshHome(directory, lasting=True, token=b"t" * 16, has_replicas=lambda _: True) as home:
+        assert b"t" * 16 == home.token

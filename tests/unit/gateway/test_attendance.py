@@ -22,7 +22,7 @@ from pyserve.wire.v1 import control_pb2, mesh_pb2, mesh_pb2_grpc
 from tests.support.waiting import eventually
 
 TIMEOUT_S = 30.0
-TOKEN = b"token"
+TOKEN = b"token of 16 bytes"
 NODE = NodeSettings(node_id="here", zone="")
 
 
