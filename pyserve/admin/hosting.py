@@ -21,6 +21,8 @@ from pyserve.wire.v1 import control_pb2
 
 _LOGGER = logging.getLogger(__name__)
 _START_TIMEOUT_S = 5.0
+# Its own end is bounded; this is for one that is held up.
+_END_TIMEOUT_S = 10.0
 
 
 def make_admin(
@@ -106,7 +108,10 @@ class ThreadedAdmin:
     def close(self) -> None:
         """End the server and its thread. Idempotent."""
         if self._thread.is_running:
-            self._thread.run(self._server.close()).result()
+            try:
+                self._thread.run(self._server.close()).result(_END_TIMEOUT_S)
+            except TimeoutError:
+                _LOGGER.warning("the admin server did not end within %g s", _END_TIMEOUT_S)
             self._thread.close()
 
     async def _start(self) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -272,41 +273,60 @@ class _StreamRequest(InterceptedCall):
 
 
 class _WrittenRequests:
-    """The request iterator that interceptors get when the application calls ``write``."""
+    """The request iterator that interceptors get when the application calls ``write``.
+
+    It has as many requests as there are writers that wait, since each waits until its own is taken.
+    """
 
     def __init__(self) -> None:
         self.ended = False
-        self._queue: asyncio.Queue[tuple[Any, asyncio.Future[None]] | None] = asyncio.Queue()
+        self._waiting: deque[tuple[Any, asyncio.Future[None]]] = deque()
+        self._news = asyncio.Event()
+        self._follows = False
+        self._is_over = False
 
     async def put(self, request: Any, call: Any) -> None:
         """Hand over one request and wait until it was taken, or the call has ended."""
-        taken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._queue.put_nowait((request, taken))
-
-        def on_done(_call: object) -> None:
-            if not taken.done():
-                taken.set_result(None)
-
-        call.add_done_callback(on_done)
-        await taken
+        if not self._follows:
+            self._follows = True
+            call.add_done_callback(self._on_done)
+        if self._is_over:
+            return
+        item = request, asyncio.get_running_loop().create_future()
+        self._waiting.append(item)
+        self._news.set()
+        try:
+            await item[1]
+        except asyncio.CancelledError:
+            # Whoever waits no longer does not want it sent, and it must not stay here.
+            self._waiting = deque(each for each in self._waiting if each is not item)
+            raise
 
     def end(self) -> None:
         """Say that no request follows. Idempotent."""
-        if not self.ended:
-            self.ended = True
-            self._queue.put_nowait(None)
+        self.ended = True
+        self._news.set()
 
     def __aiter__(self) -> _WrittenRequests:
         return self
 
     async def __anext__(self) -> Any:
-        item = await self._queue.get()
-        if item is None:
-            raise StopAsyncIteration
-        request, taken = item
+        while not self._waiting:
+            if self.ended:
+                raise StopAsyncIteration
+            self._news.clear()
+            await self._news.wait()
+        request, taken = self._waiting.popleft()
         if not taken.done():
             taken.set_result(None)
         return request
+
+    def _on_done(self, _call: object) -> None:
+        self._is_over = True
+        for _, taken in self._waiting:
+            if not taken.done():
+                taken.set_result(None)
+        self._waiting.clear()
 
 
 class InterceptedUnaryUnaryCall(_UnaryResponse, grpc.aio.UnaryUnaryCall[Any, Any]):

@@ -47,6 +47,9 @@ from pyserve.wire.v1 import mesh_pb2
 _LOGGER = logging.getLogger(__name__)
 # A controller sends an update in milliseconds; ten seconds cover one that is swapped out.
 _VIEW_TIMEOUT_S = 10.0
+# Beyond the deadlines of the feed's own loop, for one that is held up; arbitrary.
+_MARGIN_S = 5.0
+_END_TIMEOUT_S = 10.0
 
 
 class InProcessRouter:
@@ -287,9 +290,12 @@ class _Running:
             MeshUnavailable: The controller sends no view.
         """
         try:
-            self._ready.result()  # Bounded by the wait for the first view.
+            # As a rule the wait for the first view ends before, and says so.
+            self._ready.result(FIRST_VIEW_TIMEOUT_S + _MARGIN_S)
         except TimeoutError:
             raise self._no_view(FIRST_VIEW_TIMEOUT_S) from None
+        except concurrent.futures.CancelledError:
+            raise MeshUnavailable("the mesh of this handle has been shut down") from None
 
     def add_metrics(self, scrape: Scrape, caller: str, caller_id: str) -> None:
         """Add what the router has counted; from any thread."""
@@ -308,7 +314,7 @@ class _Running:
         self.await_first_view()
         wait = self._feed.wait_version(version, timeout_s=_VIEW_TIMEOUT_S)
         try:
-            self._thread.run(wait).result()
+            self._thread.run(wait).result(_VIEW_TIMEOUT_S + _MARGIN_S)
         except TimeoutError:
             raise self._no_view(_VIEW_TIMEOUT_S) from None
 
@@ -321,8 +327,12 @@ class _Running:
     def close(self) -> None:
         """End the thread. Idempotent."""
         if self._thread.is_running:
-            concurrent.futures.wait([self._ready])
-            self._thread.run(self._end()).result()
+            # One that waits for a view has no use for it any more.
+            self._ready.cancel()
+            try:
+                self._thread.run(self._end()).result(_END_TIMEOUT_S)
+            except TimeoutError:
+                _LOGGER.warning("the feed of this process did not end within %g s", _END_TIMEOUT_S)
             self._thread.close()
 
     async def _begin(self) -> None:

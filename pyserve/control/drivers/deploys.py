@@ -10,7 +10,7 @@ from pyserve.control.state.mesh import Desired, MeshState
 from pyserve.types import ApplicationName, DeploymentKey
 from pyserve.wire.v1 import control_pb2
 
-# Progress that nobody reads is dropped beyond this many events; the last word never is.
+# Of what nobody reads the oldest is dropped beyond this many events; the last word never is.
 _EVENTS_MAX = 1000
 
 
@@ -41,9 +41,15 @@ class DeployWatch:
             if event.WhichOneof("kind") not in ("progress", "notice"):
                 return
 
+    def _keep(self, event: control_pb2.DeployEvent) -> None:
+        # A driver that does not read misses what is long past; what comes last says how it is.
+        if self._events.qsize() >= _EVENTS_MAX:
+            self._events.get_nowait()
+        self._events.put_nowait(event)
+
     def notice(self, text: str) -> None:
         """Queue a line for the driver's terminal."""
-        self._events.put_nowait(control_pb2.DeployEvent(notice=text))
+        self._keep(control_pb2.DeployEvent(notice=text))
 
     def follow(self, state: MeshState, notes: list[tuple[DeploymentKey, str]]) -> None:
         """Queue what is new: each note of this application, else a change of the counts."""
@@ -116,15 +122,14 @@ class DeployWatch:
     def _last(self, event: control_pb2.DeployEvent) -> None:
         if not self.done:
             self.done = True
-            self._events.put_nowait(event)
+            self._keep(event)
 
     def _progress(self, state: MeshState, key: DeploymentKey, note: str) -> None:
         ready, wanted = self._told[key] = self._counts(state, key)
-        if self._events.qsize() < _EVENTS_MAX:
-            progress = control_pb2.Progress(
-                deployment=key.deployment, ready=ready, wanted=wanted, note=note
-            )
-            self._events.put_nowait(control_pb2.DeployEvent(progress=progress))
+        progress = control_pb2.Progress(
+            deployment=key.deployment, ready=ready, wanted=wanted, note=note
+        )
+        self._keep(control_pb2.DeployEvent(progress=progress))
 
     def _counts(self, state: MeshState, key: DeploymentKey) -> tuple[int, int]:
         version = state.version_of(key, self.versions[key])

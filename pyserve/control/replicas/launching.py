@@ -151,28 +151,41 @@ Event = Ended | Waiting | Placed
 class Events:
     """What becomes of replicas, in order, kept until somebody asks; ``async for`` takes it.
 
-    All methods belong to one loop. Of two that take events each gets some.
+    Of each kind the last one of a replica is kept, so there are three times as many as replicas at
+    most. All methods belong to one loop. Of two that take events each gets some.
     """
 
     def __init__(self) -> None:
-        self._queue: asyncio.Queue[Event | None] = asyncio.Queue()
+        self._kept: dict[tuple[type[Event], ReplicaId], Event] = {}
+        self._news = asyncio.Event()
+        self._is_closed = False
+
+    def __len__(self) -> int:
+        """Return how many are kept."""
+        return len(self._kept)
 
     def put(self, event: Event) -> None:
-        """Keep an event."""
-        self._queue.put_nowait(event)
+        """Keep an event, in place of one of its kind that nobody has taken."""
+        key = type(event), event.replica_id
+        self._kept.pop(key, None)
+        self._kept[key] = event
+        self._news.set()
 
     def close(self) -> None:
         """Let whoever takes them come to an end after what is there."""
-        self._queue.put_nowait(None)
+        self._is_closed = True
+        self._news.set()
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> Event:
-        event = await self._queue.get()
-        if event is None:
-            raise StopAsyncIteration
-        return event
+        while not self._kept:
+            if self._is_closed:
+                raise StopAsyncIteration
+            self._news.clear()
+            await self._news.wait()
+        return self._kept.pop(next(iter(self._kept)))
 
 
 @runtime_checkable

@@ -16,6 +16,8 @@ from pyserve.control.replicas.launching import Ended, Waiting
 from pyserve.launch.on_ray.wishes import Node, Wishes
 from pyserve.types import ReplicaId
 
+# Of messages that the other one has not read; thousands of replicas make a few megabytes.
+UNREAD_BYTES_MAX = 64 << 20
 _LENGTH = struct.Struct("<I")
 
 
@@ -165,7 +167,13 @@ Message = (
 
 
 def send(writer: asyncio.StreamWriter, message: Message) -> None:
-    """Send a message; it waits in memory while the other one does not read."""
+    """Send a message; it waits in memory while the other one does not read.
+
+    One that has not read for long is let go of, which to both is the end of the other.
+    """
+    if writer.transport.get_write_buffer_size() > UNREAD_BYTES_MAX:
+        writer.transport.abort()
+        return
     body = pickle.dumps(message)
     writer.write(_LENGTH.pack(len(body)) + body)
 

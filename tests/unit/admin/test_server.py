@@ -12,7 +12,14 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as read_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as read_text
 
-from pyserve.admin import AdminServer, Desk, NodeGathering, ThreadedAdmin, advertised_address
+from pyserve.admin import (
+    AdminServer,
+    Desk,
+    NodeGathering,
+    ThreadedAdmin,
+    advertised_address,
+    hosting,
+)
 from pyserve.admin.access import viewing_key
 from pyserve.config import NodeSettings
 from pyserve.errors import MeshError
@@ -227,6 +234,23 @@ def test_a_thread_of_its_own_serves_while_this_one_does_not():
         admin.close()
         admin.close()
     assert 200 == answer.status_code
+
+
+def test_the_end_of_one_that_is_held_up_is_waited_for_no_longer_than_allowed(monkeypatch, caplog):
+    monkeypatch.setattr(hosting, "_END_TIMEOUT_S", 0.1)
+    server = make_server()
+    admin = ThreadedAdmin(server)
+    end = server.close
+
+    async def never():
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(server, "close", never)
+    admin.close()
+
+    assert "the admin server did not end within 0.1 s" in caplog.text
+    assert not admin._thread.is_running
+    asyncio.run(end())
 
 
 def test_what_answers_http_is_loaded_when_somebody_comes():

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from pathlib import Path
 
 import pytest
 
 from pyserve.config import NodeSettings
 from pyserve.control.server.transport import make_server
+from pyserve.errors import MeshUnavailable
 from pyserve.routing.in_process import InProcessRouter
 from pyserve.types import ApplicationName, DeploymentKey, DeploymentName, MeshAddress
 from pyserve.wire.v1 import mesh_pb2_grpc
@@ -58,3 +60,29 @@ async def test_handles_share_a_stream_and_the_routers(
     finally:
         await asyncio.to_thread(router.close)
         await server.stop(0)
+
+
+def test_the_end_of_one_whose_controller_is_gone_waits_for_nobody(tmp_path: Path) -> None:
+    address = MeshAddress(controller=f"unix:{tmp_path}/nobody.sock", token=TOKEN)
+    router = InProcessRouter(address, NodeSettings(node_id="n"))
+    router.prepare()
+    running = router._running
+    assert running is not None
+    failures: list[BaseException] = []
+
+    def await_view() -> None:
+        try:
+            running.await_view(1)
+        except MeshUnavailable as error:
+            failures.append(error)
+
+    waiting = threading.Thread(target=await_view)
+    waiting.start()
+    ending = threading.Thread(target=router.close)
+    ending.start()
+
+    # The first view has twenty seconds to come.
+    ending.join(10)
+    assert not ending.is_alive()
+    waiting.join(10)
+    assert ["the mesh of this handle has been shut down"] == [str(each) for each in failures]
