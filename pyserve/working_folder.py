@@ -1,4 +1,4 @@
-"""Modules of the folder that a process was started in, for what its user has named there.
+"""Imports of modules that a setting names, from the folder that a process was started in.
 
 Controllers and ingresses are started with ``-P``: the folder is not on their path, so that nothing
 in it can take the place of a module, nor of one that a library would like to have and does without.

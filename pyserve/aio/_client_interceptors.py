@@ -298,7 +298,7 @@ class _WrittenRequests:
         try:
             await item[1]
         except asyncio.CancelledError:
-            # Whoever waits no longer does not want it sent, and it must not stay here.
+            # The writer has given up: its request is not sent, and must not stay here.
             self._waiting = deque(each for each in self._waiting if each is not item)
             raise
 

@@ -353,7 +353,7 @@ class DeploymentOptions:
         for name, part in _PARTS.items():
             if isinstance(found := given.get(name), Mapping):
                 given[name] = part.known(found)
-        # Names had no bound before; whoever asks has the name besides.
+        # Names had no bound before; the callers have the name from elsewhere.
         if len(str(given.get("name"))) > _NAME_LENGTH_MAX:
             del given["name"]
         return cls.of({name: value for name, value in given.items() if name in known})

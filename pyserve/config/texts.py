@@ -55,7 +55,7 @@ class Loader(yaml.SafeLoader):
 
 
 class Dumper(yaml.SafeDumper):
-    """What it writes is the same to readers of YAML 1.1 and 1.2."""
+    """Writes text that reads the same by YAML 1.1 and 1.2."""
 
 
 def read(text: str) -> tuple[object, yaml.Node | None]:
@@ -144,7 +144,7 @@ def _check_node(node: yaml.Node, weights: dict[int, int | None]) -> tuple[int, i
         weights: of the nodes that were looked at; ``None``: one that holds the other.
 
     Returns:
-        What it has by itself, and with all that its aliases name, in characters.
+        Its size by itself, and with all that its aliases name, in characters.
     """
     if id(node) in weights:
         weight = weights[id(node)]

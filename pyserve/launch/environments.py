@@ -33,7 +33,7 @@ _SHOWN_LINES = 8
 _HALF_MADE = re.compile(r"(packages|archive)-[0-9a-f]{64}\..+")
 _LEFT_S = 24 * 3600.0
 _ARCHIVE = re.compile(r"archive-[0-9a-f]{64}")
-# Arbitrary: a replica that has died starts anew within seconds.
+# Arbitrary: a replica that has died is replaced within seconds.
 _KEPT_S = 60.0
 # What zipfile raises for bytes that are none, or of another kind; RuntimeError: encrypted ones.
 _UNREADABLE = (
@@ -117,7 +117,7 @@ class Environments:
             used = {*self._users.values(), *self._making, *_folders_of_processes()}
             for place in self._folder.iterdir():
                 if _ARCHIVE.fullmatch(place.name) and place.name not in used:
-                    # In one step: whoever wants it from here on unpacks it anew.
+                    # In one step: the next replica that needs it unpacks it again.
                     aside = place.with_name(f"{place.name}.{os.urandom(4).hex()}")
                     place.rename(aside)
                     threading.Thread(target=shutil.rmtree, args=(aside, True)).start()

@@ -262,7 +262,7 @@ class LastingLauncher(Launcher, Protocol):
         """
 
     def end_strays(self) -> None:
-        """Drain the replicas of this mesh that neither ``start`` nor ``adopt`` has told of."""
+        """Drain the replicas of this mesh that this launcher has neither started nor adopted."""
 
     def let_go(self) -> None:
         """Leave all replicas as they are; nothing is started or ended from here on."""
@@ -270,7 +270,7 @@ class LastingLauncher(Launcher, Protocol):
 
 @runtime_checkable
 class CountsStrays(Protocol):
-    """A lasting launcher that can say what it would lose; others start anew without a word."""
+    """A lasting launcher that says how much a lost state would cost; the others are not asked."""
 
     def count_strays(self) -> int:
         """Return how many replicas ``LastingLauncher.end_strays`` would end."""

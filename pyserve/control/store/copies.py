@@ -30,7 +30,7 @@ def advice(path: Path) -> str:
     copy = copy_of(path)
     if not copy.exists():
         return "move the file away and deploy again"
-    # What is left of the log of one file would be played on another one.
+    # SQLite would apply the rest of the former log to the copy.
     return (
         f"to go on with what was kept last, `rm -f {path}-* && cp {copy} {path}` and start again; "
         f"to begin anew, move both files away and deploy again"
@@ -38,7 +38,7 @@ def advice(path: Path) -> str:
 
 
 def refuse_lost(path: Path) -> None:
-    """Refuse to begin anew where a mesh has had its state.
+    """Refuse an empty state where a mesh has had one.
 
     Args:
         path: of a state that is missing, or holds nothing.

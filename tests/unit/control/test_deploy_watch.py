@@ -1,4 +1,4 @@
-"""What a driver is told of its deploy is bounded, and ends with the last word."""
+"""A driver that does not read its deploy keeps a bounded number of lines, and the last word."""
 
 from __future__ import annotations
 

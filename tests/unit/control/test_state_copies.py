@@ -1,4 +1,4 @@
-"""The copy beside the state of a mesh: what is there to go on with, and who begins anew."""
+"""The copy beside the state of a mesh: when it is made, and when a lost state is refused."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _empty(path: Path) -> None:
 
 
 def _without_records(path: Path) -> None:
-    """What a loss of power leaves of a file whose log had not reached the disk."""
+    """Leave a schema without rows, as a loss of power does before the log is on the disk."""
     path.unlink()
     SqliteStore(path).close()
 

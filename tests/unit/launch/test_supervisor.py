@@ -239,7 +239,7 @@ async def test_replicas_of_a_controller_that_is_dead_are_drained_with_the_mesh(
     await running.says("the mesh is ready")
     with _replica(tmp_path) as replica:
         if not is_back:
-            # Then it waits, since it has just been started anew.
+            # Then it waits, since it has been restarted a moment ago.
             os.kill(running.pids()[0], signal.SIGKILL)
             await running.says("the controller runs again")
         os.kill(running.pids()[0], signal.SIGKILL)
