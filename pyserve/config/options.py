@@ -93,8 +93,7 @@ _ELSEWHERE = {
 # them, since a controller of that release refuses what it does not know.
 _NEWER = {"resources": frozenset({"label_selector", "fallback_strategy"})}
 _NEWER_OPTIONS = ("pod_template", "gang_scheduling_config")
-# That of a label in DNS, which names of pods, files and metrics are made of.
-_NAME_LENGTH_MAX = 63
+_NAME_LENGTH_MAX = 63  # That of a label in DNS, as names of pods are.
 _NAME = re.compile(rf"[A-Za-z_][A-Za-z0-9_.\-]{{0,{_NAME_LENGTH_MAX - 1}}}\Z")
 
 

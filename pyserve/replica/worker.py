@@ -391,8 +391,7 @@ class Worker:
     async def _drain(self, server: Server, instance: object, default_grace_s: float) -> None:
         if not self._told:
             await self._duties.begin_drain()
-            # A controller that has not heard it may ask for the drain that goes on already.
-            self._told = True
+            self._told = True  # Or one that has not heard it would ask once more.
         self._stop.await_another()
         grace_s = default_grace_s if self._stop.grace_s is None else self._stop.grace_s
         if self._direct_ports is not None:
@@ -436,8 +435,7 @@ class Worker:
     def _on_command(self, command: mesh_pb2.ReplicaCommand) -> None:
         kind = command.WhichOneof("kind")
         if kind == "drain" and self._told:
-            # Said again by a controller that cannot know: as a second wish it would cut the grace.
-            return
+            return  # Said again: as a second wish it would cut the grace.
         if kind == "drain":
             self._told = True
             self.request_stop(command.drain.grace_s)

@@ -5,7 +5,7 @@ import warnings
 
 from tests.mesh.json import editions_pb2 as tests_dot_mesh_dot_json_dot_editions__pb2
 
-GRPC_GENERATED_VERSION = '1.85.1'
+GRPC_GENERATED_VERSION = '1.74.0'
 GRPC_VERSION = grpc.__version__
 _version_not_supported = False
 
