@@ -32,10 +32,10 @@ def run(target: str, environment: dict[str, str], *arguments: str) -> tuple[int,
 @pytest.mark.parametrize(
     ("attribute", "place", "says", "traceback_has"),
     [
-        ("Misspelt", "Perfrom(", "Misspelt.Perfrom is no method", "ServicerError"),
-        ("Misspelt", "Perfrom(", "async def Perform(self, ", "ServicerError"),
-        ("WrongKind", ":\n        yield", "yields, but its RPC answers with one", "ServicerError"),
-        ("WrongSignature", "Echo(self) ->", "takes nothing besides self", "ServicerError"),
+        ("Misspelt", "Perfrom(", "Misspelt.Perfrom is no method", ""),
+        ("Misspelt", "Perfrom(", "async def Perform(self, ", ""),
+        ("WrongKind", ":\n        yield", "yields, but its RPC answers with one", ""),
+        ("WrongSignature", "Echo(self) ->", "takes nothing besides self", ""),
         ("Raises", "raise FileNot", "constructor of Raises", 'raise FileNotFoundError("model'),
         ("Exits", "raise SystemExit", "constructor of Exits", 'raise SystemExit("nothing'),
         ("WarmupRaises", "raise Memory", "WarmupRaises.warmup", 'raise MemoryError("no room'),
@@ -48,7 +48,8 @@ def test_a_class_that_cannot_be_served_is_told_with_its_place(
     assert 1 == code
     assert says in message
     assert (place_of(place) if place else "") in message
-    assert after.startswith("Traceback (most recent call last)")
+    # Frames that are all of pyserve would only hide what the message says.
+    assert after.startswith("Traceback (most recent call last)") == bool(traceback_has)
     assert traceback_has in after
 
 

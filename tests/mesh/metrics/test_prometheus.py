@@ -33,6 +33,8 @@ SELDOM = {
     "pyserve_deployment_replica_ends_total": "no replica ends",
     "pyserve_certificate_end_time_seconds": "there are no certificates",
     "pyserve_call_spans_dropped_total": "nothing is traced",
+    "pyserve_replica_route_answers_total": "no deployment is a web application",
+    "pyserve_replica_route_seconds": "no deployment is a web application",
 }
 # Gauges and counters that are 0 in a mesh that is well; the others have counted something.
 POSITIVE = (
