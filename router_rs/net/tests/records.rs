@@ -199,7 +199,7 @@ async fn a_call_that_nobody_took_says_why_and_how_long_it_waited() {
     let reply = fixture.client.unary(request_with(PATH, &headers), "ping").reply().await;
     assert_eq!(4, reply.status());
     let record = fixture.record().await;
-    assert_eq!((KeptFor::Asked, "deadline", 4), (record.kept_for, record.refused, record.code));
+    assert_eq!((KeptFor::Failed, "deadline", 4), (record.kept_for, record.refused, record.code));
     assert_eq!(("ingress", None), (record.answered_by, record.first_byte));
     assert!(record.attempts.is_empty());
     assert!(record.parked.as_millis() >= 150 && record.parked <= record.duration, "{record:?}");

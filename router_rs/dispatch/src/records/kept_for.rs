@@ -3,10 +3,10 @@
 /// Why a call was kept; the first that holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeptFor {
-    Sampled,
-    Asked,
     Failed,
     Slow,
+    Asked,
+    Sampled,
     /// All calls are kept, as long as somebody wants them.
     All,
 }

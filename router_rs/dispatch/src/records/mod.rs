@@ -1,6 +1,6 @@
 //! Finished calls that are worth keeping, for people: what each was, where it went, and when.
 //!
-//! A call is judged at its end: sampled by its trace, asked for by its client, failed, or slow.
+//! A call is judged at its end: failed, slow, asked for by its client, or sampled by its trace.
 //! What is kept waits in a bounded queue until somebody takes it. Of all other calls nothing is
 //! allocated and nothing locked; a few numbers are noted on the way ([`Journal`]).
 
@@ -58,10 +58,11 @@ pub struct CallRecords {
 /// What nobody has taken yet, the oldest first in each.
 #[derive(Debug, Default)]
 struct Waiting {
+    /// Those that are kept for nothing else.
     sampled: VecDeque<Arc<CallRecord>>,
     /// Apart, so that a mesh that traces much does not forget its failures sooner.
     others: VecDeque<Arc<CallRecord>>,
-    /// The sampled ones once more, for whoever makes their spans and does not look at them.
+    /// All that are sampled once more, for whoever makes their spans and does not look at them.
     unsent: VecDeque<Arc<CallRecord>>,
 }
 
@@ -145,20 +146,26 @@ impl CallRecords {
         }
     }
 
-    /// Whether a call that is neither sampled nor asked for is kept, and why. `slowness` is how long
-    /// it took to be answered, or to begin a stream.
+    /// Whether a call is kept, and why. `slowness` is how long it took to be answered, or to begin a
+    /// stream; `anyway`: why it is kept even if it is like all others.
     #[inline]
-    fn judge(&self, has_failed: bool, slowness: Nanos, now: Nanos) -> Option<KeptFor> {
+    fn judge(
+        &self,
+        has_failed: bool,
+        slowness: Nanos,
+        anyway: Option<KeptFor>,
+        now: Nanos,
+    ) -> Option<KeptFor> {
         if has_failed {
             if self.failures.take(KEPT_PER_SECOND_MAX, now) {
                 return Some(KeptFor::Failed);
             }
-            self.dropped.fetch_add(1, Ordering::Relaxed);
+            self.dropped.fetch_add(u64::from(anyway.is_none()), Ordering::Relaxed);
         } else if self.slow.is_slow(slowness, now) && self.slow_ones.take(KEPT_PER_SECOND_MAX, now)
         {
             return Some(KeptFor::Slow);
         }
-        self.keeps_all.load(Ordering::Relaxed).then_some(KeptFor::All)
+        anyway.or_else(|| self.keeps_all.load(Ordering::Relaxed).then_some(KeptFor::All))
     }
 
     fn keep(&self, record: CallRecord) {
@@ -166,18 +173,18 @@ impl CallRecords {
         self.recorded.fetch_add(1, Ordering::Relaxed);
         let mut waiting = self.waiting.lock();
         let Waiting { sampled, others, unsent } = &mut *waiting;
-        // Whoever looks at sampled ones wants the last of them; that all have spans is what counts.
-        let (forgotten, lost, count) = if record.is_sampled {
-            let forgotten = push(sampled, Arc::clone(&record), LOOKED_AT_MAX);
-            (forgotten, push(unsent, record, WAITING_MAX), &self.without_spans)
+        // That all sampled ones have spans is what counts; whoever looks at them wants the last.
+        let spanless =
+            if record.is_sampled { push(unsent, Arc::clone(&record), WAITING_MAX) } else { None };
+        let (forgotten, dropped) = if record.kept_for == KeptFor::Sampled {
+            (push(sampled, record, LOOKED_AT_MAX), None)
         } else {
-            (None, push(others, record, WAITING_MAX), &self.dropped)
+            (None, push(others, record, WAITING_MAX))
         };
         drop(waiting); // Before what is freed.
+        self.without_spans.fetch_add(u64::from(spanless.is_some()), Ordering::Relaxed);
+        self.dropped.fetch_add(u64::from(dropped.is_some()), Ordering::Relaxed);
         drop(forgotten);
-        if lost.is_some() {
-            count.fetch_add(1, Ordering::Relaxed);
-        }
     }
 }
 
@@ -279,7 +286,11 @@ mod tests {
             start_unix: Nanos::from_secs(second),
             ..record_of(id)
         };
-        let sampled = |id: &str, second| CallRecord { is_sampled: true, ..ended_at(id, second) };
+        let sampled = |id: &str, second| CallRecord {
+            is_sampled: true,
+            kept_for: KeptFor::Sampled,
+            ..ended_at(id, second)
+        };
         records.keep(sampled("a", 1));
         records.keep(ended_at("b", 2));
         records.keep(sampled("c", 3));
@@ -296,12 +307,15 @@ mod tests {
     #[test]
     fn many_sampled_calls_push_no_failure_out() {
         let records = CallRecords::new(Some(1.0), 0, true);
-        records.keep(record_of("failed"));
+        // Sampled too, as all are where every call is traced.
+        let failed = CallRecord { kept_for: KeptFor::Failed, ..record_of("failed") };
+        records.keep(CallRecord { is_sampled: true, ..failed });
         for _ in 0..WAITING_MAX + 10 {
-            records.keep(CallRecord { is_sampled: true, ..record_of("sampled") });
+            let kept_for = KeptFor::Sampled;
+            records.keep(CallRecord { is_sampled: true, kept_for, ..record_of("sampled") });
         }
         let stats = records.stats();
-        assert_eq!((0, 10), (stats.dropped, stats.without_spans));
+        assert_eq!((0, 11), (stats.dropped, stats.without_spans));
         let taken = records.take(usize::MAX);
         assert!(taken.iter().any(|record| record.request_id == "failed"));
         assert_eq!(1 + LOOKED_AT_MAX, taken.len());
@@ -309,18 +323,32 @@ mod tests {
     }
 
     #[test]
+    fn a_call_that_is_kept_anyway_is_kept_as_what_is_rarer() {
+        let records = CallRecords::new(Some(1.0), 0, true);
+        for anyway in [KeptFor::Sampled, KeptFor::Asked] {
+            let judged = |has_failed| records.judge(has_failed, Nanos(1), Some(anyway), NOW);
+            assert_eq!(Some(KeptFor::Failed), judged(true));
+            assert_eq!(Some(anyway), judged(false));
+        }
+        let sampled = Some(KeptFor::Sampled);
+        let kept = (0..2_000).filter_map(|_| records.judge(true, Nanos(1), sampled, NOW)).count();
+        assert_eq!(2_000, kept);
+        assert_eq!(0, records.stats().dropped, "what is kept anyway is not lost");
+    }
+
+    #[test]
     fn failures_and_slow_calls_are_rationed_by_the_second() {
         let records = CallRecords::new(None, 10, false);
         let kept = |now: Nanos| {
             (0..2_000)
-                .filter(|_| records.judge(true, Nanos(1), now) == Some(KeptFor::Failed))
+                .filter(|_| records.judge(true, Nanos(1), None, now) == Some(KeptFor::Failed))
                 .count()
         };
         assert_eq!(1_000, kept(NOW));
         assert_eq!(1_000, records.stats().dropped);
         assert_eq!(0, kept(NOW.saturating_add(Nanos::from_millis(999))));
         assert_eq!(1_000, kept(NOW.saturating_add(Nanos::from_secs(1))));
-        assert_eq!(Some(KeptFor::Slow), records.judge(false, Nanos(1), NOW));
+        assert_eq!(Some(KeptFor::Slow), records.judge(false, Nanos(1), None, NOW));
     }
 
     #[test]
@@ -334,10 +362,10 @@ mod tests {
     #[test]
     fn ordinary_calls_are_kept_while_all_are() {
         let records = CallRecords::new(None, 1, false);
-        assert_eq!(Some(KeptFor::Slow), records.judge(false, Nanos(9), NOW));
-        assert_eq!(None, records.judge(false, Nanos(9), NOW));
+        assert_eq!(Some(KeptFor::Slow), records.judge(false, Nanos(9), None, NOW));
+        assert_eq!(None, records.judge(false, Nanos(9), None, NOW));
         records.set_keeps_all(true);
-        assert_eq!(Some(KeptFor::All), records.judge(false, Nanos(9), NOW));
-        assert_eq!(Some(KeptFor::Slow), records.judge(false, Nanos(10), NOW));
+        assert_eq!(Some(KeptFor::All), records.judge(false, Nanos(9), None, NOW));
+        assert_eq!(Some(KeptFor::Slow), records.judge(false, Nanos(10), None, NOW));
     }
 }

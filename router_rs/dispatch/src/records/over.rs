@@ -72,18 +72,15 @@ impl CallRecords {
     /// Keeps what is worth it.
     #[inline]
     pub(crate) fn on_end(&self, journal: &Journal, over: &Over<'_>) {
-        let kept_for = if journal.sampled.is_some() {
-            KeptFor::Sampled
-        } else if journal.is_asked {
-            KeptFor::Asked
+        let anyway = if journal.is_asked {
+            Some(KeptFor::Asked)
         } else {
-            let slowness = over.slowness(journal);
-            match self.judge(over.has_failed(), slowness, over.now) {
-                Some(kept_for) => kept_for,
-                None => return,
-            }
+            journal.sampled.is_some().then_some(KeptFor::Sampled)
         };
-        self.keep(over.record(journal, kept_for));
+        let slowness = over.slowness(journal);
+        if let Some(kept_for) = self.judge(over.has_failed(), slowness, anyway, over.now) {
+            self.keep(over.record(journal, kept_for));
+        }
     }
 }
 
