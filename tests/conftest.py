@@ -55,6 +55,16 @@ def pyserve_home() -> Iterator[Path]:
 
 
 @pytest.fixture(autouse=True)
+def log_levels() -> Iterator[None]:
+    """Let no test hear more or less of the log than it would alone."""
+    loggers = [logging.getLogger(), logging.getLogger("pyserve")]
+    before = [each.level for each in loggers]
+    yield
+    for each, level in zip(loggers, before, strict=True):
+        each.setLevel(level)
+
+
+@pytest.fixture(autouse=True)
 def first_failures() -> None:
     """Let each test see the tracebacks that another test has had logged a moment ago."""
     for logger in logging.root.manager.loggerDict.values():

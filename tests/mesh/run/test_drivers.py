@@ -313,7 +313,7 @@ def test_a_reservation_beyond_the_machine_fails_with_both_figures(drive) -> None
         try:
             pyserve.run(Greedy.bind())
         except pyserve.DeploymentFailed as error:
-            assert "num_gpus is 1000, but of the " in error.summary, error.summary
+            assert "num_gpus is 1000, but this machine has " in error.summary, error.summary
         else:
             raise AssertionError("it was deployed without its devices")
     """).finish()
