@@ -62,7 +62,7 @@ struct Waiting {
     sampled: VecDeque<Arc<CallRecord>>,
     /// Apart, so that a mesh that traces much does not forget its failures sooner.
     others: VecDeque<Arc<CallRecord>>,
-    /// All that are sampled once more, for whoever makes their spans and does not look at them.
+    /// All that are sampled once more, to make their spans from.
     unsent: VecDeque<Arc<CallRecord>>,
 }
 
@@ -173,7 +173,7 @@ impl CallRecords {
         self.recorded.fetch_add(1, Ordering::Relaxed);
         let mut waiting = self.waiting.lock();
         let Waiting { sampled, others, unsent } = &mut *waiting;
-        // That all sampled ones have spans is what counts; whoever looks at them wants the last.
+        // That all sampled ones have spans is what counts; of those to be looked at the last are enough.
         let spanless =
             if record.is_sampled { push(unsent, Arc::clone(&record), WAITING_MAX) } else { None };
         let (forgotten, dropped) = if record.kept_for == KeptFor::Sampled {
