@@ -722,7 +722,7 @@ class CallRecord:
     def request_id(self) -> str: ...
     @property
     def kept_for(self) -> str:
-        """The first that holds: failed, slow, asked (by its client), sampled, all.
+        """The first that holds: failed, asked (by its client), slow, sampled, all.
 
         Failed are codes that are the mesh's fault and not the request's, and statuses from 500 on.
         """

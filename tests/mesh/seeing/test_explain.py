@@ -207,9 +207,8 @@ def test_what_a_called_deployment_raised_is_named(stage: Stage):
 def test_programs_read_json(stage: Stage):
     stage.call("batched", "batched", **_ASK)
     found = stage.as_json("batched")
-    assert (1, "batched", "asked") == tuple(
-        found[name] for name in ("format", "request_id", "kept_for")
-    )
+    assert (1, "batched") == (found["format"], found["request_id"])
+    assert found["kept_for"] == "asked"
     assert "batch_wait" == found["cause"]["kind"]
     assert pytest.approx(found["duration_s"], rel=0.01) == sum(
         part["seconds"] for part in found["parts"]

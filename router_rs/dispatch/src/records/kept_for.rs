@@ -4,8 +4,8 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeptFor {
     Failed,
-    Slow,
     Asked,
+    Slow,
     Sampled,
     /// All calls are kept, as long as somebody wants them.
     All,

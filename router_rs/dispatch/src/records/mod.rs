@@ -1,6 +1,6 @@
 //! Finished calls that are worth keeping, for people: what each was, where it went, and when.
 //!
-//! A call is judged at its end: failed, slow, asked for by its client, or sampled by its trace.
+//! A call is judged at its end: failed, asked for by its client, slow, or sampled by its trace.
 //! What is kept waits in a bounded queue until somebody takes it. Of all other calls nothing is
 //! allocated and nothing locked; a few numbers are noted on the way ([`Journal`]).
 
@@ -161,7 +161,9 @@ impl CallRecords {
                 return Some(KeptFor::Failed);
             }
             self.dropped.fetch_add(u64::from(anyway.is_none()), Ordering::Relaxed);
-        } else if self.slow.is_slow(slowness, now) && self.slow_ones.take(KEPT_PER_SECOND_MAX, now)
+        } else if anyway != Some(KeptFor::Asked)
+            && self.slow.is_slow(slowness, now)
+            && self.slow_ones.take(KEPT_PER_SECOND_MAX, now)
         {
             return Some(KeptFor::Slow);
         }
