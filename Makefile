@@ -344,7 +344,8 @@ define generate
 $(PY) -m grpc_tools.protoc -Iproto $(call protoc_outputs,$(1)) \
 	$$(find proto -name '*.proto' | sort) \
 && $(PY) -m grpc_tools.protoc -I. -I$(google_protos) $(call protoc_outputs,$(1)) \
-	$$(find services tests -name '*.proto' -not -path '*/node_modules/*' | sort) \
+	$$(find services tests -name '*.proto' -not -path '*/node_modules/*' \
+		-not -path 'tests/typing/users/*' | sort) \
 && $(PY) -m release.lower_gencode $(1)/pyserve $(1)/services $(1)/tests
 endef
 define protoc_outputs
