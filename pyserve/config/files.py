@@ -44,8 +44,7 @@ class MeshFile:
         self.name = name
         self._has_places = has_places
         self._text = text
-        found, self._node = _read(name, text)
-        values = {} if found is None else found
+        values, self._node = _read(name, text)
         if not isinstance(values, dict):
             raise UsageError(f"{self.place(())}: a mapping is expected; it begins: applications:")
         self.values: dict[str, Any] = values
@@ -116,19 +115,19 @@ def read_values(name: str, text: str) -> object:
     Raises:
         UsageError: It is neither, or says what JSON cannot hold; with the place.
     """
-    values, _ = _read(name, text)
-    return {} if values is None else values
+    return _read(name, text)[0]
 
 
 def _read(name: str, text: str) -> tuple[object, yaml.Node | None]:
     if len(text) > _TEXT_CHARACTERS_MAX:
         raise UsageError(f"{name} has {len(text)} characters; at most {_TEXT_CHARACTERS_MAX}")
     try:
-        return texts.read(text)
+        values, node = texts.read(text)
     except texts.TextError as error:
         mark = error.mark
         where = f"{name}:{mark.line + 1}:{mark.column + 1}" if mark is not None else name
         raise UsageError(f"{where}: {error}") from error
+    return {} if values is None else values, node
 
 
 def _nodes_of(text: str) -> yaml.Node | None:

@@ -82,8 +82,8 @@ impl Policy {
     /// Checks the rules.
     ///
     /// # Errors
-    /// A rule has no path, an empty list of applications, names or hashes, or says both that everybody may and
-    /// who may; or it says neither.
+    /// A rule has no path, an empty list of applications, names or hashes, or says both that
+    /// everybody may and who may; or it says neither.
     pub fn new(rules: Vec<AccessRule>, default_allow: bool) -> Result<Self, PolicyError> {
         for rule in &rules {
             if let Some(reason) = defect(rule) {

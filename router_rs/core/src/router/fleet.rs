@@ -76,7 +76,7 @@ pub(super) struct Fleet {
     in_flight: u64,
     demand: Demand,
     pub(super) members: u32,
-    /// See `reach`.
+    /// Since when no member could be reached; `None`: one can, or there is none.
     pub(super) unreached_since: Option<Nanos>,
     /// When the last of the new replicas has its full share.
     warm_at: Nanos,

@@ -8,12 +8,6 @@ use super::{Release, Router, State, WaiterId};
 use crate::time::Nanos;
 
 impl Fleet {
-    /// Since when no member could be reached; `None`: one can, or there is none.
-    #[inline]
-    pub(super) fn unreached_since(&self) -> Option<Nanos> {
-        self.unreached_since
-    }
-
     /// No connection to the replica in `slot`.
     pub(super) fn on_unreached(&mut self, slot: u32, now: Nanos) {
         self.replicas[slot as usize].is_unreached = true;
@@ -46,37 +40,29 @@ impl Fleet {
 impl Router {
     /// When the first of the calls that wait is given up, if no replica can be reached until then.
     pub(super) fn gives_up_at(&self) -> Option<Nanos> {
-        let since = self.fleet.unreached_since()?;
-        let oldest = self.waiting_calls().map(|(_, offered_at)| offered_at).min()?;
-        Some(oldest.max(since).saturating_add(self.config.unreachable_max))
+        let since = self.fleet.unreached_since?;
+        self.ends_of_patience(since).map(|(_, at)| at).min()
     }
 
     /// Ends the wait of calls during all of which, for as long as that may be, no replica could be
     /// reached.
     pub(super) fn give_up(&mut self, now: Nanos, released: &mut Vec<Release>) {
-        let Some(since) = self.fleet.unreached_since() else { return };
-        let unreachable_max = self.config.unreachable_max;
-        let is_over =
-            |offered_at: Nanos| offered_at.max(since).saturating_add(unreachable_max) <= now;
-        let over: Vec<u32> = self
-            .waiting_calls()
-            .filter(|(_, offered_at)| is_over(*offered_at))
-            .map(|(index, _)| index)
-            .collect();
+        let Some(since) = self.fleet.unreached_since else { return };
+        let over = self.ends_of_patience(since).filter(|(_, at)| *at <= now);
+        let over: Vec<u32> = over.map(|(index, _)| index).collect();
         for index in over {
             released.push(Release::Unreachable { waiter: WaiterId(self.calls.key_at(index)) });
-            self.measure_wait(index, now);
-            self.measure_refused(index, now);
-            self.unpark(index);
-            self.forget(index);
+            self.turn_away(index, now);
             self.totals.unreachable += 1;
         }
     }
 
-    /// The calls that wait, and since when they are here.
-    fn waiting_calls(&self) -> impl Iterator<Item = (u32, Nanos)> {
+    /// The calls that wait, and when each is given up, where no replica could be reached `since`.
+    fn ends_of_patience(&self, since: Nanos) -> impl Iterator<Item = (u32, Nanos)> {
         let waiting = self.calls.occupied().filter(|(_, call)| matches!(call.state, State::Parked));
-        waiting.map(|(index, call)| (index, call.offered_at))
+        let patience = self.config.unreachable_max;
+        waiting
+            .map(move |(index, call)| (index, call.offered_at.max(since).saturating_add(patience)))
     }
 }
 

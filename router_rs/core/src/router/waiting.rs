@@ -174,6 +174,14 @@ impl Router {
         }
     }
 
+    /// Ends the wait of a call that gets no replica.
+    pub(super) fn turn_away(&mut self, index: u32, now: Nanos) {
+        self.measure_wait(index, now);
+        self.measure_refused(index, now);
+        self.unpark(index);
+        self.forget(index);
+    }
+
     /// Makes a resting or faithful call ready.
     pub(super) fn wake(&mut self, index: u32) {
         let Call { turn, wish, .. } = *self.calls.at_mut(index);
@@ -188,10 +196,7 @@ impl Router {
     pub(super) fn settle(&mut self, now: Nanos, released: &mut Vec<Release>) {
         while let Some(index) = self.queue.overdue(now) {
             released.push(Release::Expired { waiter: WaiterId(self.calls.key_at(index)) });
-            self.measure_wait(index, now);
-            self.measure_refused(index, now);
-            self.unpark(index);
-            self.forget(index);
+            self.turn_away(index, now);
             self.totals.expired += 1;
             self.late_at = Some(now);
         }
