@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import socket
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -53,13 +54,16 @@ async def test_no_limit_is_forgotten(monkeypatch: pytest.MonkeyPatch, tmp_path: 
         monkeypatch.setattr(rust, name, _recording(name, given))
     settings = IngressSettings(**{name: value for name, (_, _, value) in _NATIVE.items()})
 
-    IngressServer(
-        ["127.0.0.1:0"],
-        controller=MeshAddress(controller="unix:/nowhere", token=b"token"),
-        node=read_settings({}).node,
-        run_dir=tmp_path,
-        settings=settings,
-    )
+    # An ingress that is not started closes no socket, so the test lends it one.
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        IngressServer(
+            [],
+            controller=MeshAddress(controller="unix:/nowhere", token=b"token"),
+            node=read_settings({}).node,
+            run_dir=tmp_path,
+            settings=settings,
+            held=[listener],
+        )
 
     assert {each.name for each in fields(IngressSettings)} == {*_NATIVE, *_IN_PYTHON}
     expected = {(kind, argument): value for kind, argument, value in _NATIVE.values()}
