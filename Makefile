@@ -59,7 +59,12 @@ serve: build ## The same mesh, left running until Ctrl-C
 # --- Tests ---------------------------------------------------------------------------------------
 
 .PHONY: test
-test: build ## All tests, Rust and Python
+test: build ## The tests of a change: no benchmarks, neighbouring releases or foreign programs
+	$(CARGO_TEST) --workspace --exclude pyserve-router-py $(BENCHMARK_CRATES:%=--exclude %)
+	$(pytest_quick)
+
+.PHONY: test-all
+test-all: build ## All tests, Rust and Python, as continuous integration runs them
 	$(CARGO_TEST) --workspace --exclude pyserve-router-py
 	$(test_corpora)
 	$(test_binding)
@@ -339,6 +344,8 @@ clean_own_crates = $(CARGO) clean --quiet --release --manifest-path "$(CURDIR)/C
 # googleapis-common-protos has google/api/*.proto.
 google_protos = $$($(PY) -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 
+BENCHMARK_CRATES := pyserve-loadgen pyserve-meshload
+
 # $(1): the folder to write below; paths of the sources are kept.
 define generate
 $(PY) -m grpc_tools.protoc -Iproto $(call protoc_outputs,$(1)) \
@@ -376,6 +383,14 @@ endef
 define pytest_all
 $(PY) -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder -m "not alone"
 $(PY) -m pytest -m alone
+endef
+
+# Left to `test-all`: what needs a release build of its own, another release of pyserve or a program
+# that is not a Python package, and what compares times.
+define pytest_quick
+$(PY) -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder \
+	-m "not alone and not external" --ignore tests/benchmarks --ignore tests/mesh/versions \
+	--ignore tests/docs/test_site.py
 endef
 
 define FIND_LIBPYTHON
