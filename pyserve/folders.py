@@ -47,6 +47,7 @@ _LOCK_LOOK_INTERVAL_S = 0.01  # arbitrary; the kernel closes what the dead had i
 _LOOKED_AT_MAX = 10_000
 _UID_MAP = Path("/proc/self/uid_map")
 _OVERFLOW_UID = Path("/proc/sys/kernel/overflowuid")
+_FIRST_PROCESS = Path("/proc/1/status")
 _OTHER = "set PYSERVE_HOME to another directory"
 
 
@@ -375,7 +376,8 @@ def _open_unshared(parent: Path) -> int:
     """Open a directory in which, and above which, nobody else may put things in place of ours.
 
     Groups that may write are trusted with it: somebody has put this user among them. The owner of
-    a directory may replace what is in it whatever its mode is, with a sticky bit too.
+    a directory may replace what is in it whatever its mode is, with a sticky bit too. Volumes of
+    pods have no sticky bit, and mostly nobody there who could use that.
     """
     for directory in (parent, *parent.parents):
         found = directory.stat()
@@ -384,12 +386,42 @@ def _open_unshared(parent: Path) -> int:
                 f"{directory} belongs to user {found.st_uid}, who may replace what is in it, so "
                 f"the files of a mesh are not safe below it; {_OTHER}"
             )
-        if found.st_mode & stat.S_IWOTH and not found.st_mode & stat.S_ISVTX:
+        is_open = found.st_mode & stat.S_IWOTH and not found.st_mode & stat.S_ISVTX
+        if is_open and not _is_alone():
             raise MeshError(
                 f"everybody may replace what is in {directory}, so the files of a mesh are not "
                 f"safe below it; chmod o-w or +t {directory}, or {_OTHER}"
             )
     return os.open(parent, _OPEN_FOLDER)
+
+
+def _is_alone() -> bool:
+    """Say whether no process of its container is another user's, nor can become so."""
+    try:
+        return keeps_one_user(_FIRST_PROCESS.read_text(), os.getuid())
+    except (OSError, ValueError):  # Nobody says.
+        return False
+
+
+def keeps_one_user(status: str, uid: int) -> bool:
+    """Say whether all processes that descend from one are this user's, who is not root.
+
+    That is so where it has no capabilities, and ``no_new_privs`` keeps programs from giving any
+    (proc_pid_status(5), PR_SET_NO_NEW_PRIVS(2const)): Kubernetes sets that for
+    ``allowPrivilegeEscalation: false``. A container's other processes come from its first one, or
+    from whoever may do anything in it.
+
+    Args:
+        status: what ``/proc/PID/status`` has of that process.
+        uid: of this user.
+    """
+    found = dict(line.split(":", 1) for line in status.splitlines() if ":" in line)
+    users = {int(each) for each in found.get("Uid", "").split()}
+    return (
+        users == {uid} != {0}
+        and found.get("NoNewPrivs", "").strip() == "1"
+        and int(found.get("CapPrm", "").strip() or "-1", 16) == 0
+    )
 
 
 def _is_trusted(owner: int) -> bool:

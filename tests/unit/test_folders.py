@@ -199,6 +199,52 @@ def test_folder_that_everybody_may_replace_is_refused(tmp_path, depth):
     PrivateFolder(home, make=True).close()
 
 
+STATUS = """\
+Name:\tpython
+Uid:\t10001\t10001\t10001\t10001
+CapInh:\t0000000000000000
+CapPrm:\t0000000000000000
+CapEff:\t0000000000000000
+CapBnd:\t0000000000000000
+NoNewPrivs:\t1
+Seccomp:\t2
+"""
+
+
+@pytest.mark.parametrize(
+    ("status", "uid", "expected"),
+    [
+        (STATUS, 10001, True),
+        (STATUS, 10002, False),
+        (STATUS.replace("10001\n", "0\n"), 10001, False),
+        (STATUS.replace("10001", "0"), 0, False),
+        (STATUS.replace("NoNewPrivs:\t1", "NoNewPrivs:\t0"), 10001, False),
+        (STATUS.replace("CapPrm:\t0000000000000000", "CapPrm:\t0000000000000080"), 10001, False),
+        ("", 10001, False),
+    ],
+)
+def test_container_whose_processes_stay_one_users_is_known(status, uid, expected):
+    assert expected == folders.keeps_one_user(status, uid)
+
+
+def test_folder_that_everybody_may_replace_is_taken_where_nobody_else_is(tmp_path, monkeypatch):
+    """As volumes of pods are: Kubernetes makes an ``emptyDir`` with mode 0777."""
+    status, volume = tmp_path / "status", tmp_path / "volume"
+    volume.mkdir()
+    volume.chmod(0o2777)
+    monkeypatch.setattr(os, "getuid", lambda: 10001)
+    monkeypatch.setattr(folders, "_FIRST_PROCESS", status)
+    monkeypatch.setattr(folders, "_is_trusted", lambda _: True)
+    monkeypatch.setattr(folders, "_open_own", lambda name, above, _: os.open(name, 0, dir_fd=above))
+
+    status.write_text(STATUS)
+    PrivateFolder(volume / "home", make=True).close()
+
+    status.write_text(STATUS.replace("10001", "0"))
+    with pytest.raises(MeshError, match="everybody may replace"):
+        PrivateFolder(volume / "home", make=True)
+
+
 @as_root
 def test_folder_of_another_user_is_refused(tmp_path):
     (tmp_path / "home").mkdir()
