@@ -20,6 +20,7 @@ from pyserve.launch.on_kubernetes.pods import (
     TLS_NAMES,
     TOKEN_KEY,
     ZONE_LABEL,
+    field_variable,
     label_value,
     labels_of,
     node_variable,
@@ -48,6 +49,7 @@ _CONTROLLER_GRACE_S = 30
 _JOB_KEPT_S = 3600
 _HASH_LENGTH = 10
 _POD_SECURITY = "pod-security.kubernetes.io"
+_NAMESPACE_VARIABLE = "POD_NAMESPACE"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,8 +95,12 @@ class ManifestSettings:
 
     @property
     def tls_name(self) -> str:
-        """Of the controller, and what certificates of all processes have: pods come and go."""
-        return f"{self.name}-controller.{self.namespace}.svc"
+        """Of the controller, and what certificates of all processes have: pods come and go.
+
+        Kubernetes puts the namespace in: an overlay of kustomize changes it where objects name
+        theirs, and nowhere else.
+        """
+        return f"{self.name}-controller.$({_NAMESPACE_VARIABLE}).svc"
 
     @property
     def controller(self) -> str:
@@ -109,7 +115,13 @@ def manifests(settings: ManifestSettings) -> list[Object]:
         *_accounts(settings),
         *_rights(settings),
         *_files(settings),
-        _service(settings, "controller", {"control": _CONTROLLER_PORT}, is_early=True),
+        # Others know its metrics by the name of the Service too, as they know the controller.
+        _service(
+            settings,
+            "controller",
+            {"control": _CONTROLLER_PORT, "metrics": METRICS_PORT},
+            is_early=True,
+        ),
         _controller(settings),
         _service(settings, "ingress", {"serving": _INGRESS_PORT}, kind=settings.service_type),
         _ingress(settings),
@@ -240,9 +252,7 @@ def _controller(settings: ManifestSettings) -> Object:
         ports={"control": _CONTROLLER_PORT, "metrics": METRICS_PORT},
         cpu="100m",
     )
-    container["env"].append(
-        {"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}
-    )
+    container["env"].append(field_variable("POD_NAME", "metadata.name"))
     container["volumeMounts"].append({"name": "state", "mountPath": _STATE_FOLDER})
     alive = {"tcpSocket": {"port": "control"}}
     container |= {
@@ -283,8 +293,8 @@ def _ingress(settings: ManifestSettings) -> Object:
         cpu="250m",
     )
     # Of clusters that give pods the topology labels of their nodes; empty elsewhere.
-    label = {"fieldPath": f"metadata.labels['{ZONE_LABEL}']"}
-    container["env"].append({"name": "PYSERVE_ZONE", "valueFrom": {"fieldRef": label}})
+    zone = field_variable("PYSERVE_ZONE", f"metadata.labels['{ZONE_LABEL}']")
+    container["env"].append(zone)
     container |= {
         "readinessProbe": {
             "httpGet": {"path": "/-/healthz", "port": "serving"},
@@ -397,7 +407,12 @@ def _container(
         "image": settings.image,
         "command": ["python", "-P", "-m", "pyserve"],
         "args": list(arguments),
-        "env": [node_variable(), *plain_variables({**everywhere, **variables})],
+        "env": [
+            node_variable(),
+            # Before those that name it.
+            field_variable(_NAMESPACE_VARIABLE, "metadata.namespace"),
+            *plain_variables({**everywhere, **variables}),
+        ],
         **(
             {"ports": [{"name": name, "containerPort": port} for name, port in ports.items()]}
             if ports

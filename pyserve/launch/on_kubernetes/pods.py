@@ -197,7 +197,12 @@ def secret_variables(tls_secret: str = "") -> dict[str, str]:
 
 def node_variable() -> dict[str, Any]:
     """Return the variable that names the node of a container."""
-    return {"name": "PYSERVE_NODE_ID", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}
+    return field_variable("PYSERVE_NODE_ID", "spec.nodeName")
+
+
+def field_variable(name: str, path: str) -> dict[str, Any]:
+    """Return a variable with the value of a field of its pod."""
+    return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
 
 
 def plain_variables(variables: Mapping[str, str]) -> list[dict[str, Any]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from click.testing import CliRunner
 
 from pyserve.cli.commands import commands
 from pyserve.launch.on_kubernetes.manifests import ManifestSettings, manifests
-from pyserve.launch.on_kubernetes.pods import PodPlan, pod_of
+from pyserve.launch.on_kubernetes.pods import METRICS_PORT, PodPlan, pod_of
 from pyserve.launch.on_kubernetes.site import RIGHTS
 from release import kubernetes_files
 from release.kubernetes_files import FOLDER, NOT_IN_BASE
@@ -90,6 +91,17 @@ def test_services_and_budgets_select_the_pods_that_are_meant(kind: str, name: st
         assert ports[port["targetPort"]] == port["port"]
 
 
+def test_metrics_of_the_controller_are_where_others_are_told() -> None:
+    """It is known by the name of its Service, at the port of its metrics too."""
+    inside, outside = (
+        found("Service", f"mesh-{each}")["spec"] for each in ("controller", "ingress")
+    )
+
+    ports = {each["name"]: each["port"] for each in inside["ports"]}
+    assert {"control": 7000, "metrics": METRICS_PORT} == ports
+    assert ["serving"] == [each["name"] for each in outside["ports"]], "it may be known outside"
+
+
 @pytest.mark.parity("S-74")
 def test_a_budget_keeps_the_replicas_of_a_deployment() -> None:
     budget = found("PodDisruptionBudget", "mesh-replicas")["spec"]
@@ -109,7 +121,7 @@ def test_every_process_has_the_token_by_a_file_and_finds_the_controller() -> Non
     assert 3 == len(pods)
     for pod in pods:
         [container] = pod["containers"]
-        variables = {each["name"]: each.get("value") for each in container["env"]}
+        variables = expanded(container, "serving")
         assert "mesh-controller.serving.svc:7000" == variables["PYSERVE_CONTROLLER"]
         assert "/etc/pyserve/token/token" == variables["PYSERVE_TOKEN_FILE"]
         assert "mesh-token" == pod["volumes"][0]["secret"]["secretName"]
@@ -117,13 +129,41 @@ def test_every_process_has_the_token_by_a_file_and_finds_the_controller() -> Non
     assert TOKEN == base64.b64decode(found("Secret")["data"]["token"]).decode()
 
 
+def expanded(container: dict[str, Any], namespace: str) -> dict[str, str]:
+    """Return variables as a pod of the namespace has them: each may name those before it."""
+    fields = {"metadata.namespace": namespace}
+    found: dict[str, str] = {}
+    for each in container["env"]:
+        if "value" in each:
+            found[each["name"]] = re.sub(
+                r"\$\((\w+)\)", lambda name: found.get(name[1], name[0]), each["value"]
+            )
+        elif (path := each["valueFrom"]["fieldRef"]["fieldPath"]) in fields:
+            found[each["name"]] = fields[path]
+    return found
+
+
 def test_certificates_are_checked_for_a_name_that_does_not_change_with_pods() -> None:
     settings = replace(SETTINGS, tls_secret="mesh-tls")
     for kind in ("StatefulSet", "Deployment", "Job"):
         [container] = found(kind, settings=settings)["spec"]["template"]["spec"]["containers"]
-        variables = {each["name"]: each.get("value") for each in container["env"]}
+        variables = expanded(container, "serving")
         assert "mesh-controller.serving.svc" == variables["PYSERVE_MESH_TLS_NAMES"]
         assert variables["PYSERVE_CONTROLLER"].startswith("mesh-controller.serving.svc:")
+
+
+@pytest.mark.parametrize("tls_secret", ["", "mesh-tls"])
+def test_a_namespace_is_named_where_an_overlay_changes_it_and_nowhere_else(tls_secret: str) -> None:
+    """As the field ``namespace`` of a kustomization does: of objects, and of their accounts."""
+    settings = replace(SETTINGS, namespace="elsewhere", tls_secret=tls_secret)
+
+    for each in json.loads(json.dumps(manifests(settings))):
+        if each["kind"] not in ("Namespace", "ClusterRole", "ClusterRoleBinding"):
+            assert "elsewhere" == each["metadata"].pop("namespace")
+        for subject in each.get("subjects", ()):
+            assert "elsewhere" == subject.pop("namespace")
+        of_cluster = each["metadata"].pop("name"), each.get("roleRef", {}).pop("name", None)
+        assert "elsewhere" not in json.dumps(each), of_cluster
 
 
 def test_pods_fit_the_restricted_standard_of_pod_security() -> None:
