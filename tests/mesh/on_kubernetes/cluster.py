@@ -71,13 +71,27 @@ class Cluster:
 
     def own_address(self) -> str:
         """Return the address of this machine that pods reach."""
-        server = urlsplit(
-            self.kubectl("config", "view", "--minify", "-o", "jsonpath={..server}").strip()
-        )
-        assert server.hostname is not None
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-            probe.connect((server.hostname, server.port or 443))
+            probe.connect((self._server, 443))
             return str(probe.getsockname()[0])
+
+    def addresses(self) -> list[str]:
+        """Return those that calls of this machine come from: a Service may put a node's in."""
+        nodes = (
+            address["address"]
+            for node in self.get("nodes")
+            for address in node["status"]["addresses"]
+            if address["type"] == "InternalIP"
+        )
+        return [self.own_address(), socket.gethostbyname(self._server), *nodes]
+
+    @property
+    def _server(self) -> str:
+        """The host of the API server."""
+        found = self.kubectl("config", "view", "--minify", "-o", "jsonpath={..server}").strip()
+        host = urlsplit(found).hostname
+        assert host is not None
+        return host
 
     @contextlib.contextmanager
     def namespace(self) -> Iterator[str]:

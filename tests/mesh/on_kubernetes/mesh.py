@@ -27,7 +27,7 @@ from tests.mesh.on_kubernetes.cluster import Cluster
 SETTLED_WITHIN_S = 120.0
 CONTROLLER, INGRESS, REPLICA = "controller", "ingress", "replica"
 _CONTROLLER_POD = "pyserve-controller-0"
-_TOKEN = "cd" * 32
+TOKEN = "cd" * 32
 # Of the images in this repository.
 _USER = 10001
 # Calls go to both nodes, also from an ingress that has a replica on its own: a lost one counts.
@@ -61,7 +61,7 @@ class Mesh:
         self.tls: TlsFiles | None = None
         self._token = folder / "token"
         self._token.touch(0o600)
-        self._token.write_text(_TOKEN)
+        self._token.write_text(TOKEN)
         self._services: dict[str, str] = {}
 
     def apply(self, image: str = "", replicas: int = 2) -> None:
@@ -111,7 +111,7 @@ class Mesh:
         self, name: str = "Digits", application: str = "digits"
     ) -> DeploymentStatusOverview | None:
         """Return what the mesh says of a deployment; none while nobody can say."""
-        address = MeshAddress(controller=self._service("controller"), token=bytes.fromhex(_TOKEN))
+        address = MeshAddress(controller=self._service("controller"), token=bytes.fromhex(TOKEN))
         try:
             with closing(ControlClient(address, self.tls)) as client:
                 found = read_status(client.status()).applications.get(application)
@@ -149,6 +149,23 @@ class Mesh:
     def has_pods(self, count: int) -> bool:
         """Say whether digits has so many pods."""
         return count == len(self.digits())
+
+    def ready(self, component: str) -> list[str]:
+        """Return the addresses of the pods of a part that are ready."""
+        return [
+            each["status"]["podIP"]
+            for each in self.pods(component).values()
+            if any(
+                (found["type"], found["status"]) == ("Ready", "True")
+                for found in each["status"].get("conditions", ())
+            )
+        ]
+
+    def replica(self) -> str:
+        """Return where the first replica of digits is called."""
+        deployment = self.deployment()
+        assert deployment is not None
+        return deployment.replicas[0].address
 
     def spread(self) -> None:
         """Have replicas of digits on two nodes: one may have been replaced beside the other."""
@@ -196,7 +213,8 @@ def mesh_in(cluster: Cluster, folder: Path) -> Iterator[Mesh]:
     state = tempfile.mkdtemp(prefix="pyserve-state-", dir="/tmp")
     os.chown(state, _USER, _USER)
     with cluster.namespace() as namespace:
-        cluster.kubectl("apply", "-f", "-", text=json.dumps(_volume(namespace, state)))
+        for each in (_volume(namespace, state), _policy(namespace, cluster.addresses())):
+            cluster.kubectl("apply", "-f", "-", text=json.dumps(each))
         try:
             yield Mesh(cluster, namespace, folder)
         finally:
@@ -218,4 +236,15 @@ def _volume(namespace: str, folder: str) -> dict[str, Any]:
             "hostPath": {"path": folder},
             "claimRef": {"apiVersion": "v1", "kind": "PersistentVolumeClaim", **claim},
         },
+    }
+
+
+def _policy(namespace: str, addresses: Sequence[str]) -> dict[str, Any]:
+    """Let this machine, which is not a pod of the mesh, ask its controller and replicas."""
+    outside = [{"ipBlock": {"cidr": f"{each}/32"}} for each in addresses]
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": {"name": "tests", "namespace": namespace},
+        "spec": {"podSelector": {}, "policyTypes": ["Ingress"], "ingress": [{"from": outside}]},
     }
