@@ -147,7 +147,8 @@ class Members(Mapping[ReplicaId, Session]):
                 self._state.on_heard(replica.id)
             case "draining":
                 grace_s = replica.options.graceful_shutdown_timeout_s
-                replica.stops_itself = replica.phase is not Phase.STOPPING
+                # It says so again when it has joined once more, or is told to drain meanwhile.
+                replica.stops_itself |= replica.phase is not Phase.STOPPING
                 self._state.on_draining(replica.id, grace_s=grace_s, now=now)
             case _:
                 _LOGGER.warning("replica %s sent a message of no known kind", replica.id)

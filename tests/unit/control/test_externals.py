@@ -227,3 +227,23 @@ def test_deploy_of_an_application_whose_replicas_others_start_is_refused(mesh: M
 
     with pytest.raises(UsageError, match="consists of replicas that others have started"):
         mesh.applications.check(SHOP, request, mesh.state)
+
+
+def test_replica_that_says_again_that_it_stops_has_not_been_told_to(mesh: Mesh) -> None:
+    """As one does that joins once more; so its end is told with why it came to that."""
+    session = mesh.join("code:v1", started_at=1)
+    draining = mesh_pb2.ReplicaMessage(draining=mesh_pb2.Draining())
+
+    mesh.members.hear(session, draining, mesh.now)
+    mesh.members.hear(session, draining, mesh.now)
+
+    assert mesh.state.replicas[session.replica_id].stops_itself
+
+
+def test_replica_that_is_told_to_stop_does_not_stop_by_itself(mesh: Mesh) -> None:
+    session = mesh.join("code:v1", started_at=1)
+    mesh.state.on_stop(session.replica_id, grace_s=1.0, now=mesh.now)
+
+    mesh.members.hear(session, mesh_pb2.ReplicaMessage(draining=mesh_pb2.Draining()), mesh.now)
+
+    assert not mesh.state.replicas[session.replica_id].stops_itself
