@@ -10,6 +10,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pyserve.replica.asgi.types import Message
 
+# What a client may have sent that the application has not taken. More is not read, and with it
+# neither the client's close nor its pongs. The number is uvicorn's, the size is arbitrary.
+_UNREAD_MESSAGES_MAX = 32
+_UNREAD_BYTES_MAX = 64 * 1024
+
 
 class MessageTooLarge(Exception):
     """A message of a client is larger than the server takes."""
@@ -24,19 +29,20 @@ class Inbox:
 
     def __init__(self, message_bytes_max: int) -> None:
         self._message_bytes_max = message_bytes_max
-        self._messages: deque[Message] = deque()
+        self._messages: deque[tuple[Message, int]] = deque()  # With their sizes.
+        self._unread_bytes = 0
         self._end: Message | None = None
         # Not a list: fragments of a byte each would take fifty times their size.
         self._text = io.StringIO()
         self._bytes = io.BytesIO()
         self._size_bytes = 0
         self._changed = asyncio.Event()
-        self._empty = asyncio.Event()
+        self._taken = asyncio.Event()
 
-    def put(self, message: Message) -> None:
+    def put(self, message: Message, size_bytes: int = 0) -> None:
         """Add an event for the application."""
-        self._messages.append(message)
-        self._empty.clear()
+        self._messages.append((message, size_bytes))
+        self._unread_bytes += size_bytes
         self._changed.set()
 
     def add(self, data: str | bytes | bytearray, *, is_last: bool) -> None:
@@ -61,30 +67,37 @@ class Inbox:
                 self._complete({"type": "websocket.receive", "bytes": whole})
 
     def _complete(self, message: Message) -> None:
-        self._size_bytes = 0
-        self.put(message)
+        size_bytes, self._size_bytes = self._size_bytes, 0
+        self.put(message, size_bytes)
 
     def finish(self, code: int, reason: str | None = "") -> None:
         """Say how it ended, once; the application gets that after what has come before."""
         if self._end is None:
             self._end = {"type": "websocket.disconnect", "code": code, "reason": reason or ""}
             self._changed.set()
-            self._empty.set()
+            self._taken.set()
 
     async def get(self) -> Message:
         """Return the next event; after the end, the end again."""
         while True:
             if self._messages:
-                message = self._messages.popleft()
-                if not self._messages:
-                    self._empty.set()
+                message, size_bytes = self._messages.popleft()
+                self._unread_bytes -= size_bytes
+                self._taken.set()
                 return message
             if self._end is not None:
                 return self._end
             self._changed.clear()
             await self._changed.wait()
 
-    async def taken(self) -> None:
-        """Return when the application has taken every message, or none will be taken."""
-        if self._messages and self._end is None:
-            await self._empty.wait()
+    @property
+    def is_full(self) -> bool:
+        """Nothing more is to be read before the application takes what is here."""
+        is_much = len(self._messages) >= _UNREAD_MESSAGES_MAX
+        return (is_much or self._unread_bytes >= _UNREAD_BYTES_MAX) and self._end is None
+
+    async def room(self) -> None:
+        """Return when there is room for more, or nothing will be taken."""
+        while self.is_full:
+            self._taken.clear()
+            await self._taken.wait()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import enum
+import math
 import secrets
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
@@ -95,6 +96,8 @@ class WebSocketSession:
         self._closed = asyncio.Event()  # The client has closed, or is gone.
         self._ponged = asyncio.Event()
         self._ping: bytes | None = None
+        # What the client sent up to then lay unread, a pong among it maybe.
+        self._unread_until = -math.inf
         self._denial: tuple[int, list[tuple[bytes, bytes]]] | None = None
         self._helpers: list[asyncio.Task[None]] = []
         self._is_draining = False
@@ -275,8 +278,7 @@ class WebSocketSession:
                 if not piece:
                     break
                 await self._feed(piece)
-                if self._state is _State.OPEN:
-                    await self._inbox.taken()  # So a client cannot send more than is read.
+                await self._wait_for_room()  # So a client cannot send more than is read.
         except ClientDisconnected:
             pass
         self._lose()
@@ -299,8 +301,13 @@ class WebSocketSession:
         """Let others go first, and the application take what has come."""
         self._frames_left = _FRAMES_PER_TURN
         await self._turns.next()
-        if self._state is _State.OPEN:
-            await self._inbox.taken()
+        await self._wait_for_room()
+
+    async def _wait_for_room(self) -> None:
+        if self._state is _State.OPEN and self._inbox.is_full:
+            self._unread_until = math.inf
+            await self._inbox.room()
+            self._unread_until = asyncio.get_running_loop().time()
 
     async def _on_event(self, event: events.Event) -> None:
         if isinstance(event, events.CloseConnection):
@@ -352,9 +359,11 @@ class WebSocketSession:
                     await self._write(events.Ping(payload=self._ping))
                     await self._ponged.wait()
             except TimeoutError:
-                reason = "keepalive ping timeout"
-                await self._close_ourselves(_INTERNAL, reason, told=_NO_STATUS)
-                return
+                # A client whose pong we have not read is none that has vanished.
+                if loop.time() - self._unread_until >= _PONG_TIMEOUT_S:
+                    reason = "keepalive ping timeout"
+                    await self._close_ourselves(_INTERNAL, reason, told=_NO_STATUS)
+                    return
             round_trip_s = loop.time() - sent_at
 
     def __str__(self) -> str:

@@ -214,33 +214,6 @@ async def test_an_application_that_does_not_listen_is_cancelled_in_the_end(
     assert ["ended", "ended"] == ended
 
 
-async def test_a_client_cannot_send_more_than_is_read() -> None:
-    go = asyncio.Event()
-    read: list[str] = []
-
-    async def app(scope: Any, receive: Any, send: Any) -> None:
-        await receive()
-        await send(ACCEPT)
-        await go.wait()
-        while (message := await receive())["type"] == "websocket.receive":
-            read.append(message["text"])
-
-    async with serving(app) as served:
-        client = Client(served)
-        await client.accepted()
-        for number in range(5):
-            client.send(events.Message(data=str(number)))
-        await eventually(lambda: client.call.taken_bytes)
-        first = client.call.taken_bytes
-        await asyncio.sleep(0.02)  # Nothing would be announced if it read on.
-        assert first == client.call.taken_bytes
-        go.set()
-        await eventually(lambda: 5 == len(read))
-        served.cancel(client.call)
-        await served.released(client.call)
-    assert list("01234") == read
-
-
 async def test_a_drain_asks_the_client_to_come_again() -> None:
     app = Echo()
     async with serving(app) as served:
