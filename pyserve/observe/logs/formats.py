@@ -13,6 +13,13 @@ from collections.abc import Mapping, Sequence
 
 from pyserve.config.logs import EncodingType
 from pyserve.observe.logs.requests import request_mark
+from pyserve.observe.logs.unwilling import (
+    json_of,
+    level_letter,
+    level_name,
+    readable,
+    text_of,
+)
 
 _FORMAT = "%(levelname).1s %(asctime)s %(name)s: %(message)s"
 INDENT = "  "
@@ -42,15 +49,20 @@ class TextFormatter(logging.Formatter):
 
     def formatMessage(self, record: logging.LogRecord) -> str:
         """Return the first line: what it is, when, who, for which request, what."""
-        more = "".join(f" {name}={getattr(record, name, None)}" for name in self._additional)
+        added = {name: text_of(getattr(record, name, None)) for name in self._additional}
+        more = "".join(f" {name}={text}" for name, text in added.items())
         return (
-            f"{record.levelname:.1} {record.asctime} {record.name}{request_mark(record)}: "
+            f"{level_letter(record)} {record.asctime} {record.name}{request_mark(record)}: "
             f"{record.message}{more}"
         )
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the lines of one record, those of its traceback included."""
-        text = _UNWRITTEN.sub(_escape, super().format(record))
+        try:
+            text = super().format(record)
+        except Exception as error:
+            text = super().format(readable(record, error))
+        text = _UNWRITTEN.sub(_escape, text)
         return text.replace("\n", f"\n{INDENT}")
 
 
@@ -69,9 +81,15 @@ class JsonFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line; what JSON has not is written as its text."""
+        try:
+            return self._line(record)
+        except Exception as error:
+            return self._line(readable(record, error))
+
+    def _line(self, record: logging.LogRecord) -> str:
         values: dict[str, object] = {
             "asctime": self.formatTime(record),
-            "levelname": record.levelname,
+            "levelname": level_name(record),
             "name": record.name,
             "message": record.getMessage(),
             "filename": record.filename,
@@ -91,7 +109,7 @@ class JsonFormatter(logging.Formatter):
             if name not in _STANDARD and (value or name not in _OF_REQUEST)
         }
         # The record's own are those that readers look for, and come first.
-        return json.dumps({**values, **extra, **values}, default=str)
+        return json_of({**values, **extra, **values})
 
 
 def formatter_of(encoding: str, facts: Mapping[str, str]) -> logging.Formatter:

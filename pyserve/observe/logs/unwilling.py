@@ -1,0 +1,82 @@
+"""Records that resist being written: what cannot be formatted, is no JSON, or colours its level.
+
+Whoever logs gives what it has, and a line that is lost with it is missing when it is needed most.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import logging
+import re
+from collections.abc import Callable, Mapping
+
+# Further inside, and where a container lies in itself, stands "...". Arbitrary; json's own encoder
+# ends somewhat below the interpreter's limit, a thousand.
+_DEPTH_MAX = 32
+_STANDARD_NAMES = {10: "DEBUG", 20: "INFO", 30: "WARNING", 40: "ERROR", 50: "CRITICAL"}
+# What colours a text at a terminal (ECMA-48, 8.3.117).
+_COLOUR = re.compile(r"\x1b\[[0-9;:]*m")
+
+
+def level_name(record: logging.LogRecord) -> str:
+    """Return the name of a record's level, also where code has put colours into the names.
+
+    ``logging.addLevelName`` changes them for the whole process.
+    """
+    name = record.levelname
+    if "\x1b" not in name:
+        return name
+    return _STANDARD_NAMES.get(record.levelno) or _COLOUR.sub("", name)
+
+
+def level_letter(record: logging.LogRecord) -> str:
+    """Return the letter by which a line of text says its level."""
+    return next(filter(str.isalnum, level_name(record)), "?")
+
+
+def text_of(value: object, make: Callable[[object], str] = str) -> str:
+    """Return the text that ``make`` has for a value, or what stands for one that has none."""
+    try:
+        return make(value)
+    except Exception:
+        return f"<{type(value).__name__} without a text>"
+
+
+def readable(record: logging.LogRecord, error: Exception) -> logging.LogRecord:
+    """Return a record of the same event whose message says why the record's own cannot be had."""
+    copied = copy.copy(record)
+    arguments = f" with {text_of(record.args, repr)}" if record.args else ""
+    copied.msg = (
+        f"{text_of(record.msg)}{arguments} makes no message: {type(error).__name__}: "
+        f"{text_of(error)} ({record.pathname}:{record.lineno})"
+    )
+    copied.args = None
+    return copied
+
+
+def json_of(values: Mapping[str, object]) -> str:
+    """Return an object of JSON; what JSON has not is its text, which is so for keys too."""
+    try:
+        return json.dumps(values, default=str, allow_nan=False)
+    except Exception:
+        return json.dumps(_plain(values, frozenset()), default=str)
+
+
+def _plain(value: object, above: frozenset[int]) -> object:
+    if isinstance(value, Mapping | list | tuple):
+        if len(above) >= _DEPTH_MAX or id(value) in above:
+            return "..."
+        above |= {id(value)}
+        if isinstance(value, Mapping):
+            return {_key(key): _plain(each, above) for key, each in tuple(value.items())}
+        return [_plain(each, above) for each in value]
+    try:
+        json.dumps(value, default=str, allow_nan=False)
+    except Exception:
+        return text_of(value)
+    return value
+
+
+def _key(key: object) -> str | bool | None:
+    return key if key is None or isinstance(key, str | bool) else text_of(key)

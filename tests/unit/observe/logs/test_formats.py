@@ -1,0 +1,132 @@
+"""The lines of records that resist: none is lost, and each is what its form says."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from pyserve.observe.logs.formats import JsonFormatter, TextFormatter
+
+INNERMOST_SHOWN = 30
+
+
+class Mute:
+    """Has no text."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+    __repr__ = __str__
+
+
+def record(msg: object = "sold", *args: object, level: int = 30, **extra: Any) -> logging.LogRecord:
+    made = logging.LogRecord("shop", level, "/srv/shop.py", 7, msg, args, None)
+    vars(made).update(extra)
+    return made
+
+
+def as_object(made: logging.LogRecord) -> dict[str, Any]:
+    def refuse(constant: str) -> None:
+        raise AssertionError(f"{constant} is no JSON")
+
+    line = JsonFormatter({}).format(made)
+    assert "\n" not in line
+    found: dict[str, Any] = json.loads(line, parse_constant=refuse)
+    return found
+
+
+def in_itself() -> dict[str, Any]:
+    circle: dict[str, Any] = {"n": 1}
+    circle["left"], circle["right"] = circle, [circle]
+    return circle
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({("a", 1): 2}, {"('a', 1)": 2}),
+        ({1: 2, None: 3, False: 4, 0.5: 5}, {"1": 2, "null": 3, "false": 4, "0.5": 5}),
+        ({Mute(): 1}, {"<Mute without a text>": 1}),
+        (Mute(), "<Mute without a text>"),
+        ([1, Mute()], [1, "<Mute without a text>"]),
+        (float("nan"), "nan"),
+        ([float("inf"), {float("-inf"): 1.5}], ["inf", {"-inf": 1.5}]),
+        (in_itself(), {"n": 1, "left": "...", "right": ["..."]}),
+        ({"half": "\ud800", "key": {b"k": 1}}, {"half": "\ud800", "key": {"b'k'": 1}}),
+        ([10**5000], ["<int without a text>"]),
+    ],
+)
+def test_what_json_has_not_is_written_as_its_text(given: object, expected: Any) -> None:
+    found = as_object(record(given=given))
+    assert ("sold", "WARNING", 7) == (found["message"], found["levelname"], found["lineno"])
+    assert expected == found["given"]
+
+
+def test_what_lies_too_deep_is_cut_off() -> None:
+    deep: list[Any] = []
+    for _ in range(100_000):
+        deep = [deep]
+    found = as_object(record(deep=deep))["deep"]
+    depth = 0
+    while found != "...":
+        (found,) = found
+        depth += 1
+    assert depth > INNERMOST_SHOWN
+
+
+@pytest.mark.parametrize(
+    ("made", "expected"),
+    [
+        (record("%d of %s", "x"), "%d of %s with ('x',) makes no message: TypeError: "),
+        (record("%s", Mute()), "%s with <tuple without a text> makes no message: RuntimeError: "),
+        (record(Mute()), "<Mute without a text> makes no message: RuntimeError: no text"),
+        (record("%(a)s", {"b": 1}), "%(a)s with {'b': 1} makes no message: KeyError: 'a'"),
+    ],
+)
+def test_a_message_that_cannot_be_made_says_why_and_where(
+    made: logging.LogRecord, expected: str
+) -> None:
+    line = TextFormatter().format(made)
+    assert line.startswith("W ")
+    for text in (line.partition(" shop: ")[2], as_object(made)["message"]):
+        assert text.startswith(expected)
+        assert text.endswith(" (/srv/shop.py:7)")
+
+
+def test_an_attribute_without_a_text_costs_itself_alone() -> None:
+    line = TextFormatter(["given"]).format(record(given=Mute()))
+    assert line.endswith(" shop: sold given=<Mute without a text>")
+
+
+@pytest.fixture
+def level_names() -> Iterator[None]:
+    before = {level: logging.getLevelName(level) for level in (25, 30, 40)}
+    yield
+    for level, name in before.items():
+        logging.addLevelName(level, name)
+
+
+@pytest.mark.usefixtures("level_names")
+@pytest.mark.parametrize(
+    ("level", "name", "letter", "written"),
+    [
+        (40, "\033[1;31mERROR\033[0m", "E", "ERROR"),
+        (30, "\033[0;33m[WARNING]\033[0;0m", "W", "WARNING"),
+        (30, "WARN", "W", "WARN"),
+        (40, " [E] ", "E", " [E] "),
+        (25, "\033[36mNOTICE\033[0m", "N", "NOTICE"),
+        (25, "NOTICE", "N", "NOTICE"),
+        (25, "\033[0m", "?", ""),
+    ],
+)
+def test_a_level_with_colours_is_the_level(
+    level: int, name: str, letter: str, written: str
+) -> None:
+    logging.addLevelName(level, name)
+    made = record(level=level)
+    assert TextFormatter().format(made).startswith(f"{letter} ")
+    assert written == as_object(made)["levelname"]
