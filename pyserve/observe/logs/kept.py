@@ -2,6 +2,7 @@
 
 ``logging.config.dictConfig`` and ``fileConfig`` disable every logger that they do not name, unless
 told otherwise, and they and ``basicConfig(force=True)`` throw the handlers of the root logger away.
+``logging.disable`` silences all loggers of the process.
 A process of the mesh runs user code that does so, and its tracebacks have to be written all the
 same. So what pyserve logs there goes to handlers of its own, at a level of its own.
 """
@@ -16,6 +17,7 @@ from typing import Any
 
 _NAME = "pyserve"
 _handlers: list[logging.Handler] | None = None
+_NOBODY = logging.NullHandler()
 
 
 class KeptLogger(logging.Logger):
@@ -33,10 +35,22 @@ class KeptLogger(logging.Logger):
     def disabled(self, _value: bool) -> None:
         pass
 
+    def isEnabledFor(self, level: int) -> bool:
+        """Ask the levels alone: whoever calls ``logging.disable`` means its own records, too."""
+        if _handlers is None:
+            return super().isEnabledFor(level)
+        # Emptied when levels change.
+        cache: dict[int, bool] = self._cache  # type: ignore[attr-defined]  # not in typeshed
+        is_enabled = cache.get(level)
+        if is_enabled is None:
+            is_enabled = cache[level] = level >= self.getEffectiveLevel()
+        return is_enabled
+
     def callHandlers(self, record: logging.LogRecord) -> None:
         """Give a record to pyserve's handlers, then to those of user code.
 
-        Those that write to the standard streams get none: it is there already.
+        Those that write to the standard streams get none: it is there already. It passes through
+        the method of ``logging.Logger`` as well, which collectors of errors put themselves around.
         """
         own = _handlers
         if own is None:
@@ -44,9 +58,13 @@ class KeptLogger(logging.Logger):
             return
         for handler in own:
             _give(handler, record)
+        rest = logging.Logger(self.name)
         for handler in _handlers_of(self):
             if handler not in own and not _is_on_terminal(handler):
-                _give(handler, record)
+                rest.addHandler(handler)
+        if not rest.handlers:
+            rest.addHandler(_NOBODY)  # Without any, the last resort would write it.
+        rest.callHandlers(record)
 
 
 def keep_loggers(handlers: Sequence[logging.Handler], level: int | str) -> None:

@@ -72,7 +72,12 @@ def by_hand() -> None:
             each.disabled = True
 
 
+def by_disabling_all() -> None:
+    logging.disable(logging.CRITICAL)
+
+
 WAYS = [
+    by_disabling_all,
     by_dict,
     by_dict_without_handlers,
     by_dict_that_names_pyserve,
@@ -109,6 +114,7 @@ def standard_error(capsys: pytest.CaptureFixture[str]) -> Iterator[Output]:
     with keeping_nothing():
         logging.getLogger().handlers.clear()
         yield Output(capsys)
+        logging.disable(logging.NOTSET)
     for logger, state in others.items():
         logger.disabled, logger.propagate, logger.handlers[:], level = state
         logger.setLevel(level)
@@ -174,6 +180,35 @@ def test_handlers_of_user_code_get_what_pyserve_logs(standard_error: Output) -> 
     fail(BEFORE, "for the collector")
     assert 1 == collected.getvalue().count("ValueError: for the collector")
     assert 1 == standard_error.getvalue().count("ValueError: for the collector")
+
+
+def test_a_collector_around_the_method_of_loggers_gets_each_record(
+    standard_error: Output, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    collected: list[str] = []
+    before = logging.Logger.callHandlers
+
+    def collect(self: logging.Logger, record: logging.LogRecord) -> None:
+        before(self, record)
+        collected.append(f"{record.name}: {record.getMessage()}")
+
+    log_to_standard_error()
+    monkeypatch.setattr(logging.Logger, "callHandlers", collect)
+    fail(failure_logger("pyserve.test_kept.collected"), "seen")
+    logging.getLogger("shop").error("sold out")
+    assert ["pyserve.test_kept.collected: it raised", "shop: sold out"] == collected
+    text = standard_error.getvalue()
+    assert 1 == text.count("ValueError: seen") == text.count("sold out")
+
+
+def test_what_disables_all_loggers_silences_those_of_user_code(standard_error: Output) -> None:
+    log_to_standard_error()
+    logging.disable(logging.ERROR)
+    logging.getLogger("shop").error("sold out")
+    logging.getLogger("pyserve.test_kept.told").warning("told")
+    logging.getLogger("pyserve.test_kept.told").debug("too much")
+    text = standard_error.getvalue()
+    assert ("told" in text, "sold out" in text, "too much" in text) == (True, False, False)
 
 
 def test_loggers_of_user_code_are_what_they_would_be(standard_error: Output) -> None:
