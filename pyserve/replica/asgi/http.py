@@ -77,7 +77,9 @@ async def serve_http(
         if result is not None:
             exchange.fail("the application returned %r, which has no meaning; return None", result)
         elif not exchange.ended and not call.is_over:
-            exchange.fail("the application returned without an answer's end")
+            exchange.fail(
+                "the application returned without an answer's end", error=exchange.refused
+            )
     finally:
         if measures is not None:
             measures.add(scope, root_path, exchange.status, perf_counter() - begun_at)
@@ -92,10 +94,21 @@ def pairs(headers: Iterable[Iterable[bytes]]) -> HeaderList:
 
 
 def _content_length(headers: HeaderList) -> int | None:
+    """Return the length that an answer announces.
+
+    Raises:
+        RuntimeError: It is no number of bytes, or there are two (RFC 9110, 8.6).
+    """
+    found = None
     for name, value in headers:
         if len(name) == len(_CONTENT_LENGTH) and name.lower() == _CONTENT_LENGTH:
-            return int(value)
-    return None
+            if not value.isdigit():
+                text = value.decode("latin-1")
+                raise RuntimeError(f"the answer's content-length is {text!r}, use digits alone")
+            if found not in {None, value}:
+                raise RuntimeError("the answer has two different headers content-length")
+            found = value
+    return None if found is None else int(found)
 
 
 class HttpExchange:
@@ -107,6 +120,7 @@ class HttpExchange:
 
     Attributes:
         ended: The answer's end was sent.
+        refused: Why the answer's head could not be sent; ``None``: it could, or waits still.
         status: Of the answer; 0: there is none.
     """
 
@@ -117,9 +131,11 @@ class HttpExchange:
         "_has_head",
         "_has_no_body",
         "_head",
+        "_is_cut",
         "_is_head",
         "_listener",
         "ended",
+        "refused",
         "status",
     )
 
@@ -134,6 +150,8 @@ class HttpExchange:
         self._bytes_left: int | None = None  # Of the body, by its content-length.
         self._is_head = method == "HEAD"
         self._listener: asyncio.Task[Any] | None = None  # It learns of a client that leaves.
+        self._is_cut = False  # The client has left before its request was complete.
+        self.refused: Exception | None = None
 
     # --- what the application calls -----------------------------------------------------
 
@@ -150,6 +168,7 @@ class HttpExchange:
                     try:
                         piece = await call.read()
                     except ClientDisconnected:
+                        self._is_cut = True
                         return {"type": "http.disconnect"}
                 self._all_read = not piece
                 return {"type": "http.request", "body": piece, "more_body": bool(piece)}
@@ -218,7 +237,7 @@ class HttpExchange:
         self._has_head = True
         self.status = status
         self._head = (status, kept)
-        self._call.kit.at_turn_end(self._send_head)
+        self._call.kit.at_turn_end(self._send_head_alone)
 
     def _count(self, size_bytes: int, *, more: bool) -> None:
         """Note a piece of a body whose length is announced.
@@ -234,6 +253,8 @@ class HttpExchange:
 
     async def _add(self, body: bytes, *, more: bool) -> None:
         call = self._call
+        if self.refused is not None:
+            raise self.refused
         self._send_head()
         try:
             await call.write(body)
@@ -246,11 +267,20 @@ class HttpExchange:
             self.ended = True
             call.end()
 
+    def _send_head_alone(self) -> None:
+        # The application does not wait for this; its next message is refused instead.
+        with contextlib.suppress(Exception):
+            self._send_head()
+
     def _send_head(self) -> None:
         head = self._head
         if head is not None:
             self._head = None
-            self._call.start(*head)
+            try:
+                self._call.start(*head)
+            except Exception as error:
+                self.refused = error
+                raise
 
     def refuse(self, refusal: Refusal) -> bool:
         """Answer in the application's place; return whether it is not too late for that."""
@@ -270,7 +300,7 @@ class HttpExchange:
         call = self._call
         if error is not None:
             note_failure(call.call, error)
-        if call.is_over and not self.ended:
+        if self._is_cut or (call.is_over and not self.ended):
             _LOGGER.debug(text, *values, exc_info=error)  # Often because nobody waits any more.
             return
         path = call.head.target.partition(b"?")[0].decode("latin-1")
@@ -279,7 +309,7 @@ class HttpExchange:
         if self.ended:
             return
         self.ended = True
-        if not self._has_head:
+        if not self._has_head or self.refused is not None:
             self.status = 500
             call.respond(500, FAILURE_HEADERS, b"" if self._is_head else FAILURE_BODY)
         else:

@@ -250,6 +250,20 @@ async def test_one_request_that_exits_leaves_the_others_alone() -> None:
         ([START, _body(), _body()], "after the answer's end"),
         ([{**START, "headers": [(b"content-length", b"1")]}, _body(b"ab")], "longer"),
         ([{**START, "headers": [(b"content-length", b"3")]}, _body(b"ab")], "shorter"),
+        (
+            [{**START, "headers": [(b"content-length", b"-2")]}, _body(b"ab")],
+            "content-length is '-2'",
+        ),
+        ([{**START, "headers": [(b"Content-Length", b"+2")]}, _body(b"ab")], "use digits alone"),
+        ([{**START, "headers": [(b"content-length", b"0_2")]}, _body(b"ab")], "use digits alone"),
+        ([{**START, "headers": [(b"content-length", b"")]}, _body(b"ab")], "use digits alone"),
+        (
+            [
+                {**START, "headers": [(b"content-length", b"2"), (b"Content-Length", b"3")]},
+                _body(b"ab"),
+            ],
+            "two different",
+        ),
     ],
 )
 async def test_messages_out_of_their_turn_are_refused(messages: list[Any], text: str) -> None:
