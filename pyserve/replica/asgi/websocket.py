@@ -58,6 +58,8 @@ _POLICY = 1008
 _TOO_LARGE = 1009
 _INTERNAL = 1011
 _RESTART = 1012
+# RFC 6455, 7.4: what may stand in a frame; the others are reserved, or say that there was none.
+_CODES = frozenset(range(1000, 5000)) - {1004, _NO_STATUS, _ABNORMAL, 1015}
 
 
 class _State(enum.Enum):
@@ -173,6 +175,11 @@ class WebSocketSession:
             await self._write(events.Message(data=text if data is None else bytes(data)))  # type: ignore[type-var]
         elif kind == "websocket.close":
             code, reason = message.get("code", 1000), message.get("reason") or ""
+            if code is not None and code not in _CODES:
+                raise RuntimeError(
+                    f"the application closed with the code {code!r}, which no frame may have; "
+                    f"use 1000 to 4999 without 1004, 1005, 1006 and 1015"
+                )
             self._inbox.finish(code, reason)
             await self._close(code, reason)
         else:

@@ -356,6 +356,29 @@ async def test_frames_that_break_the_protocol_close() -> None:
     assert [1002] == [code for code, _ in app.left]
 
 
+@pytest.mark.parametrize("code", [0, 999, 1004, 1005, 1006, 1015, 5000, 70_000, -1, "1000"])
+async def test_a_code_that_no_frame_may_have_is_refused(code: Any) -> None:
+    refused: list[str] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await receive()
+        await send(ACCEPT)
+        try:
+            await send({"type": "websocket.close", "code": code})
+        except RuntimeError as error:
+            refused.append(str(error))
+        await send({"type": "websocket.close", "code": 4999})
+
+    async with serving(app) as served:
+        client = Client(served)
+        close = await client.next()
+        assert 4999 == close.code
+        client.send(close.response())
+        await served.released(client.call)
+    assert 1 == len(refused)
+    assert repr(code) in refused[0]
+
+
 async def test_a_keepalive_ping_that_stays_unanswered_closes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
