@@ -36,7 +36,7 @@ class KeptLogger(logging.Logger):
         pass
 
     def isEnabledFor(self, level: int) -> bool:
-        """Ask the levels alone: whoever calls ``logging.disable`` means its own records, too."""
+        """Ask the levels alone: ``logging.disable`` silences the records of user code."""
         if _handlers is None:
             return super().isEnabledFor(level)
         # Emptied when levels change.

@@ -1,6 +1,6 @@
-"""Records that resist being written: what cannot be formatted, is no JSON, or colours its level.
+"""Writes records that resist it: messages without a text, values that JSON cannot have, colours.
 
-Whoever logs gives what it has, and a line that is lost with it is missing when it is needed most.
+User code logs such records when it fails, and a lost line would be the one that is needed then.
 """
 
 from __future__ import annotations

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pyserve.replica.asgi.types import Message
 
-# What a client may have sent that the application has not taken. More is not read, and with it
-# neither the client's close nor its pongs. The number is uvicorn's, the size is arbitrary.
+# Limits of what is read before the application takes it. A close and pongs behind that wait too.
+# The number is uvicorn's, the size is arbitrary.
 _UNREAD_MESSAGES_MAX = 32
 _UNREAD_BYTES_MAX = 64 * 1024
 

@@ -98,7 +98,7 @@ class WebSocketSession:
         self._closed = asyncio.Event()  # The client has closed, or is gone.
         self._ponged = asyncio.Event()
         self._ping: bytes | None = None
-        # What the client sent up to then lay unread, a pong among it maybe.
+        # Until then the reader waited, and a pong may have lain unread.
         self._unread_until = -math.inf
         self._denial: tuple[int, list[tuple[bytes, bytes]]] | None = None
         self._helpers: list[asyncio.Task[None]] = []
