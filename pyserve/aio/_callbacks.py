@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 
-from pyserve.observe.failures import failure_logger
+from pyserve.observe.failures import exc_info_of, failure_logger
 
 # No call has failed: once a minute is enough.
 _LOGGER = failure_logger(__name__, lines=None)
@@ -36,6 +36,6 @@ def run_callbacks(
 def _tell(loop: asyncio.AbstractEventLoop, message: str, error: BaseException) -> None:
     if loop.get_exception_handler() is None:
         # The loop would log every one, and clients decide how many there are.
-        _LOGGER.error("%s", message, exc_info=error)
+        _LOGGER.error("%s", message, exc_info=exc_info_of(error))
     else:
         loop.call_exception_handler({"message": message, "exception": error})

@@ -18,6 +18,7 @@ from pyserve.aio._metadata import WireMetadata, fitting
 from pyserve.aio._options import ServerSettings
 from pyserve.aio._outcome import UnreadableRequestError, WrongResponseError
 from pyserve.bridge import EventReceiver, rust
+from pyserve.observe.places import text_of
 from pyserve.observe.seldom import Seldom
 
 _LOGGER = logging.getLogger(__name__)
@@ -139,7 +140,7 @@ class Method:
             f"the handler of {self.path} returned {type(response).__module__}."
             f"{type(response).__qualname__}, expected {expected}"
         )
-        return text if cause is None else f"{text} ({type(cause).__name__}: {cause})"
+        return text if cause is None else f"{text} ({type(cause).__name__}: {text_of(cause)})"
 
 
 class PayloadMethod(Method):

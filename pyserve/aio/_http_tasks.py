@@ -14,7 +14,7 @@ from pyserve.aio._http import HttpCall, HttpHandler
 from pyserve.aio._lateness import LATE_DETAILS, is_late
 from pyserve.aio._watched import note_failure
 from pyserve.bridge import end_if_forked, rust
-from pyserve.observe.failures import failure_logger
+from pyserve.observe.failures import exc_info_of, failure_logger
 from pyserve.observe.places import text_of
 from pyserve.request import CURRENT
 
@@ -148,12 +148,14 @@ def _fail(http: HttpCall, error: BaseException) -> None:
     if http.is_over:
         # Often the consequence of the cancellation: nobody waits for the answer.
         level = logging.DEBUG if http.cancel_reason is not None else logging.ERROR
-        _LOGGER.log(level, "%s raised after its end", _label(http), exc_info=error)
+        _LOGGER.log(level, "%s raised after its end", _label(http), exc_info=exc_info_of(error))
     elif is_late(error, http.time_remaining()):
-        _LOGGER.debug("%s ran out of time", _label(http), exc_info=error)
+        _LOGGER.debug("%s ran out of time", _label(http), exc_info=exc_info_of(error))
         http.fail(grpc.StatusCode.DEADLINE_EXCEEDED, LATE_DETAILS)
     else:
-        _LOGGER.error("unexpected %s in %s", type(error).__name__, _label(http), exc_info=error)
+        _LOGGER.error(
+            "unexpected %s in %s", type(error).__name__, _label(http), exc_info=exc_info_of(error)
+        )
         details = _NEUTRAL_DETAILS
         if http.kit.settings.development:
             details = f"{type(error).__name__}: {text_of(error)}"

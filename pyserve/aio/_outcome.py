@@ -14,7 +14,7 @@ from pyserve.aio._lateness import LATE_DETAILS, is_late
 from pyserve.aio._metadata import status_number, to_wire
 from pyserve.aio._watched import note_failure
 from pyserve.bridge import end_if_forked
-from pyserve.observe.failures import failure_logger
+from pyserve.observe.failures import exc_info_of, failure_logger
 from pyserve.observe.places import text_of
 
 if TYPE_CHECKING:
@@ -78,9 +78,10 @@ def fail(context: ServicerContext, error: BaseException) -> None:
 def _fail_by(context: ServicerContext, error: BaseException) -> None:
     note_failure(context.call, error)
     if isinstance(error, UnreadableRequestError):
-        if not _end_with_its_own_status(context, error.__cause__ or error):
+        cause = error.__cause__
+        if not _end_with_its_own_status(context, error if cause is None else cause):
             # No error of ours, and anybody can send it: the log is not for that.
-            _LOGGER.debug("%s", error, exc_info=error.__cause__)
+            _LOGGER.debug("%s", error, exc_info=exc_info_of(cause))
             _end(context, status_number(grpc.StatusCode.INVALID_ARGUMENT), str(error))
     elif isinstance(error, WrongResponseError):
         _LOGGER.error("%s", error, extra={"place": context.method.path})
@@ -101,17 +102,19 @@ def release(context: ServicerContext) -> None:
 def _fail_unexpectedly(context: ServicerContext, error: BaseException) -> None:
     if context.cancel_reason is not None:
         # Often the consequence of the cancellation: nobody waits for the answer.
-        _LOGGER.debug("%s raised after its cancellation", context.method.path, exc_info=error)
+        _LOGGER.debug(
+            "%s raised after its cancellation", context.method.path, exc_info=exc_info_of(error)
+        )
         return
     if context.code() is None and is_late(error, context.time_remaining()):
-        _LOGGER.debug("%s ran out of time", context.method.path, exc_info=error)
+        _LOGGER.debug("%s ran out of time", context.method.path, exc_info=exc_info_of(error))
         _end(context, status_number(grpc.StatusCode.DEADLINE_EXCEEDED), LATE_DETAILS)
         return
     _LOGGER.error(
         "unexpected %s in the handler of %s",
         type(error).__name__,
         context.method.path,
-        exc_info=error,
+        exc_info=exc_info_of(error),
     )
     number = status_number(context.code()) if context.code() is not None else 0
     # With a status that the handler has set go the details that it has set.

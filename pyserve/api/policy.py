@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 from pyserve.config.validation import refuse
+from pyserve.observe.places import text_of
 from pyserve.signatures import read_signature
 
 _FIELD = "request_router_config.policy"
@@ -103,7 +104,7 @@ def policy_class(import_path: str) -> Any:
     except (ImportError, AttributeError) as error:
         raise refuse(_FIELD, import_path, f"a class that can be imported ({error})") from error
     except (Exception, SystemExit) as error:
-        why = f"{module} raises {type(error).__name__}: {error}"
+        why = f"{module} raises {type(error).__name__}: {text_of(error)}"
         raise refuse(_FIELD, import_path, f"a class that can be imported ({why})") from error
     has_method = any(callable(getattr(found, each, None)) for each in ("choose", "choose_replicas"))
     if inspect.isabstract(found) or not has_method:

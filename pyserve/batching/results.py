@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from pyserve.bridge import end_if_forked
 from pyserve.errors import BatchError
-from pyserve.observe.failures import failure_logger
+from pyserve.observe.failures import exc_info_of, failure_logger
 
 _LOGGER = failure_logger(__name__)
 
@@ -75,6 +75,8 @@ def fail_all(calls: Iterable[Failing], error: BaseException, label: str) -> bool
     for call in calls:
         call.fail(sendable(error, label))
     if isinstance(error, SystemExit):
-        _LOGGER.error("%s raised SystemExit, which fails its batch only", label, exc_info=error)
+        _LOGGER.error(
+            "%s raised SystemExit, which fails its batch only", label, exc_info=exc_info_of(error)
+        )
         return True
     return False

@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Generic
 
+from pyserve.bridge import end_if_forked
 from pyserve.errors import ModelLoadFailed, ModelNotFound, RequestTimeout, UsageError
 from pyserve.multiplexing.cache import CacheOptions, CacheStats, Entry, Model, ModelCache, Start
 from pyserve.multiplexing.directory import Directory
@@ -23,6 +24,7 @@ from pyserve.multiplexing.mistakes import answer_of, remembered, tell
 from pyserve.multiplexing.unloading import let_go
 from pyserve.observe.delays import MEMBERS_MAX, PROCESS_DELAYS, LoadDelay, wall_clock_from
 from pyserve.observe.metrics.tally import Tally
+from pyserve.observe.places import text_of
 from pyserve.observe.traces.process import PROCESS_TRACING
 from pyserve.request import CURRENT, Request, current_request
 
@@ -261,7 +263,14 @@ class Loader(Generic[Model]):
         while start.evicted:  # Nothing here may keep a model whose memory the load needs.
             await self._let_go(start.evicted.pop())
         started_at = self.loop.time()
-        model = await self._function(start.model_id)
+        try:
+            model = await self._function(start.model_id)
+        except SystemExit as error:  # Raised in a task, it would end the loop.
+            end_if_forked(error)
+            raise ModelLoadFailed(
+                f"{self._label}: the loader of model {start.model_id!r} raised SystemExit: "
+                f"{text_of(error)}"
+            ) from error
         return model, self._size_of(model), self.loop.time() - started_at
 
     def _on_done(self, load: _Load[Model], task: asyncio.Task[tuple[Model, int, float]]) -> None:
@@ -272,7 +281,7 @@ class Loader(Generic[Model]):
         if task.cancelled():
             self._on_cancelled(load)
         elif (error := task.exception()) is not None:
-            cause = f"{type(error).__name__}: {error}"
+            cause = f"{type(error).__name__}: {text_of(error)}"
             answer = answer_of(error, self._function, load.model_id)
             self._cache.failed(load.model_id, cause, now, remembered(answer))
             if isinstance(answer, ModelNotFound):

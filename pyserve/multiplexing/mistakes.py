@@ -39,10 +39,13 @@ def answer_of(
 
 def is_final(error: BaseException) -> bool:
     """Say whether an error is an answer itself, with a status that the loader has chosen."""
-    # Whoever raises that of Starlette has loaded it.
-    return isinstance(error, Abort | ModelNotFound) or isinstance(
-        getattr(error, "status_code", None), int
-    )
+    if isinstance(error, Abort | ModelNotFound):
+        return True
+    try:
+        # Whoever raises that of Starlette has loaded it.
+        return isinstance(getattr(error, "status_code", None), int)
+    except Exception:  # Attributes of an exception may be code of the user's.
+        return False
 
 
 def remembered(error: BaseException) -> Exception | None:

@@ -56,6 +56,16 @@ def user_code_logger(name: str) -> logging.Logger:
     return logger
 
 
+def exc_info_of(
+    error: BaseException | None,
+) -> tuple[type[BaseException], BaseException, TracebackType | None] | None:
+    """Return an exception of user code as ``exc_info`` of a logger.
+
+    A logger that is given the exception itself asks whether it is true.
+    """
+    return None if error is None else (type(error), error, error.__traceback__)
+
+
 def as_answer(error: BaseException) -> BaseException:
     """Mark an exception that user code has returned: its answer, which is no news of the code."""
     # Attributes of some exceptions cannot be set.
@@ -145,18 +155,20 @@ def _from_user_code(record: logging.LogRecord) -> bool:
     """Give a record the traceback that its readers can act upon; it is written in any case."""
     error = record.exc_info[1] if record.exc_info else None
     if error is not None and not record.exc_text:
-        try:
-            # Formatters take what is there already.
-            record.exc_text = format_from_user_code(error).rstrip("\n")
-        except Exception as broken:
-            # It reads an exception of the user's, in which anything may raise.
-            name = type(error).__name__
-            record.exc_text = f"{name}; its traceback cannot be made, {type(broken).__name__}"
+        # Formatters take what is there already.
+        record.exc_text = format_from_user_code(error).rstrip("\n")
     return True
 
 
 def place_of(error: BaseException) -> Hashable:
     """Return what failures of one place have in common: types, files and lines."""
+    try:
+        return _place_of_all(error)
+    except Exception:  # Attributes of an exception may be code of the user's.
+        return type(error).__module__, type(error).__qualname__
+
+
+def _place_of_all(error: BaseException) -> Hashable:
     return tuple(
         (type(each).__module__, type(each).__qualname__, *_lines(each.__traceback__))
         for each in _errors(error)
@@ -174,7 +186,9 @@ def _errors(error: BaseException) -> list[BaseException]:
     """Return the error and those behind it, as a traceback shows them."""
     found = [error]
     for each in found:
-        behind = each.__cause__ or (None if each.__suppress_context__ else each.__context__)
+        context = None if each.__suppress_context__ else each.__context__
+        # Exceptions may be false: those with a length, for example.
+        behind = context if each.__cause__ is None else each.__cause__
         members = each.exceptions if isinstance(each, BaseExceptionGroup) else ()
         for new in (behind, *members):
             # By identity: user code may have made them comparable.

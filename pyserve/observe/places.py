@@ -7,6 +7,7 @@ import os
 import traceback
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 # By this package's own directory, not by its name: users have folders of that name too.
 _NOT_USER_CODE = (f"{Path(__file__).parent.parent}{os.sep}", importlib.__file__, "<frozen ")
@@ -14,6 +15,8 @@ _NOT_USER_CODE = (f"{Path(__file__).parent.parent}{os.sep}", importlib.__file__,
 _RUNNERS = tuple(
     str(Path(os.__file__).with_name(each)) for each in ("asyncio", "concurrent", "threading.py")
 )
+# The attribute as Python has it, which types of users may have hidden.
+_TRACEBACK: Any = vars(BaseException)["__traceback__"]
 
 
 def is_user_code(filename: str) -> bool:
@@ -32,7 +35,7 @@ def describe(error: BaseException) -> str:
         frame for frame in traceback.extract_tb(error.__traceback__) if is_user_code(frame.filename)
     ]
     place = f" (at {frames[-1].filename}:{frames[-1].lineno})" if frames else ""
-    return f"{type(error).__name__}: {error}{place}"
+    return f"{type(error).__name__}: {text_of(error)}{place}"
 
 
 def blames_user_code(error: BaseException) -> bool:
@@ -49,12 +52,32 @@ def text_of(error: BaseException) -> str:
         return f"<its __str__ raised {type(broken).__name__}>"
 
 
+def has_text(error: BaseException) -> bool:
+    """Tell whether an exception of user code can be shown."""
+    try:
+        str(error)
+    except Exception:
+        return False
+    return True
+
+
 def format_from_user_code(error: BaseException) -> str:
     """Return the traceback without frames of this package, or all of it if there is nothing else.
 
     Nor has it what called this package: an event loop, or a thread. The same is true of each
-    exception that it came from.
+    exception that it came from. Where an exception cannot be read, whose attributes may be code
+    of the user's, it is the frames and the type.
     """
+    try:
+        return _whole(error)
+    except Exception:
+        frames = traceback.extract_tb(_TRACEBACK.__get__(error))
+        lines = traceback.format_list(_of_users(frames) or list(frames))
+        name = f"{type(error).__module__}.{type(error).__qualname__}"
+        return f"Traceback (most recent call last):\n{''.join(lines)}{name}: {text_of(error)}\n"
+
+
+def _whole(error: BaseException) -> str:
     found = traceback.TracebackException.from_exception(error)
     for each in _with_causes(found):
         of_users = _of_users(each.stack)

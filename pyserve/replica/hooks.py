@@ -11,6 +11,8 @@ from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Generic, Protocol, Self, TypeVar
 
+from pyserve.observe.places import text_of
+
 Value = TypeVar("Value")
 Answer_co = TypeVar("Answer_co", covariant=True)
 
@@ -134,7 +136,7 @@ class Questioner(Generic[Value]):
 
 
 def _failed(error: BaseException) -> HookFailed:
-    return HookFailed("raised " + ": ".join(filter(None, (type(error).__name__, str(error)))))
+    return HookFailed("raised " + ": ".join(filter(None, (type(error).__name__, text_of(error)))))
 
 
 def _in_thread(step: Callable[[], Value]) -> concurrent.futures.Future[Value]:

@@ -18,7 +18,7 @@ from opentelemetry.sdk.trace import ReadableSpan, Span, SpanLimits, SpanProcesso
 from opentelemetry.trace import SpanContext, TraceFlags
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from pyserve.observe.places import format_from_user_code
+from pyserve.observe.places import format_from_user_code, text_of
 from pyserve.observe.traces.encoded import decoded
 
 TRACE_CONTEXT, BAGGAGE = TraceContextTextMapPropagator(), W3CBaggagePropagator()
@@ -171,8 +171,16 @@ class ProvidedSpan:
 def record_failure(span: trace.Span, error: BaseException) -> None:
     """Make an event of it, with the frames that its author can act upon."""
     if span.is_recording():
-        trace_text = format_from_user_code(error)
-        span.record_exception(error, {"exception.stacktrace": trace_text})
+        kind = type(error)
+        module = "" if kind.__module__ == "builtins" else f"{kind.__module__}."
+        # As the SDK's own, which reads attributes and texts that may be code of the user's.
+        said = {
+            "exception.type": f"{module}{kind.__qualname__}",
+            "exception.message": text_of(error),
+            "exception.stacktrace": format_from_user_code(error),
+            "exception.escaped": "False",
+        }
+        span.add_event("exception", said)
 
 
 def _end_as(span: trace.Span, unix_ns: int, ended: ReadableSpan) -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from pyserve.aio import ClientDisconnected
 from pyserve.aio._watched import note_failure
 from pyserve.bridge import end_if_forked
-from pyserve.observe.failures import failure_logger
+from pyserve.observe.failures import exc_info_of, failure_logger
 from pyserve.replica.refusals import refusal_of
 
 if TYPE_CHECKING:
@@ -301,11 +301,14 @@ class HttpExchange:
         if error is not None:
             note_failure(call.call, error)
         if self._is_cut or (call.is_over and not self.ended):
-            _LOGGER.debug(text, *values, exc_info=error)  # Often because nobody waits any more.
+            # Often because nobody waits any more.
+            _LOGGER.debug(text, *values, exc_info=exc_info_of(error))
             return
         path = call.head.target.partition(b"?")[0].decode("latin-1")
         # Clients choose the path, which is no format therefore.
-        _LOGGER.error("%s %s: " + text, call.head.method, path, *values, exc_info=error)
+        _LOGGER.error(
+            "%s %s: " + text, call.head.method, path, *values, exc_info=exc_info_of(error)
+        )
         if self.ended:
             return
         self.ended = True

@@ -12,7 +12,7 @@ from pyserve.aio._lateness import LATE_DETAILS, is_late
 from pyserve.aio._watched import note_failure
 from pyserve.bridge import end_if_forked
 from pyserve.errors import Abort, BatchError, ModelNotFound
-from pyserve.observe.failures import failure_logger
+from pyserve.observe.failures import exc_info_of, failure_logger
 from pyserve.observe.places import text_of
 from pyserve.replica.http.errors import InvalidBody, InvalidJson
 from pyserve.replica.http.values import JSON, TEXT, to_json
@@ -38,7 +38,7 @@ def answer_failure(http: HttpCall, error: Exception) -> None:
     end_if_forked(error)
     if http.cancel_reason is not None or isinstance(error, ClientDisconnected):
         # Often the consequence of the client's leave: nobody waits for the answer.
-        _LOGGER.debug("%s raised after its client left", _path(http), exc_info=error)
+        _LOGGER.debug("%s raised after its client left", _path(http), exc_info=exc_info_of(error))
     elif http.started or not _may_answer(http, error):
         _answer_unexpected(http, error)
 
@@ -92,10 +92,12 @@ def _answer_http_exception(http: HttpCall, error: Any) -> None:
 def _answer_unexpected(http: HttpCall, error: Exception) -> None:
     note_failure(http.call, error)
     if is_late(error, http.time_remaining()):
-        _LOGGER.debug("%s ran out of time", _path(http), exc_info=error)
+        _LOGGER.debug("%s ran out of time", _path(http), exc_info=exc_info_of(error))
         http.fail(StatusCode.DEADLINE_EXCEEDED, LATE_DETAILS)
         return
-    _LOGGER.error("unexpected %s in %s", type(error).__name__, _path(http), exc_info=error)
+    _LOGGER.error(
+        "unexpected %s in %s", type(error).__name__, _path(http), exc_info=exc_info_of(error)
+    )
     details = _NEUTRAL_DETAILS
     if http.kit.settings.development:
         details = f"{type(error).__name__}: {text_of(error)}"[:_DETAILS_MAX]

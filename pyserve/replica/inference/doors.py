@@ -13,7 +13,8 @@ from pyserve.inference import messages, rest
 from pyserve.inference import open_inference_pb2 as pb
 from pyserve.inference.declaration import METHOD, Model
 from pyserve.inference.descriptors import EXTENSIONS, SERVER_NAME, SERVICE
-from pyserve.observe.failures import failure_logger
+from pyserve.observe.failures import exc_info_of, failure_logger
+from pyserve.observe.places import text_of
 from pyserve.replica.inference.runner import Runner
 from pyserve.version import version
 
@@ -215,8 +216,9 @@ class InferenceDoors:
         """Return the HTTP status and the text of a failure, which is logged if it is ours."""
         if isinstance(error, Abort):
             return _STATUSES.get(error.code, 500), error.details or error.code.name
-        _LOGGER.error("model %s raised", self._model.name, exc_info=error)
-        return 500, f"{type(error).__name__}: {error}" if self._development else _NEUTRAL_TEXT
+        _LOGGER.error("model %s raised", self._model.name, exc_info=exc_info_of(error))
+        text = f"{type(error).__name__}: {text_of(error)}"
+        return 500, text if self._development else _NEUTRAL_TEXT
 
 
 def _path_of(call: HttpCall) -> str:

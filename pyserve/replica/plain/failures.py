@@ -15,7 +15,7 @@ from pyserve.aio import Status
 from pyserve.aio._lateness import LATE_DETAILS, is_late
 from pyserve.api.handles.failures import FAILURE_KEY, encode_failure
 from pyserve.errors import Abort, ModelNotFound, PyserveError
-from pyserve.observe.failures import failure_logger
+from pyserve.observe.failures import exc_info_of, failure_logger
 from pyserve.observe.places import text_of
 from pyserve.replica.plain import calls
 from pyserve.replica.refusals import CallFailure
@@ -42,10 +42,12 @@ def status_of_plain(error: BaseException, context: Any, *, development: bool) ->
     late = is_late(error, context.time_remaining())
     code = StatusCode.DEADLINE_EXCEEDED if late else _code_of(error)
     if late:
-        _LOGGER.debug("%s ran out of time", context.method.path, exc_info=error)
+        _LOGGER.debug("%s ran out of time", context.method.path, exc_info=exc_info_of(error))
     elif not mistaken and context.cancel_reason is None:
         path = context.method.path
-        _LOGGER.error("unexpected %s in %s", type(error).__name__, path, exc_info=error)
+        _LOGGER.error(
+            "unexpected %s in %s", type(error).__name__, path, exc_info=exc_info_of(error)
+        )
     if mistaken and not framed:
         wrong = error.code if isinstance(error, ModelNotFound) else StatusCode.INVALID_ARGUMENT
         return Status(wrong, str(error))

@@ -21,6 +21,7 @@ class Shelf:
     def __init__(self, limit: int = 3, **options: object) -> None:
         self.events: list[str] = []
         self.fails = False
+        self.error: BaseException | None = None
         self.directory = Directory()
         self.loader: Loader[Any] = Loader(
             self.load,
@@ -38,6 +39,8 @@ class Shelf:
         except asyncio.CancelledError:
             self.events.append(f"cancelled {model_id}")
             raise
+        if self.error is not None:
+            raise self.error
         if self.fails:
             raise RuntimeError(f"no {model_id}")
         return f"model-{model_id}"
@@ -356,3 +359,31 @@ async def test_closing_ends_the_loads_and_fails_their_waiters():
         await waiting
     assert [] == shelf.directory.models()
     assert ["load a", "load b", "cancelled b"] == shelf.events
+
+
+class HostileError(Exception):
+    def __str__(self) -> str:
+        raise LookupError
+
+    def __getattr__(self, name: str) -> object:
+        raise LookupError(name)
+
+
+@virtual
+async def test_who_waits_gets_an_exception_that_cannot_be_read() -> None:
+    shelf = Shelf(1)
+    shelf.error = HostileError()
+    with pytest.raises(HostileError):
+        await shelf.loader.get("a")
+    shelf.error = None
+    assert "model-b" == await shelf.loader.get("b")
+
+
+@virtual
+async def test_an_exit_fails_its_load_and_leaves_the_loop_running() -> None:
+    shelf = Shelf()
+    shelf.error = SystemExit("no weights")
+    with pytest.raises(ModelLoadFailed, match="model 'a' raised SystemExit: no weights"):
+        await shelf.loader.get("a")
+    shelf.error = None
+    assert "model-b" == await shelf.loader.get("b")

@@ -11,7 +11,13 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from pyserve.config import check_address
-from pyserve.observe.failures import Repeated, as_answer, failure_logger, user_code_logger
+from pyserve.observe.failures import (
+    Repeated,
+    as_answer,
+    exc_info_of,
+    failure_logger,
+    user_code_logger,
+)
 from pyserve.observe.logs.formats import JsonFormatter, TextFormatter
 from pyserve.observe.seldom import SILENCE_S, SUBJECTS_MAX, Allowance
 
@@ -134,7 +140,30 @@ def test_an_exception_that_cannot_be_read_is_written_all_the_same(caplog) -> Non
 
     log.fail(fail)
     assert ["unexpected HostileError"] == caplog.messages
-    assert "HostileError; its traceback cannot be made, LookupError" == caplog.records[0].exc_text
+    trace = str(caplog.records[0].exc_text)
+    assert "in fail\n    raise HostileError" in trace
+    assert trace.endswith("HostileError: None")
+
+
+def test_an_exception_that_is_false_is_written_with_its_traceback(log: Log, caplog) -> None:
+    class EmptyError(Exception):
+        def __len__(self) -> int:
+            return 0
+
+    log.logger.error("said", exc_info=exc_info_of(EmptyError("alone")))
+    assert "EmptyError: alone" in str(caplog.records[0].exc_text)
+
+
+@pytest.mark.parametrize("name", ["__cause__", "__bool__", "__str__"])
+def test_an_exception_whose_attributes_raise_is_written(log: Log, caplog, name: str) -> None:
+    def refuse(self: object) -> object:
+        raise LookupError
+
+    raising = property(refuse) if name == "__cause__" else refuse
+    kind = type("HostileError", (Exception,), {name: raising})
+    log.logger.error("said", exc_info=exc_info_of(kind("text")))
+    assert ["said"] == caplog.messages
+    assert "HostileError: " in str(caplog.records[0].exc_text)
 
 
 def test_lines_types_and_causes_tell_failures_apart(log: Log, caplog) -> None:
