@@ -15,11 +15,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from pyserve.api.handles.failure_state import (
+    has_setter,
+    made_by_base,
+    members_of,
+    put_args,
+    put_cause,
+    put_note,
+    put_state,
+)
 from pyserve.api.handles.failure_values import DEPTH_MAX, Repr, Values, cut, imported, pack, shown
 from pyserve.api.pickling import class_of_code, id_in_code
 from pyserve.errors import Abort, RemoteError
 from pyserve.observe.failures import ANSWER_MARK
-from pyserve.observe.places import format_from_user_code, text_of
+from pyserve.observe.places import format_from_user_code, has_text, text_of
 
 FAILURE_KEY = "handle-error-bin"
 """The trailer that carries a failure; only framed calls, which are those of handles, get one.
@@ -37,6 +46,7 @@ _CUT_CHARACTERS = (1500, 700, 300, 100)  # of each text of an exception that is 
 _VALUE_BYTES_MAX = _FIELDS_BYTES_MAX // 3  # of each value that is no text
 # An exception inside of another one: without a traceback, since both share the room.
 _NESTED_BYTES_MAX = FAILURE_BYTES_MAX // 4
+_NOTHING_KEPT: Mapping[str, object] = {"args": None, "state": None, "members": None}
 _FAILURE = "_pyserve_failure"  # What a RemoteError was made of, for the next process.
 _OF_THIS_PROCESS = ("__notes__", "remote_traceback", ANSWER_MARK, _FAILURE)
 
@@ -72,19 +82,21 @@ def encode_failure(error: BaseException) -> bytes:
     if len(data) > _FIELDS_BYTES_MAX and (short := _with_cut_texts(full)) is not None:
         full = short
     elif len(data) > _FIELDS_BYTES_MAX:  # Many arguments: the text has to do.
-        full = {**full, "notes": [], "args": None, "state": None}
+        full = {**full, "notes": [], **_NOTHING_KEPT}
     return _with_traceback(full, format_from_user_code(error))
 
 
 def _described(error: BaseException, depth: int) -> dict[str, object]:
     kind = type(error)
-    return {
+    said: dict[str, object] = {
         "type": f"{kind.__module__}:{kind.__qualname__}",
         "class": id_in_code(kind),
         "text": cut(text_of(error), _TEXT_CHARACTERS_MAX),
-        "notes": _notes(error),
-        **_state(error, depth),
     }
+    try:
+        return {**said, "notes": _notes(error), **_state(error, depth)}
+    except Exception:  # Any attribute of it may be code of the user's.
+        return {**said, "notes": [], **_NOTHING_KEPT}
 
 
 def _nested(error: Exception, depth: int) -> bytes:
@@ -97,7 +109,7 @@ def _nested(error: Exception, depth: int) -> bytes:
     if len(data) <= _NESTED_BYTES_MAX:
         return data
     text = cut(text_of(error), _CUT_CHARACTERS[1])
-    return pack({**full, "text": text, "notes": [], "args": None, "state": None})
+    return pack({**full, "text": text, "notes": [], **_NOTHING_KEPT})
 
 
 def is_abort(data: bytes) -> bool:
@@ -109,8 +121,13 @@ def rebuild(data: bytes) -> Exception:
     """Return the exception that a failure describes, ready to be raised.
 
     Nothing is unpickled: the type is imported by name, has to be an ``Exception``, and is made
-    from plain values. Where there is no such type, a ``RemoteError`` is returned.
+    from plain values. Where there is no such type, a ``RemoteError`` is returned, and in the
+    place of ``StopIteration`` and ``StopAsyncIteration`` a ``RuntimeError`` that came from it.
     """
+    return _raisable(_rebuilt(data))
+
+
+def _rebuilt(data: bytes) -> Exception:
     fields = _unpacked(data)
     name, text = str(fields.get("type", "unknown")), str(fields.get("text", ""))
     trace = str(fields.get("traceback", ""))
@@ -119,12 +136,26 @@ def rebuild(data: bytes) -> Exception:
         error = RemoteError(name, text, trace)
         error.__dict__[_FAILURE] = data
     else:
-        error.__cause__ = RemoteTraceback(trace)
+        put_cause(error, RemoteTraceback(trace))
         error.__dict__["remote_traceback"] = trace
     notes: Any = fields.get("notes") or ()
     for note in notes:
-        error.add_note(str(note))
+        put_note(error, str(note))
     return error
+
+
+def _raisable(error: Exception) -> Exception:
+    """Return the exception, or one in the place of those that mean the end of an iteration.
+
+    Raised by a call, they would end whatever loop or coroutine it is made in, without an error.
+    (So does PEP 479 with those that leave a generator.)
+    """
+    if not isinstance(error, StopIteration | StopAsyncIteration):
+        return error
+    instead = RuntimeError(f"the call raised {type(error).__name__}")
+    instead.__cause__ = error
+    instead.__dict__["remote_traceback"] = vars(error).get("remote_traceback", "")
+    return instead
 
 
 def _with_traceback(fields: dict[str, object], trace: str) -> bytes:
@@ -148,7 +179,8 @@ def _with_cut_texts(full: dict[str, object]) -> dict[str, object] | None:
             **full,
             "text": cut(str(full["text"]), characters_max),
             "args": [_cut_noting(each, characters_max) for each in arguments],
-            "state": {key: _cut_noting(each, characters_max) for key, each in state.items()},
+            "state": _with_cut_values(state, characters_max),
+            "members": _with_cut_values(full.get("members"), characters_max),
             # So much of the text is that of the whole exception.
             "same_characters": characters_max - 4,
         }
@@ -156,6 +188,11 @@ def _with_cut_texts(full: dict[str, object]) -> dict[str, object] | None:
             if len(pack(fields)) <= _FIELDS_BYTES_MAX:
                 return fields
     return None
+
+
+def _with_cut_values(values: object, characters_max: int) -> dict[str, object]:
+    named = values if isinstance(values, dict) else {}
+    return {key: _cut_noting(each, characters_max) for key, each in named.items()}
 
 
 def _cut_noting(value: object, characters_max: int) -> object:
@@ -166,7 +203,7 @@ def _cut_noting(value: object, characters_max: int) -> object:
 
 def _state(error: BaseException, depth: int) -> dict[str, object]:
     """Return what the type needs to make the exception again."""
-    maker, arguments, kept = "", error.args, vars(error)
+    maker, arguments, kept, sets, state = "", error.args, vars(error), False, None
     try:
         reduced: Any = error.__reduce__()
         made_by = reduced[0]
@@ -175,8 +212,9 @@ def _state(error: BaseException, depth: int) -> dict[str, object]:
         if made_by is type(error) or is_own:
             maker = made_by.__name__ if is_own else ""
             arguments = tuple(reduced[1])
-            state = (reduced[2] if len(reduced) > 2 else None) or {}
-            kept = state if isinstance(state, dict) else kept
+            state = reduced[2] if len(reduced) > 2 else None
+            kept = state if isinstance(state, dict) else {} if state is None else kept
+            sets = state is not None and has_setter(type(error))
     except Exception:  # noqa: S110  # The user's own; what every exception has has to do.
         pass
     fields: dict[str, object] = {
@@ -187,7 +225,13 @@ def _state(error: BaseException, depth: int) -> dict[str, object]:
             if key not in _OF_THIS_PROCESS
         },
     }
-    return {**fields, "maker": maker} if maker else fields
+    members = members_of(error, arguments)
+    return {
+        **fields,
+        **({"maker": maker} if maker else {}),
+        **({"set": [_plain(state, depth)]} if sets else {}),
+        "members": {name: _plain(each, depth) for name, each in members.items()},
+    }
 
 
 def _plain(value: object, depth: int) -> object:
@@ -213,9 +257,25 @@ def _same_type(name: str, text: str, fields: Mapping[str, object]) -> Exception 
         except Exception:  # noqa: S112  # A constructor of the user's with other parameters.
             continue
     for make in (_made_as_it_was, _made_of_text, _made_anew):
-        if make in others:
-            others[make].add_note(f"Where it was raised, its text was: {text}")
+        if make in others and has_text(others[make]):
+            put_note(others[make], f"Where it was raised, its text was: {text}")
             return others[make]
+    return _saying(found, text, fields) if others else None
+
+
+def _saying(kind: type[Exception], text: str, fields: Mapping[str, object]) -> Exception | None:
+    """Return an exception whose type cannot make its text of what has come.
+
+    It is of a subclass that has the text. Whoever catches the type, or sends the exception on,
+    finds the type.
+    """
+    names = {"__module__": kind.__module__, "__qualname__": kind.__qualname__, "__slots__": ()}
+    for make in (_made_as_it_was, _made_of_text):
+        try:
+            saying = type(kind.__name__, (kind,), {**names, "__str__": lambda _self: text})
+            return make(saying, fields)
+        except Exception:  # noqa: S112  # What makes subclasses is the user's, too.
+            continue
     return None
 
 
@@ -231,25 +291,33 @@ def _made_anew(kind: type[Exception], fields: Mapping[str, Any]) -> Exception:
     error = make(*fields["args"])
     if not isinstance(error, kind):
         raise TypeError(f"{maker} makes something else")
-    error.__dict__.update(fields["state"])
+    _put(error, fields)
     return error
 
 
 def _made_as_it_was(kind: type[Exception], fields: Mapping[str, Any]) -> Exception:
     # Constructors that build their text from other parameters: what they have left behind is
     # put in place without running them again.
-    error: Exception = kind.__new__(kind, *fields["args"])
-    error.args = tuple(fields["args"])
-    error.__dict__.update(fields["state"])
+    error = made_by_base(kind, tuple(fields["args"]))
+    _put(error, fields)
     return error
+
+
+def _put(error: Exception, fields: Mapping[str, Any]) -> None:
+    members = fields.get("members") or {}
+    if "set" in fields and has_setter(type(error)):
+        error.__setstate__(fields["set"][0])
+        put_state(error, {}, members)
+    else:
+        put_state(error, fields["state"], members)
 
 
 def _made_of_text(kind: type[Exception], fields: Mapping[str, Any]) -> Exception:
     # Its arguments were too large.
     text = str(fields.get("text", ""))
     error: Exception = kind.__new__(kind)
-    error.args = (Repr(text, text),)
-    error.__dict__.update(fields.get("state") or {})
+    put_args(error, (Repr(text, text),))
+    put_state(error, fields.get("state") or {}, fields.get("members") or {})
     return error
 
 
@@ -264,7 +332,7 @@ def _type_of(name: str, class_id: object) -> type[Exception] | None:
 
 
 def _notes(error: BaseException) -> list[str]:
-    notes = getattr(error, "__notes__", None)
+    notes = vars(error).get("__notes__")
     if not isinstance(notes, list):  # Anything may have been put there.
         return []
     return [cut(note, 200) for note in notes[:_NOTES_MAX] if isinstance(note, str)]
@@ -290,7 +358,7 @@ def _unpacked(data: bytes) -> dict[str, object]:
 
 
 def _rebuild_nested(data: bytes) -> Exception:
-    return rebuild(data)
+    return _rebuilt(data)
 
 
 _VALUES = Values(_nested, _rebuild_nested)

@@ -154,7 +154,7 @@ class DeploymentResponseGenerator(Input, Generic[Result_co]):
         call = self._call
         while (answer := call.take()) is None:
             if call.is_over:
-                raise self._last_words() or StopAsyncIteration
+                raise self._last_words(StopAsyncIteration())
             await _Step(call)
         return answer
 
@@ -162,15 +162,15 @@ class DeploymentResponseGenerator(Input, Generic[Result_co]):
         call = self._call
         while (answer := call.take()) is None:
             if call.is_over:
-                raise self._last_words() or StopIteration
+                raise self._last_words(StopIteration())
             call.wait_blocking(None)
         return answer
 
-    def _last_words(self) -> BaseException | None:
-        """Return what the end of the call has to raise, if it has not done so yet."""
+    def _last_words(self, end: Exception) -> BaseException:
+        """Return what the end of the call has to raise; ``end`` if it has done so already."""
         error = self._call.error
         if error is None or (self._has_raised and not isinstance(error, RequestCancelled)):
-            return None
+            return end
         self._has_raised = True
         return error.with_traceback(None)
 

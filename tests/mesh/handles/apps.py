@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import os
 import threading
 from collections.abc import AsyncIterator, Iterator
@@ -21,6 +22,23 @@ class HomeMadeError(Exception):
     def __init__(self, number: int) -> None:
         super().__init__(f"number {number}")
         self.number = number
+
+
+@dataclasses.dataclass(frozen=True)
+class FrozenError(Exception):
+    number: int
+
+
+class EmptyError(Exception):
+    """False, as whatever has a length of 0."""
+
+    def __len__(self) -> int:
+        return 0
+
+
+class UnreadableError(Exception):
+    def __bool__(self) -> bool:
+        raise LookupError
 
 
 @pyserve.deployment(max_ongoing_requests=1_000)
@@ -61,8 +79,18 @@ class Worker:
                     raise ValueError("the first")
                 except ValueError as error:
                     raise RuntimeError("the second") from error
+            case "frozen":
+                raise FrozenError(7)
+            case "false":
+                raise EmptyError("nothing")
+            case "unreadable":
+                raise UnreadableError("nothing")
             case "abort":
                 raise pyserve.Abort(grpc.StatusCode.NOT_FOUND, "no such digit", (("why", "7"),))
+
+    async def fail_after_one(self, kind: str) -> AsyncIterator[int]:
+        yield 1
+        await self.fail(kind)
 
     async def wait(self, key: str = "") -> str:
         """Wait until ``open`` is called."""

@@ -9,7 +9,7 @@ import pytest
 
 import pyserve
 from pyserve.errors import SerializationError, UsageError
-from tests.mesh.handles.apps import HomeMadeError
+from tests.mesh.handles.apps import EmptyError, FrozenError, HomeMadeError, UnreadableError
 
 pytestmark = pytest.mark.slow
 
@@ -60,6 +60,22 @@ async def test_tracebacks_have_no_frames_of_this_package(chief: pyserve.Deployme
         await chief.fail_below.remote("own")
     assert "in fail_below" in caught.value.remote_traceback
     assert str(Path(pyserve.__file__).parent) not in caught.value.remote_traceback
+
+
+@pytest.mark.parametrize(
+    ("kind", "type_of_error"),
+    [("frozen", FrozenError), ("false", EmptyError), ("unreadable", UnreadableError)],
+)
+async def test_an_odd_exception_ends_a_call_and_a_stream(
+    worker: pyserve.DeploymentHandle, kind: str, type_of_error: type[Exception]
+) -> None:
+    patient = worker.options(timeout_s=30)
+    with pytest.raises(type_of_error):
+        await patient.fail.remote(kind)
+    stream = patient.options(stream=True).fail_after_one.remote(kind)
+    assert 1 == await anext(stream)
+    with pytest.raises(type_of_error):
+        await anext(stream)
 
 
 async def test_abort_keeps_code_text_and_metadata(worker: pyserve.DeploymentHandle) -> None:

@@ -398,6 +398,34 @@ async def test_a_failed_stream_gives_its_items_first(
         await anext(stream)
 
 
+class EmptyError(Exception):
+    """False, as whatever has a length of 0."""
+
+    def __len__(self) -> int:
+        return 0
+
+
+async def test_a_stream_that_fails_with_a_false_exception_raises_it(
+    handle: pyserve.DeploymentHandle, caller: FakeCaller
+):
+    stream = handle.options(stream=True).remote()
+    caller.calls[0].raises(EmptyError("broken"))
+    with pytest.raises(EmptyError, match="broken"):
+        await anext(stream)
+    with pytest.raises(StopAsyncIteration):
+        await anext(stream)
+
+
+def test_a_thread_that_iterates_gets_a_false_exception(
+    handle: pyserve.DeploymentHandle, caller: FakeCaller
+):
+    stream = handle.options(stream=True).remote()
+    wait_until(lambda: caller.calls)
+    caller.calls[0].raises(EmptyError("broken"))
+    with pytest.raises(EmptyError, match="broken"):
+        next(stream)
+
+
 async def test_a_dropped_stream_is_cancelled(handle: pyserve.DeploymentHandle, caller: FakeCaller):
     stream = handle.options(stream=True).remote()
     del stream

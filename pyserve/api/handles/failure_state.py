@@ -1,0 +1,106 @@
+"""What an exception keeps outside of its arguments and its ``__dict__``, and how it is put back.
+
+``__slots__``, and members of types that are written in C (``ImportError.name``), are in no
+``__dict__``. All is put in place past ``__setattr__``: an exception may refuse to be changed, as
+frozen dataclasses do, and does not have to know of what Python itself keeps with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from types import MemberDescriptorType
+from typing import Any
+
+from pyserve.api.handles.failure_values import Repr
+
+_Member = MemberDescriptorType
+# The attributes as Python has them, whatever a type makes of setting one.
+_ARGS: Any = vars(BaseException)["args"]
+_CAUSE: Any = vars(BaseException)["__cause__"]
+# The object that lacks the attribute stays where it is: its repr would be taken for it.
+_LOCAL_MEMBERS = ("obj", "__suppress_context__")
+
+
+def members_of(error: BaseException, arguments: Iterable[object]) -> dict[str, object]:
+    """Return the members of an exception, by name, without those that its base sets anew."""
+    known = tuple(arguments)
+    found: dict[str, object] = {}
+    for name, member in _members(type(error)).items():
+        value = _value(member, error)
+        of_base = member.__objclass__.__module__ == "builtins"
+        is_set_anew = of_base and any(value is each for each in known)
+        if value is not None and not is_set_anew:
+            found[name] = value
+    return found
+
+
+def has_setter(kind: type[BaseException]) -> bool:
+    """Tell whether a type restores its state itself, by a ``__setstate__`` of its own."""
+    return kind.__setstate__ is not BaseException.__setstate__
+
+
+def put_state(error: BaseException, state: Mapping[str, Any], members: Mapping[str, Any]) -> None:
+    """Put back what ``members_of`` has found, and what was in the ``__dict__``."""
+    places = _members(type(error))
+    for name, value in state.items():
+        if name in places:
+            _put_member(places[name], error, value)
+        else:
+            error.__dict__[name] = value
+    for name, value in members.items():
+        if name in places:
+            _put_member(places[name], error, value)
+
+
+def put_args(error: BaseException, arguments: tuple[object, ...]) -> None:
+    """Set the arguments."""
+    _ARGS.__set__(error, arguments)
+
+
+def put_cause(error: BaseException, cause: BaseException) -> None:
+    """Set the cause, as ``raise error from cause`` does."""
+    _CAUSE.__set__(error, cause)
+
+
+def put_note(error: BaseException, note: str) -> None:
+    """Add a note."""
+    notes = error.__dict__.setdefault("__notes__", [])
+    if isinstance(notes, list):  # Anything may be there.
+        notes.append(note)
+
+
+def made_by_base(kind: type[Exception], arguments: tuple[Any, ...]) -> Exception:
+    """Return an exception whose own constructor has not run, but that of its built-in base.
+
+    It is the one that sets ``errno``, for example, or the message of an ``ImportError``.
+    """
+    base: Any = next(each for each in kind.__mro__ if each.__module__ == "builtins")
+    error: Exception = base.__new__(kind, *arguments)
+    base.__init__(error, *arguments)
+    return error
+
+
+def _members(kind: type) -> dict[str, _Member]:
+    return {
+        name: member
+        for each in reversed(kind.__mro__)
+        for name, member in vars(each).items()
+        if isinstance(member, _Member) and name not in _LOCAL_MEMBERS
+    }
+
+
+def _put_member(member: _Member, error: BaseException, value: object) -> None:
+    # What stands for a value is better than none, and worse than one.
+    if isinstance(value, Repr) and _value(member, error) is not None:
+        return
+    try:
+        member.__set__(error, value)
+    except (AttributeError, TypeError):  # Read-only, or for values of another type.
+        return
+
+
+def _value(member: _Member, error: BaseException) -> object:
+    try:
+        return member.__get__(error)
+    except AttributeError:  # A slot without a value.
+        return None
