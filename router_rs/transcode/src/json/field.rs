@@ -1,7 +1,10 @@
 //! A field of a message, or an extension of it: what they have in common.
 
+use prost::encoding::WireType;
 use prost_reflect::OneofDescriptor;
 
+use super::raw::Raw;
+use super::scalars::wire_type;
 use crate::presence::has_presence;
 use prost_reflect::{ExtensionDescriptor, FieldDescriptor, Kind, MessageDescriptor};
 
@@ -77,6 +80,21 @@ impl Field {
             Self::Own(field) => has_presence(field),
             Self::Extension(extension) => extension.supports_presence(),
         }
+    }
+
+    /// Whether a value in this form may be one of it. Else it is of another version of the message,
+    /// where the number means something else, and unknown here.
+    pub(super) fn takes(&self, value: Raw<'_>) -> bool {
+        let element_type = wire_type(&self.kind());
+        let is_whole = match value {
+            Raw::Varint(_) => element_type == WireType::Varint,
+            Raw::SixtyFourBit(_) => element_type == WireType::SixtyFourBit,
+            Raw::ThirtyTwoBit(_) => element_type == WireType::ThirtyTwoBit,
+            Raw::Bytes(_) => element_type == WireType::LengthDelimited,
+            Raw::Group(_) => self.kind().as_message().is_some() && self.shape() != Shape::Map,
+        };
+        // Packed; either form is good for either declaration.
+        is_whole || (self.shape() == Shape::List && matches!(value, Raw::Bytes(_)))
     }
 
     pub(super) fn oneof(&self) -> Option<OneofDescriptor> {

@@ -32,7 +32,12 @@ fn each<'a>(bytes: &'a [u8], mut take: impl FnMut(Piece<'a>)) -> Result<(), Unwr
 /// a oneof, and each message that is not repeated once.
 pub(super) fn ordered(descriptor: &MessageDescriptor, bytes: &[u8]) -> Result<Vec<u8>, Unwritten> {
     let mut pieces = Vec::new();
-    each(bytes, |piece| pieces.push(piece))?;
+    each(bytes, |piece| {
+        let field = Field::numbered(descriptor, piece.number);
+        if field.is_some_and(|field| field.takes(piece.raw)) {
+            pieces.push(piece);
+        }
+    })?;
     let mut pieces = without_superseded(descriptor, pieces);
     pieces.sort_by_key(|piece| piece.number);
     let mut out = Vec::with_capacity(bytes.len());

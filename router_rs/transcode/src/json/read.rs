@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 use super::any::{Opened, TYPE_URL_NUMBER, VALUE_NUMBER};
 use super::field::{Field, Shape};
 use super::forms;
-use super::key::KeySeed;
+use super::key::{Entries, KeySeed};
 use super::scalars::{is_null_value, wire_type, write_scalar};
 use super::values::ValueSeed;
 use super::wire::{delimited, delimited_field, text_field};
@@ -325,21 +325,16 @@ impl<'de> Visitor<'de> for EntriesVisitor<'_> {
         let key = self.entry.map_entry_key_field();
         let (key_kind, key_number) = (key.kind(), key.number());
         let value = Place::of(&Field::Own(self.entry.map_entry_value_field()));
-        loop {
-            let start = self.out.len();
-            let is_there = delimited_field(self.number, self.out, |out| {
-                let key = KeySeed { number: key_number, kind: &key_kind, out: &mut *out };
-                if map.next_key_seed(key)?.is_none() {
-                    return Ok(None);
-                }
-                map.next_value_seed(ElementSeed { place: &value, out }).map(Some)
-            })?;
-            if is_there != Some(true) {
-                self.out.truncate(start);
+        let mut entries = Entries::new(self.number, &key_kind);
+        while entries.write(self.out, |out| {
+            let key = KeySeed { number: key_number, kind: &key_kind, out: &mut *out };
+            if map.next_key_seed(key)?.is_none() {
+                return Ok(None);
             }
-            if is_there.is_none() {
-                return Ok(());
-            }
-        }
+            let key_end = out.len();
+            let is_there = map.next_value_seed(ElementSeed { place: &value, out })?;
+            Ok(Some((key_end, is_there)))
+        })? {}
+        entries.check(self.out).map_err(A::Error::custom)
     }
 }

@@ -7,7 +7,7 @@ use prost::encoding::{WireType, encode_key};
 use prost_reflect::Kind;
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
-use super::key::KeySeed;
+use super::key::{Entries, KeySeed};
 use super::wire::{delimited, delimited_field, text_field};
 use crate::well_known::Holder;
 
@@ -48,23 +48,18 @@ impl<'de> Visitor<'de> for StructVisitor<'_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
-        let out = self.0;
-        loop {
-            let start = out.len();
-            let is_there = delimited_field(FIELDS, out, |out| {
-                let key = KeySeed { number: ENTRY_KEY, kind: &Kind::String, out: &mut *out };
-                if map.next_key_seed(key)?.is_none() {
-                    return Ok(false);
-                }
-                encode_key(ENTRY_VALUE, WireType::LengthDelimited, out);
-                delimited(out, |out| map.next_value_seed(ValueSeed(out)))?;
-                Ok(true)
-            })?;
-            if !is_there {
-                out.truncate(start);
-                return Ok(());
+        let mut entries = Entries::new(FIELDS, &Kind::String);
+        while entries.write(self.0, |out| {
+            let key = KeySeed { number: ENTRY_KEY, kind: &Kind::String, out: &mut *out };
+            if map.next_key_seed(key)?.is_none() {
+                return Ok(None);
             }
-        }
+            let key_end = out.len();
+            encode_key(ENTRY_VALUE, WireType::LengthDelimited, out);
+            delimited(out, |out| map.next_value_seed(ValueSeed(out)))?;
+            Ok(Some((key_end, true)))
+        })? {}
+        entries.check(self.0).map_err(A::Error::custom)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Protobuf's binary form becomes JSON as it is read, without a message in between.
 //!
-//! It wants what every encoder makes: the fields of a message in the order of their numbers, and
-//! one of a oneof. A legal message that is otherwise is [`Unwritten::Unusual`], and put in order first.
+//! It wants what every encoder makes: the fields of a message in the order of their numbers, each
+//! in the form of its kind, and one of a oneof. A legal message that is otherwise is [`Unwritten::Unusual`], and put in order first.
 
 use prost::encoding::WireType;
 use prost_reflect::{DescriptorPool, Kind, MessageDescriptor, OneofDescriptor};
@@ -40,7 +40,7 @@ fn each_field<'a>(
     while !reader.is_empty() {
         let (number, first) = reader.field()?;
         let Some(field) = Field::numbered(descriptor, number) else { continue };
-        if number <= last_number {
+        if number <= last_number || !field.takes(first) {
             return Err(Unwritten::Unusual);
         }
         last_number = number;
@@ -52,7 +52,9 @@ fn each_field<'a>(
         }
         let behind = reader;
         while reader.next_number()? == number {
-            reader.field()?;
+            if !field.takes(reader.field()?.1) {
+                return Err(Unwritten::Unusual);
+            }
         }
         let rest = Reader(&behind.0[..behind.0.len() - reader.0.len()]);
         write(Run { field, first, rest })?;

@@ -98,6 +98,53 @@ fn types_may_come_late_at_every_level() {
 }
 
 #[test]
+fn a_key_that_is_there_twice_is_refused_and_named() {
+    let long = "l".repeat(200);
+    for (json, key) in [
+        (r#"{"sizes":{"a":1,"a":1}}"#.to_owned(), "a"),
+        (r#"{"sizes":{"a":1,"b":2,"":3,"a":4}}"#.to_owned(), "a"),
+        (format!(r#"{{"sizes":{{"{long}":1,"b":2,"{long}":3}}}}"#), &long),
+        (r#"{"extra":{"a":1,"a":null}}"#.to_owned(), "a"),
+        (format!(r#"{{"extra":{{"c":1,"a":"{long}","b":["{long}"],"a":{{}}}}}}"#), "a"),
+        (r#"{"extra":{"o":{"b":1,"b":2}}}"#.to_owned(), "b"),
+        (r#"{"extra":{"o":[[{"b":1,"b":2}]]}}"#.to_owned(), "b"),
+        (r#"{"any":{"sizes":{"a":1,"a":2},"@type":"x/things.v1.Thing"}}"#.to_owned(), "a"),
+    ] {
+        let refused = thing().read(json.as_bytes()).unwrap_err();
+        let expected = format!("the key \"{key}\" of a map is there twice");
+        assert!(refused.message.contains(&expected), "{json}: {refused:?}");
+    }
+    let once =
+        format!(r#"{{"sizes":{{"a":1,"{long}":2}},"extra":{{"a":"{long}","{long}":{{}}}}}}"#);
+    let read = thing().read(once.as_bytes()).unwrap();
+    assert_eq!(4, String::from_utf8_lossy(&read).matches(&long).count() + 1);
+}
+
+#[test]
+fn what_has_the_form_of_another_kind_is_unknown() {
+    let number = |json: &str| thing().read(json.as_bytes()).unwrap()[0] >> 3;
+    let good =
+        thing().read(br#"{"name":"a","smallCount":1,"tags":["t"],"sizes":{"k":1}}"#).unwrap();
+    let written = String::from_utf8(thing().write(&good).unwrap()).unwrap();
+    let forms: [(u8, &[u8]); 4] = [(0, &[5]), (1, &[0; 8]), (2, &[1, b'x']), (5, &[0; 4])];
+    for (json, own) in [
+        (r#"{"name":"a"}"#, 2),
+        (r#"{"smallCount":1}"#, 0),
+        (r#"{"tags":["a"]}"#, 2),
+        (r#"{"sizes":{"a":1}}"#, 2),
+        (r#"{"inner":{"name":"a"}}"#, 2),
+    ] {
+        for (form, value) in forms.iter().filter(|(form, _)| *form != own) {
+            let other = [&[number(json) << 3 | form], *value].concat();
+            for wire in [[&good[..], &other].concat(), [&other[..], &good].concat()] {
+                let again = String::from_utf8(thing().write(&wire).unwrap()).unwrap();
+                assert_eq!(written, again, "{json} in form {form}");
+            }
+        }
+    }
+}
+
+#[test]
 fn what_is_no_message_is_refused() {
     for json in [
         r#"{"word":"a","number":1}"#,
