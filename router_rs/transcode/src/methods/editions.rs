@@ -1,10 +1,12 @@
 //! Editions, for prost-reflect, which knows proto2 and proto3: a file of an edition becomes one of
-//! proto2 that means the same.
+//! proto2 that means the same. So does one of proto3 that prost-reflect would refuse for the names of
+//! its fields.
 //!
 //! That is exact for all that JSON and the binary form depend on: in proto2 each field can say for
 //! itself whether it is packed and whether it is a group, and [`crate::presence`] says what is left.
 
 use std::borrow::Cow;
+use std::collections::{HashMap, HashSet};
 
 use bytes::Bytes;
 use prost::Message;
@@ -34,15 +36,24 @@ const DELIMITED: i32 = 2;
 pub(super) fn in_proto2(file: &Bytes) -> Result<Bytes, String> {
     let wrong = |error: prost::DecodeError| format!("one of them is none: {error}");
     let head = Head::decode(file.clone()).map_err(wrong)?;
-    if head.syntax != "editions" {
+    let is_edition = head.syntax == "editions";
+    let is_similar = head.messages.iter().any(has_similar_names);
+    if !is_edition && !is_similar {
         return Ok(file.clone());
     }
-    if !(EDITION_2023..=EDITION_2026).contains(&head.edition) {
+    if is_edition && !(EDITION_2023..=EDITION_2026).contains(&head.edition) {
         let Head { name, edition, .. } = head;
         return Err(format!("{name}: the edition with number {edition} is unknown here, use 2024"));
     }
     let mut message = DynamicMessage::decode(descriptor_of_files(), file.clone()).map_err(wrong)?;
-    let features = Features::DEFAULT.of(&message);
+    if is_similar {
+        each(&mut message, "message_type", tell_apart);
+    }
+    let features = match &*head.syntax {
+        "editions" => Features::DEFAULT.of(&message),
+        "proto3" => Features::PROTO3,
+        _ => return Ok(message.encode_to_vec().into()),
+    };
     message.clear_field_by_name("edition");
     message.set_field_by_name("syntax", Value::String("proto2".to_owned()));
     let package =
@@ -59,10 +70,66 @@ struct Head {
     name: String,
     #[prost(string, tag = "2")]
     package: String,
+    #[prost(message, repeated, tag = "4")]
+    messages: Vec<HeadOfMessage>,
     #[prost(string, tag = "12")]
     syntax: String,
     #[prost(int32, tag = "14")]
     edition: i32,
+}
+
+/// Those of `google.protobuf.DescriptorProto`.
+#[derive(Clone, PartialEq, Message)]
+struct HeadOfMessage {
+    #[prost(message, repeated, tag = "2")]
+    fields: Vec<HeadOfField>,
+    #[prost(message, repeated, tag = "3")]
+    nested: Vec<HeadOfMessage>,
+}
+
+/// Those of `google.protobuf.FieldDescriptorProto`.
+#[derive(Clone, PartialEq, Message)]
+struct HeadOfField {
+    #[prost(string, tag = "1")]
+    name: String,
+}
+
+/// Whether two fields of a message differ in letter case and underscores only. prost-reflect refuses
+/// that in proto3, whatever their names in JSON are; compilers do not.
+fn has_similar_names(message: &HeadOfMessage) -> bool {
+    let mut names = HashSet::new();
+    let plain = |field: &HeadOfField| field.name.replace('_', "").to_lowercase();
+    !message.fields.iter().all(|field| names.insert(plain(field)))
+        || message.nested.iter().any(has_similar_names)
+}
+
+/// Where fields have one name in JSON (`deprecated_legacy_json_field_conflicts` allows it), gives
+/// those that are not named so in the `.proto` the name that they have there.
+fn tell_apart(message: &mut DynamicMessage) {
+    let mut counts = HashMap::new();
+    each(message, "field", |field| *counts.entry(json_name(field)).or_insert(0) += 1);
+    each(message, "field", |field| {
+        if counts[&json_name(field)] > 1 {
+            field.set_field_by_name("json_name", Value::String(text(field, "name")));
+        }
+    });
+    each(message, "nested_type", tell_apart);
+}
+
+/// As compilers make it, unless the `.proto` says it.
+fn json_name(field: &DynamicMessage) -> String {
+    if field.has_field_by_name("json_name") {
+        return text(field, "json_name");
+    }
+    let mut is_behind = false;
+    let mut name = String::new();
+    for letter in text(field, "name").chars() {
+        if letter != '_' {
+            name.push(if is_behind { letter.to_ascii_uppercase() } else { letter });
+        }
+        is_behind = letter == '_';
+    }
+    name
 }
 
 fn descriptor_of_files() -> MessageDescriptor {
@@ -81,6 +148,8 @@ struct Features {
 impl Features {
     /// Explicit, packed, with lengths.
     const DEFAULT: Self = Self { presence: 1, repeated: PACKED, messages: 1 };
+
+    const PROTO3: Self = Self { presence: IMPLICIT, ..Self::DEFAULT };
 
     /// Those of a file or a field, which has the others of what is around it.
     fn of(self, element: &DynamicMessage) -> Self {
@@ -136,7 +205,9 @@ fn always_has_presence(field: &DynamicMessage, of_type: i32) -> bool {
 
 fn set_packed(field: &mut DynamicMessage) {
     let options = field.get_field_by_name("options").map(Cow::into_owned);
-    if let Some(Value::Message(mut options)) = options {
+    if let Some(Value::Message(mut options)) = options
+        && !options.has_field_by_name("packed")
+    {
         options.set_field_by_name("packed", Value::Bool(true));
         field.set_field_by_name("options", Value::Message(options));
     }

@@ -1,5 +1,11 @@
 //! Services whose `.proto` has an edition: JSON and the binary form as their fields say.
 
+use prost_reflect::prost_types::field_descriptor_proto::{Label, Type};
+use prost_reflect::prost_types::{
+    DescriptorProto, FieldDescriptorProto, FieldOptions, FileDescriptorProto,
+    MethodDescriptorProto, ServiceDescriptorProto,
+};
+
 use super::*;
 
 /// `tests/mesh/json/editions.proto` with all that it imports, as a `FileDescriptorSet`.
@@ -50,6 +56,60 @@ fn fields_are_present_and_written_as_they_say() {
     let plain = thing().write(&[0x8b, 1, 0x0a, 0, 0x8c, 1]).unwrap();
     assert_eq!(br#"{"plain":{}}"#, &*plain);
     assert_eq!(br#"{"implicit":1}"#, &*thing().write(&[0x18, 1]).unwrap());
+}
+
+/// Compilers take them, those of proto3 too.
+#[test]
+fn fields_with_similar_names_have_json() {
+    let field = |name: &str, number, label, packed: Option<bool>| FieldDescriptorProto {
+        name: Some(name.to_owned()),
+        number: Some(number),
+        label: Some(label as i32),
+        r#type: Some(Type::Int32 as i32),
+        options: packed.map(|packed| FieldOptions { packed: Some(packed), ..Default::default() }),
+        ..Default::default()
+    };
+    let thing = DescriptorProto {
+        name: Some("Thing".to_owned()),
+        field: vec![
+            field("user_id", 1, Label::Optional, None),
+            field("userid", 2, Label::Optional, None),
+            field("userId", 3, Label::Optional, None),
+            field("packed", 4, Label::Repeated, None),
+            field("expanded", 5, Label::Repeated, Some(false)),
+        ],
+        ..Default::default()
+    };
+    let echo = MethodDescriptorProto {
+        name: Some("Echo".to_owned()),
+        input_type: Some(".editions.v1.Thing".to_owned()),
+        output_type: Some(".editions.v1.Thing".to_owned()),
+        ..Default::default()
+    };
+    let file = FileDescriptorProto {
+        name: Some("similar.proto".to_owned()),
+        package: Some("editions.v1".to_owned()),
+        syntax: Some("proto3".to_owned()),
+        message_type: vec![thing],
+        service: vec![ServiceDescriptorProto {
+            name: Some("Editions".to_owned()),
+            method: vec![echo],
+            ..Default::default()
+        }],
+        ..Default::default()
+    };
+    let table = table(&[file.encode_to_vec().into()]);
+    assert_eq!(Vec::<String>::new(), table.problems("app", "D"));
+    let thing = &table.find("/editions.v1.Editions/Echo", None).unwrap().input;
+    for (json, wire) in [
+        (r#"{"userid":2}"#, &[0x10, 2][..]),
+        (r#"{"user_id":1,"userid":2,"userId":3}"#, &[0x08, 1, 0x10, 2, 0x18, 3]),
+        (r#"{"packed":[1,2],"expanded":[3]}"#, &[0x22, 2, 1, 2, 0x28, 3]),
+    ] {
+        assert_eq!(wire, thing.read(json.as_bytes()).unwrap(), "{json}");
+        assert_eq!(json.as_bytes(), thing.write(wire).unwrap(), "{json}");
+    }
+    assert_eq!(b"{}", &*thing.write(&[0x08, 0, 0x10, 0]).unwrap());
 }
 
 #[test]
