@@ -45,6 +45,10 @@ _COMMANDS = {
     "status": ("pyserve.cli.status:status", "Show what runs."),
     "top": ("pyserve.cli.top:top", "Show what the mesh does now."),
     "uncordon": ("pyserve.cli.cordon:uncordon", "Take a cordoned replica, or node, back."),
+    "viewing-key": (
+        "pyserve.cli.viewing_key:viewing_key",
+        "Print the key that lets its owner look.",
+    ),
 }
 # By their names in other tools.
 _MEANT = {"list": "status", "ps": "status", "serve": "run", "stop": "shutdown", "test": "call"}
