@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from pyserve.config.files import dump, dump_all
-from pyserve.launch.on_kubernetes.manifests import ManifestSettings, manifests
+from pyserve.config.tls import PLAIN_TCP
+from pyserve.launch.on_kubernetes.manifests import ManifestSettings, manifests, with_reasons
 from pyserve.version import version
 
 FOLDER = Path(__file__).resolve().parents[1] / "deploy" / "kubernetes"
@@ -44,7 +45,8 @@ image: pyserve-mesh:VERSION
 # The mesh token, hexadecimal: openssl rand -hex 32
 token: ""
 
-# A Secret with certificates between processes, of the controller's name; empty: there are none.
+# A Secret with certificates between processes, of the controller's name; empty: there are none, and
+# the mesh token passes between pods in plain text.
 tlsSecret: ""
 
 # What `pyserve deploy` takes; empty: nothing is deployed.
@@ -70,7 +72,8 @@ ingress:
 def base_file() -> str:
     """Return the objects of the base of kustomize."""
     settings = ManifestSettings(image=IMAGE, token="", applications="")
-    return _HEAD + dump_all(each for each in manifests(settings) if each["kind"] != "Namespace")
+    objects = (each for each in manifests(settings) if each["kind"] != "Namespace")
+    return _HEAD + with_reasons(dump_all(objects))
 
 
 def kustomization_file() -> str:
@@ -125,7 +128,11 @@ def _indented(value: str) -> str:
 
 
 def _only_with_certificates(items: re.Match[str]) -> str:
-    return f"{{{{- if .Values.tlsSecret }}}}\n{items[0]}{{{{- end }}}}\n"
+    indent, plain = items[1], ""
+    if "PYSERVE_MESH_TLS" in items[0]:
+        variable = f"{indent}- name: {PLAIN_TCP}\n{indent}  value: '1'\n"
+        plain = f"{{{{- else }}}}\n{with_reasons(variable)}"
+    return f"{{{{- if .Values.tlsSecret }}}}\n{items[0]}{plain}{{{{- end }}}}\n"
 
 
 def _with_class(text: str) -> str:

@@ -122,6 +122,8 @@ class Mesh:
             "PYSERVE_ZONE": host.zone,
             "PYSERVE_BIND_HOST": host.address,
             "PYSERVE_CONTROLLER": f"{first.address}:{_CONTROLLER_PORT}",
+            # Its machines are network namespaces of this one.
+            "PYSERVE_MESH_PLAIN_TCP": "1",
             "PYSERVE_METRICS_PORT": "off",
             "PYTHONPATH": str(ROOT),
             JOURNALS_VARIABLE: str(self.journals),

@@ -1,11 +1,14 @@
-"""Who may look: on loopback everybody, from elsewhere whoever has the mesh token.
+"""Who may look: on loopback everybody, from elsewhere those who have the mesh token or a key.
 
 A page in a browser may send what it likes to 127.0.0.1, so on loopback the request has to name a
 loopback host, which a page of another name cannot, and must not come from another origin.
 
 What is shown has the names of applications and methods, and ids of requests and models. Where
 access rules or certificates keep them from callers, other users of the machine are asked for the
-token too.
+same.
+
+The token makes its owner a member of the mesh, so where the network could read it, it counts for
+nothing, and the key is asked for: whoever has put the token there learns it from the refusal.
 """
 
 from __future__ import annotations
@@ -23,8 +26,12 @@ if TYPE_CHECKING:
 
 _PURPOSE = b"pyserve-admin"
 _REFUSAL = (
-    "the mesh token is asked for: Authorization: Bearer TOKEN, with the content of the file that "
-    "mesh.json names as token_file\n"
+    "the viewing key of this mesh is asked for: Authorization: Bearer KEY, with what `pyserve "
+    "viewing-key` prints where the mesh token is\n"
+)
+_PLAIN_REFUSAL = (
+    "the mesh token is not for a network that can read it; show what `pyserve viewing-key` prints "
+    "instead, or give the ingress a certificate (PYSERVE_TLS_CERT_FILE)\n"
 )
 
 
@@ -45,6 +52,7 @@ class Doorkeeper:
         token: Of the mesh.
         is_open: Says of a path whether everybody may have what is there.
         is_guarded: The token, or ``viewing_key``, is asked for on loopback too.
+        is_private: Nobody else reads what comes from elsewhere, so that the token counts.
     """
 
     def __init__(
@@ -54,18 +62,23 @@ class Doorkeeper:
         *,
         is_open: Callable[[str], bool],
         is_guarded: bool,
+        is_private: bool,
     ) -> None:
         self._application = application
         self._is_open = is_open
         self._is_guarded = is_guarded
-        self._wanted = [f"Bearer {key}".encode() for key in (token.hex(), viewing_key(token))]
+        self._is_private = is_private
+        self._token = f"Bearer {token.hex()}".encode()
+        self._key = f"Bearer {viewing_key(token)}".encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or refuse it."""
         headers: Mapping[bytes, bytes] = dict(scope["headers"])
         given = headers.get(b"authorization", b"")
+        is_token = hmac.compare_digest(given, self._token)
         if (
-            any(hmac.compare_digest(given, wanted) for wanted in self._wanted)
+            hmac.compare_digest(given, self._key)
+            or (is_token and (self._is_private or _is_from_here(scope)))
             or self._is_open(scope["path"])
             or (not self._is_guarded and _is_near(scope, headers))
         ):
@@ -73,13 +86,18 @@ class Doorkeeper:
             return
         # Whoever goes on has to connect anew, which costs less than a request.
         head = {"www-authenticate": "Bearer", "connection": "close"}
-        await PlainTextResponse(_REFUSAL, status_code=401, headers=head)(scope, receive, send)
+        text = _PLAIN_REFUSAL if is_token else _REFUSAL
+        await PlainTextResponse(text, status_code=401, headers=head)(scope, receive, send)
+
+
+def _is_from_here(scope: Scope) -> bool:
+    client = scope.get("client")
+    return client is not None and is_loopback(client[0])
 
 
 def _is_near(scope: Scope, headers: Mapping[bytes, bytes]) -> bool:
-    client = scope.get("client")
     host = headers.get(b"host", b"").decode("latin-1")
-    if client is None or not is_loopback(client[0]) or not is_loopback(_without_port(host)):
+    if not _is_from_here(scope) or not is_loopback(_without_port(host)):
         return False
     origin = headers.get(b"origin")
     return origin is None or origin.decode("latin-1").partition("://")[2] == host

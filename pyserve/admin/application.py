@@ -15,10 +15,16 @@ if TYPE_CHECKING:
     from pyserve.admin.desk import Desk
 
 
-def make_application(desk: Desk, token: bytes, *, is_guarded: bool) -> ASGIApp:
+def make_application(desk: Desk, token: bytes, *, is_guarded: bool, is_private: bool) -> ASGIApp:
     """Return the application of one admin server, for who may look."""
     routes = [*metrics_routes.routes(desk), *api_routes.routes(desk)]
     if desk.front is not None:
         routes += page_routes.routes()
     application = Starlette(routes=routes)
-    return Doorkeeper(application, token, is_open=page_routes.is_of_page, is_guarded=is_guarded)
+    return Doorkeeper(
+        application,
+        token,
+        is_open=page_routes.is_of_page,
+        is_guarded=is_guarded,
+        is_private=is_private,
+    )

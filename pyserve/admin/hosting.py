@@ -68,6 +68,7 @@ def make_admin(
         token=token,
         tls=settings.security.tls,
         is_guarded=settings.security.knows_callers,
+        takes_plain_token=settings.node.plain_tcp,
     )
 
 

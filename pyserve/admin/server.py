@@ -27,9 +27,10 @@ class AdminServer:
         desk: What its routes ask.
         host: Where it listens.
         port: The same; another one if it is taken, 0: any.
-        token: Of the mesh, which whoever is not on loopback has to show.
+        token: Of the mesh; whoever is not on loopback has to show it, or the key made of it.
         tls: Certificates, for what is not on loopback; None: plain text.
-        is_guarded: Others of this machine have to show the token too.
+        is_guarded: Others of this machine have to show one of them too.
+        takes_plain_token: The token counts in plain text from other machines, too.
 
     Attributes:
         address: ``host:port`` where it listens; "" before.
@@ -44,6 +45,7 @@ class AdminServer:
         token: bytes,
         tls: TlsFiles | None = None,
         is_guarded: bool = False,
+        takes_plain_token: bool = False,
     ) -> None:
         self.address = ""
         self._desk = desk
@@ -52,6 +54,7 @@ class AdminServer:
         self._token = token
         self._is_guarded = is_guarded
         self._tls = None if is_loopback(host) else tls
+        self._is_private = takes_plain_token or self._tls is not None
         self._listener: socket.socket | None = None
         self._server: SideServer | None = None
         self._beginning: asyncio.Task[None] | None = None
@@ -108,7 +111,9 @@ class AdminServer:
         from pyserve.admin.application import make_application
         from pyserve.side_http import SideServer
 
-        application = make_application(self._desk, self._token, is_guarded=self._is_guarded)
+        application = make_application(
+            self._desk, self._token, is_guarded=self._is_guarded, is_private=self._is_private
+        )
         return SideServer(application, listener, tls=self._tls)
 
     async def close(self) -> None:

@@ -64,7 +64,7 @@ def manifests(file: Path | None, token_file: Path | None, ingress: str, **option
     keep what it has printed.
     """
     from pyserve.config.files import MeshFile, dump_all
-    from pyserve.launch.on_kubernetes.manifests import ManifestSettings
+    from pyserve.launch.on_kubernetes.manifests import ManifestSettings, with_reasons
     from pyserve.launch.on_kubernetes.manifests import manifests as objects
 
     found = None if file is None else MeshFile.read(file)
@@ -82,7 +82,7 @@ def manifests(file: Path | None, token_file: Path | None, ingress: str, **option
         launcher=launcher,
         **options,
     )
-    click.echo(dump_all(objects(settings)), nl=False)
+    click.echo(with_reasons(dump_all(objects(settings))), nl=False)
 
 
 def _launcher(file: MeshFile | None) -> dict[str, object]:

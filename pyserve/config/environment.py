@@ -20,6 +20,7 @@ from pathlib import Path
 from pyserve.config import logs, metrics, routing, unneeded
 from pyserve.config import variables as read
 from pyserve.config.concurrency import ConcurrencySettings, read_concurrency
+from pyserve.config.hosts import is_loopback
 from pyserve.config.ingress import (
     ALIASES,
     OPTION_VARIABLES,
@@ -37,6 +38,7 @@ from pyserve.config.tls import (
     TlsFiles,
     environment_of_files,
     read_mesh_tls,
+    read_plain_tcp,
     read_security_settings,
 )
 from pyserve.config.tracing import TracingSettings, read_tracing_settings
@@ -86,6 +88,7 @@ class NodeSettings:
         bind_host: where to listen; None: loopback, or everywhere if the controller is remote.
         advertise_host: what others should dial; None: the local address of the Join connection.
         tls: certificates for connections over TCP between processes of the mesh; None: plain.
+        plain_tcp: without them the mesh token may be shown to other machines all the same.
     """
 
     node_id: str
@@ -93,6 +96,16 @@ class NodeSettings:
     bind_host: str | None = None
     advertise_host: str | None = None
     tls: TlsFiles | None = None
+    plain_tcp: bool = False
+
+    def may_carry_token(self, address: str) -> bool:
+        """Say whether the mesh token may be shown at ``host:port`` or ``unix:path``.
+
+        It may where only this machine sees it, or TLS hides it, or the operator allows it. A name
+        may lead anywhere, so of names only ``localhost`` is taken for this machine.
+        """
+        is_seen_here = address.startswith("unix:") or is_loopback(address.rpartition(":")[0])
+        return is_seen_here or self.tls is not None or self.plain_tcp
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -220,6 +233,7 @@ def _settings(variables: Mapping[str, str]) -> MeshSettings:
             bind_host=read.host(variables, "PYSERVE_BIND_HOST"),
             advertise_host=_advertised(variables),
             tls=read_mesh_tls(variables),
+            plain_tcp=read_plain_tcp(variables),
         ),
         logs=read_log_settings(variables, _home(variables)),
         concurrency=read_concurrency(variables),

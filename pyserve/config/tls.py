@@ -19,6 +19,13 @@ _INGRESS = "PYSERVE_TLS"
 _MESH = "PYSERVE_MESH_TLS"
 _INGRESS_VARIABLES = tuple(f"{_INGRESS}_{name}" for name in ("CERT_FILE", "KEY_FILE", "CA_FILE"))
 _CLIENT_CERT = "PYSERVE_TLS_CLIENT_CERT"
+PLAIN_TCP = "PYSERVE_MESH_PLAIN_TCP"
+# What to do instead of letting a network see the mesh token.
+PLAIN_TCP_REMEDY = (
+    f"set {_MESH}_CERT_FILE, {_MESH}_KEY_FILE and {_MESH}_CA_FILE for every process of the mesh "
+    f"(docs/guide/security.md shows how to make these files), or {PLAIN_TCP}=1 where nobody else "
+    f"can read what passes on that network"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,6 +125,11 @@ def read_mesh_tls(variables: Mapping[str, str]) -> TlsFiles | None:
             f"show a certificate, and nothing says whose certificates count"
         )
     return files
+
+
+def read_plain_tcp(variables: Mapping[str, str]) -> bool:
+    """Read whether the mesh token may be shown over TCP without TLS to other machines."""
+    return read.switch(variables, PLAIN_TCP)
 
 
 def files_of(http: HTTPOptions) -> TlsFiles | None:

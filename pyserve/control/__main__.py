@@ -244,6 +244,7 @@ class _Mesh:
             mesh=self._address,
             token_file=self._home.token_file,
             tls=self._settings.security.tls,
+            takes_plain_token=self._settings.node.plain_tcp,
         )
 
     def _make_ingress(self, addresses: Sequence[str]) -> IngressServer:

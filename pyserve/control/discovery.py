@@ -24,6 +24,7 @@ from types import TracebackType
 from typing import Self
 
 from pyserve.config import MeshSettings
+from pyserve.config.tls import PLAIN_TCP_REMEDY
 from pyserve.control.tokens import TOKEN_BYTES, read_token
 from pyserve.errors import MeshError, MeshHeld, MeshNotFound
 from pyserve.folders import PrivateFolder, RunFolder, remove_left
@@ -87,12 +88,17 @@ def find_mesh(settings: MeshSettings) -> MeshAddress | None:
         ``None`` when no controller is named and none runs.
 
     Raises:
-        MeshError: a controller is named, but the token that it asks for is not at hand; or the
-            home directory cannot be read.
+        MeshError: a controller is named, but the token that it asks for is not at hand, or would
+            go there in plain text; or the home directory cannot be read.
     """
     if settings.controller is None:
         record = read_record(settings.home)
         return record.address() if record is not None else None
+    if not settings.node.may_carry_token(settings.controller):
+        raise MeshError(
+            f"{settings.controller_is_of} names {settings.controller}, to which the mesh token "
+            f"would pass over the network in plain text; {PLAIN_TCP_REMEDY}"
+        )
     token = (
         read_token(settings.token_file, "PYSERVE_TOKEN_FILE")
         if settings.token_file is not None

@@ -23,6 +23,7 @@ from pyserve.config import MeshSettings, older_names, read_settings
 from pyserve.config.control import OUTPUT_BOUND_PERIOD_S, OUTPUT_FILE_BYTES_MAX
 from pyserve.config.environment import read_log_defaults
 from pyserve.config.logs import LogSettings
+from pyserve.config.tls import PLAIN_TCP_REMEDY
 from pyserve.errors import MeshError, OptionError
 from pyserve.observe.logs.sink import log_to_standard_error
 from pyserve.observe.metrics import ProcessMetrics
@@ -78,6 +79,7 @@ def main(
     with contextlib.ExitStack() as stack:
         try:
             mesh = read_settings()
+            _check_controller(options.controller, mesh)
             token = _token(options.token_fd, mesh, read_token)
             metrics, admin = ProcessMetrics("replica"), ""
             if options.own_metrics:
@@ -205,6 +207,14 @@ def _loop_factory() -> type[asyncio.AbstractEventLoop] | None:
         return None
     loop: type[asyncio.AbstractEventLoop] = uvloop.Loop
     return loop
+
+
+def _check_controller(controller: str, settings: MeshSettings) -> None:
+    if not settings.node.may_carry_token(controller):
+        raise MeshError(
+            f"the controller is at {controller}, to which the mesh token would pass over the "
+            f"network in plain text; {PLAIN_TCP_REMEDY}"
+        )
 
 
 def _token(descriptor: int | None, settings: MeshSettings, read_token: ReadToken) -> bytes:

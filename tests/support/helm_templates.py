@@ -28,7 +28,8 @@ def render(
 
     def block(found: re.Match[str]) -> str:
         value = _get(found[2], scope)
-        return found[3].replace("{{ . }}", str(value)) if value else ""
+        given, _, otherwise = found[3].partition("{{- else }}\n")
+        return given.replace("{{ . }}", str(value)) if value else otherwise
 
     while _BLOCK.search(template):
         template = _BLOCK.sub(block, template)

@@ -3,7 +3,7 @@
 const AGAIN_MS = 2000;
 const TOKEN = "pyserve-token";
 
-/** The mesh token, which servers that are not on the loopback ask for; kept until the tab closes. */
+/** The key that servers which are not on the loopback ask for; kept until the tab closes. */
 export function token() {
   return sessionStorage.getItem(TOKEN) ?? "";
 }

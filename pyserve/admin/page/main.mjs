@@ -133,10 +133,10 @@ function tokenForm() {
     restart();
   };
   return h("form", { key: "token", onsubmit: submit, class: "try" },
-    h("p", null, "This server asks for the mesh token: the content of "
-      + "the file that mesh.json names as token_file. It is kept until this tab closes."),
-    token() !== "" && h("p", { class: "bad-text" }, "That was not the token of this mesh."),
-    h("div", { class: "field" }, h("label", { for: "token" }, "Mesh token"),
+    h("p", null, "This server asks for the viewing key of its mesh: what `pyserve viewing-key` "
+      + "prints where the mesh token is. It is kept until this tab closes."),
+    token() !== "" && h("p", { class: "bad-text" }, "That was not the viewing key of this mesh."),
+    h("div", { class: "field" }, h("label", { for: "token" }, "Viewing key"),
       h("input", { id: "token", type: "password", autocomplete: "off" })),
     h("button", { type: "submit", class: "main" }, "Show the mesh"));
 }

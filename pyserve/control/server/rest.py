@@ -23,7 +23,8 @@ from starlette.applications import Starlette
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from pyserve.config import inherited_environment
+from pyserve.config import inherited_environment, is_loopback
+from pyserve.config.tls import PLAIN_TCP
 from pyserve.control.controller import Controller
 from pyserve.control.server.telling import told
 from pyserve.control.status.details import instance_details
@@ -59,6 +60,7 @@ class RestServer:
         mesh: The controller's own address, and the token that everybody has to show.
         token_file: Where that token lies, for the command.
         tls: Certificates; None: plain text.
+        takes_plain_token: Other machines may show the token without them.
     """
 
     def __init__(
@@ -69,6 +71,7 @@ class RestServer:
         mesh: MeshAddress,
         token_file: Path,
         tls: TlsFiles | None,
+        takes_plain_token: bool = False,
     ) -> None:
         self.address = address
         self._controller = controller
@@ -78,6 +81,7 @@ class RestServer:
         }
         self._token = mesh.token.hex()
         self._tls = tls
+        self._takes_plain_token = takes_plain_token
         self._turn = asyncio.Lock()
         self._waiting = 0
         self._server: SideServer | None = None
@@ -86,9 +90,16 @@ class RestServer:
         """Listen from now on.
 
         Raises:
-            MeshError: The address cannot be had.
+            MeshError: The address cannot be had, or the token would come there in plain text.
         """
         host, _, port = self.address.rpartition(":")
+        if not (is_loopback(host) or self._tls is not None or self._takes_plain_token):
+            raise MeshError(
+                f"PYSERVE_DASHBOARD_ADDRESS={self.address}: whoever asks there shows the mesh "
+                f"token, which would pass over the network in plain text; set "
+                f"PYSERVE_TLS_CERT_FILE and PYSERVE_TLS_KEY_FILE, name an address of the loopback, "
+                f"or set {PLAIN_TCP}=1 where nobody else can read what passes on that network"
+            )
         family = socket.AF_INET6 if host.startswith("[") else socket.AF_INET
         try:
             listener = socket.create_server((host.strip("[]"), int(port)), family=family)

@@ -26,6 +26,8 @@ from pyserve.config.control import (
     KEEPALIVE_PERIOD_S,
     KEEPALIVE_TIMEOUT_S,
 )
+from pyserve.config.tls import PLAIN_TCP_REMEDY
+from pyserve.errors import MeshError
 from pyserve.observe.seldom import Seldom
 
 _LOGGER = logging.getLogger(__name__)
@@ -101,15 +103,30 @@ LOOPBACK_PLACE = TcpPlace(host_port(_LOOPBACK, 0), _LOOPBACK)
 
 
 def tcp_place(settings: MeshSettings) -> TcpPlace | None:
-    """Return where other machines reach the controller; ``None``: everything is on this one."""
+    """Return where other machines reach the controller; ``None``: everything is on this one.
+
+    What is open for the ingress and replicas alone does not open the controller, to which everybody
+    shows the mesh token: without TLS between processes it listens where only this machine is.
+
+    Raises:
+        MeshError: it is told to listen where other machines would show it the token in plain text.
+    """
     node, named = settings.node, settings.controller
     if named is not None and not named.startswith("unix:"):
         host, _, port = named.rpartition(":")
-        return TcpPlace(host_port(node.bind_host or host, int(port)), host)
+        if not node.may_carry_token(named):
+            raise MeshError(
+                f"{settings.controller_is_of} lets the controller listen at {named}, where the "
+                f"mesh token would pass over the network in plain text; {PLAIN_TCP_REMEDY}"
+            )
+        bound = host_port(node.bind_host or host, int(port))
+        return TcpPlace(bound if node.may_carry_token(bound) else named, host)
     is_open = node.bind_host is not None and not is_loopback(node.bind_host)
     if is_open or node.advertise_host is not None:
         host = node.bind_host or _LOOPBACK
-        return TcpPlace(host_port(host, 0), node.advertise_host or host)
+        bound = host_port(host, 0)
+        if node.may_carry_token(bound):
+            return TcpPlace(bound, node.advertise_host or host)
     return None
 
 

@@ -9,10 +9,12 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from pyserve.config.tls import PLAIN_TCP
 from pyserve.launch.on_kubernetes.pods import (
     APPLICATION_LABEL,
     DEPLOYMENT_LABEL,
@@ -50,6 +52,7 @@ _JOB_KEPT_S = 3600
 _HASH_LENGTH = 10
 _POD_SECURITY = "pod-security.kubernetes.io"
 _NAMESPACE_VARIABLE = "POD_NAMESPACE"
+_PLAIN_TCP_ITEM = re.compile(rf"^( *)- name: {PLAIN_TCP}$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,6 +132,15 @@ def manifests(settings: ManifestSettings) -> list[Object]:
         *_policies(settings),
         *_job(settings),
     ]
+
+
+def with_reasons(text: str) -> str:
+    """Return a text of objects with a comment at what an operator should know of."""
+    return _PLAIN_TCP_ITEM.sub(
+        r"\1# Without certificates the mesh token passes between pods in plain text, for whoever\n"
+        r"\1# can read the network of the cluster.\n\g<0>",
+        text,
+    )
 
 
 def _namespace(settings: ManifestSettings) -> Object:
@@ -400,7 +412,7 @@ def _container(
         "PYSERVE_BIND_HOST": "0.0.0.0",  # noqa: S104
         "PYTHONUNBUFFERED": "1",
         **secret_variables(settings.tls_secret),
-        **({TLS_NAMES: settings.tls_name} if settings.tls_secret else {}),
+        **({TLS_NAMES: settings.tls_name} if settings.tls_secret else {PLAIN_TCP: "1"}),
     }
     return {
         "name": "pyserve",

@@ -232,6 +232,20 @@ async def test_an_address_that_is_taken_is_told(rest):
         await second.start()
 
 
+@pytest.mark.parametrize("address", ["0.0.0.0:0", "192.0.2.1:8265", "[::]:0"])
+async def test_the_token_does_not_come_in_plain_text_from_other_machines(rest, address):
+    opened = RestServer(
+        rest.mesh.controller,
+        address=address,
+        mesh=MeshAddress(controller="unix:/nowhere", token=TOKEN),
+        token_file=Path("/nowhere"),
+        tls=None,
+    )
+
+    with pytest.raises(MeshError, match=r"PYSERVE_TLS_CERT_FILE.*PYSERVE_MESH_PLAIN_TCP=1"):
+        await opened.start()
+
+
 async def test_other_paths_are_not_there(rest):
     assert 404 == (await rest.client.get("/")).status_code
     assert 405 == (await rest.client.post(PATH, content=json.dumps({}))).status_code

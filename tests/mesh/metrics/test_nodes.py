@@ -12,6 +12,7 @@ import httpx
 import psutil
 import pytest
 
+from tests.mesh.commands import pyserve
 from tests.mesh.metrics.scraping import Page, scrape, scraped_until
 from tests.mesh.start.processes import (
     END_TIMEOUT_S,
@@ -156,7 +157,7 @@ def test_roles_without_an_ingress_show_themselves(environment: dict[str, str]) -
             assert {str(replica.process.pid)} == pages["replica"].labels(ROLES, "pid")
 
 
-def test_a_controller_off_loopback_asks_for_the_token(environment: dict[str, str]) -> None:
+def test_a_controller_off_loopback_asks_for_the_key(environment: dict[str, str]) -> None:
     environment = {
         **environment,
         "PYSERVE_CONTROLLER": "127.0.0.1:0",
@@ -169,8 +170,8 @@ def test_a_controller_off_loopback_asks_for_the_token(environment: dict[str, str
         host = _other_host()
         refused = httpx.get(f"http://{host}:{port}/metrics", timeout=20, trust_env=False)
         assert 401 == refused.status_code
-        token = Path(far["PYSERVE_TOKEN_FILE"]).read_text().strip()
-        page = scrape(f"{host}:{port}", {"authorization": f"Bearer {token}"})
+        key = pyserve("viewing-key", environment=far).stdout.strip()
+        page = scrape(f"{host}:{port}", {"authorization": f"Bearer {key}"})
         assert {"controller": 1} == roles(page)
 
 

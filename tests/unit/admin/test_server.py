@@ -36,6 +36,7 @@ from pyserve.wire.v1 import control_pb2
 
 TOKEN = b"\x01" * 32
 BEARER = {"authorization": f"Bearer {TOKEN.hex()}"}
+KEY = {"authorization": f"Bearer {viewing_key(TOKEN)}"}
 OPENMETRICS = {"accept": "application/openmetrics-text; version=1.0.0"}
 
 
@@ -54,11 +55,19 @@ def make_server(
     status=None,
     is_guarded: bool = False,
     source: Source = add,
+    takes_plain_token: bool = False,
 ) -> AdminServer:
     metrics = ProcessMetrics("ingress")
     metrics.add(source)
     desk = Desk(gathering=NodeGathering(metrics, TOKEN, None), status=status)
-    return AdminServer(desk, host=host, port=port, token=TOKEN, is_guarded=is_guarded)
+    return AdminServer(
+        desk,
+        host=host,
+        port=port,
+        token=TOKEN,
+        is_guarded=is_guarded,
+        takes_plain_token=takes_plain_token,
+    )
 
 
 @asynccontextmanager
@@ -147,7 +156,7 @@ async def test_loopback_is_open_to_programs_and_not_to_pages(headers, status):
 
 @pytest.mark.parametrize(
     ("headers", "status"),
-    [({}, 401), ({"authorization": f"Bearer {viewing_key(TOKEN)}"}, 200), (BEARER, 200)],
+    [({}, 401), (KEY, 200), (BEARER, 200)],
 )
 async def test_where_rules_hide_names_others_of_the_machine_need_a_key(headers, status):
     async with serving(is_guarded=True) as client:
@@ -156,7 +165,10 @@ async def test_where_rules_hide_names_others_of_the_machine_need_a_key(headers, 
     assert ("pyserve_info" in answers[0].text) == (status == 200)
 
 
-async def test_from_elsewhere_the_token_is_asked_for():
+@pytest.mark.parametrize("takes_plain_token", [False, True])
+async def test_from_elsewhere_the_key_is_asked_for_and_the_token_not_in_plain_text(
+    takes_plain_token,
+):
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             # Nothing is sent; it only asks which address this machine has.
@@ -164,19 +176,28 @@ async def test_from_elsewhere_the_token_is_asked_for():
         except OSError:
             pytest.skip("this machine has no address but loopback")
         host = probe.getsockname()[0]
-    server = make_server(host="0.0.0.0")
+    server = make_server(host="0.0.0.0", takes_plain_token=takes_plain_token)
     server.start()
     place = f"http://{host}:{server.address.rpartition(':')[2]}/metrics"
     try:
         async with httpx.AsyncClient(timeout=20, trust_env=False) as client:
             refused = await client.get(place)
-            given = await client.get(place, headers=BEARER)
+            by_key = await client.get(place, headers=KEY)
+            by_token = await client.get(place, headers=BEARER)
     finally:
         await server.close()
     assert (401, "Bearer") == (refused.status_code, refused.headers["www-authenticate"])
     assert "pyserve_info" not in refused.text
-    assert TOKEN.hex() not in refused.text
-    assert 200 == given.status_code
+    assert "`pyserve viewing-key`" in refused.text
+    assert 200 == by_key.status_code
+    if takes_plain_token:
+        assert 200 == by_token.status_code
+    else:
+        assert 401 == by_token.status_code
+        assert "the mesh token is not for a network" in by_token.text
+        assert "pyserve_info" not in by_token.text
+    for each in (refused, by_token):
+        assert TOKEN.hex() not in each.text
 
 
 async def test_targets_are_those_that_the_controller_knows():

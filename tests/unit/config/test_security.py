@@ -50,6 +50,24 @@ def test_the_variables_of_the_ingress_name_its_files() -> None:
     assert security.access_file == Path("/access.yaml")
 
 
+@pytest.mark.parametrize(
+    ("address", "is_this_machine"),
+    [
+        *(("unix:/run/c.sock", True), ("127.0.0.1:7000", True), ("127.8.0.1:1", True)),
+        *(("[::1]:7000", True), ("localhost:7000", True), ("10.0.0.5:7000", False)),
+        *(("controller:7000", False), ("localhost.example.com:7000", False)),
+        *(("[2001:db8::1]:7000", False), ("0.0.0.0:7000", False), ("[::]:7000", False)),
+    ],
+)
+def test_the_mesh_token_leaves_this_machine_by_tls_or_where_it_is_allowed(
+    address: str, is_this_machine: bool
+) -> None:
+    tls = {f"PYSERVE_MESH_TLS_{name}_FILE": f"/{name}" for name in ("CERT", "KEY", "CA")}
+    assert is_this_machine == read_settings({}).node.may_carry_token(address)
+    assert read_settings(tls).node.may_carry_token(address)
+    assert read_settings({"PYSERVE_MESH_PLAIN_TCP": "1"}).node.may_carry_token(address)
+
+
 @pytest.mark.parametrize(("value", "required"), [("", True), ("optional", False)])
 def test_client_certificates_are_required_unless_told_otherwise(value: str, required: bool) -> None:
     variables = {f"PYSERVE_TLS_{name}_FILE": "/x" for name in ("CERT", "KEY", "CA")}

@@ -9,12 +9,14 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from pyserve.config import NodeSettings, read_settings
 from pyserve.config.environment import MeshSettings
+from pyserve.config.tls import TlsFiles
 from pyserve.control.discovery import (
     MeshHome,
     MeshRecord,
@@ -26,6 +28,8 @@ from pyserve.control.discovery import (
 from pyserve.control.tokens import read_token
 from pyserve.errors import MeshError, MeshHeld, MeshNotFound, OptionError
 from pyserve.types import MeshAddress
+
+FILES = TlsFiles(cert_file=Path("crt"), key_file=Path("key"), ca_file=Path("ca"))
 
 
 @pytest.fixture
@@ -92,9 +96,9 @@ def test_named_controller_is_taken_with_the_token_file_beside_it(running, tmp_pa
     token_file.write_text("abcd" * 8 + "\n")
     token_file.chmod(0o600)
 
-    found = find_mesh(settings(running.home, controller="far:1", token_file=token_file))
+    found = find_mesh(settings(running.home, controller="localhost:1", token_file=token_file))
 
-    assert MeshAddress(controller="far:1", token=b"\xab\xcd" * 8) == found
+    assert MeshAddress(controller="localhost:1", token=b"\xab\xcd" * 8) == found
 
 
 def test_named_controller_that_is_the_local_one_needs_no_token_file(running):
@@ -105,7 +109,21 @@ def test_named_controller_that_is_the_local_one_needs_no_token_file(running):
 
 def test_named_controller_without_its_token_says_what_to_set(running):
     with pytest.raises(MeshNotFound, match="PYSERVE_TOKEN_FILE"):
-        find_mesh(settings(running.home, controller="far:1"))
+        find_mesh(settings(running.home, controller="localhost:1"))
+
+
+@pytest.mark.parametrize("node", [{"plain_tcp": True}, {"tls": FILES}])
+def test_a_controller_elsewhere_is_shown_the_token_by_tls_or_where_that_is_allowed(tmp_path, node):
+    token_file = tmp_path / "token"
+    token_file.write_text("abcd" * 8 + "\n")
+    token_file.chmod(0o600)
+    far = settings(tmp_path, controller="far:1", token_file=token_file)
+
+    with pytest.raises(MeshError, match=r"--controller names far:1.*_MESH_TLS_.*_PLAIN_TCP=1"):
+        find_mesh(replace(far, controller_is_of="--controller"))
+    found = find_mesh(replace(far, node=NodeSettings(node_id="here", **node)))
+
+    assert MeshAddress(controller="far:1", token=b"\xab\xcd" * 8) == found
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root makes files of root")
@@ -140,7 +158,7 @@ def test_token_that_cannot_be_trusted_is_refused(tmp_path, text, mode, part):
     with pytest.raises(MeshError, match=part):
         read_token(path)
     with pytest.raises(MeshError, match=part) as raised:
-        find_mesh(settings(tmp_path, controller="far:1", token_file=path))
+        find_mesh(settings(tmp_path, controller="localhost:1", token_file=path))
     assert f"{path} (PYSERVE_TOKEN_FILE)" in str(raised.value)
 
 

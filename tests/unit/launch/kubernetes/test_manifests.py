@@ -14,6 +14,7 @@ import yaml
 from click.testing import CliRunner
 
 from pyserve.cli.commands import commands
+from pyserve.config import read_settings
 from pyserve.launch.on_kubernetes.manifests import ManifestSettings, manifests
 from pyserve.launch.on_kubernetes.pods import METRICS_PORT, PodPlan, pod_of
 from pyserve.launch.on_kubernetes.site import RIGHTS
@@ -164,6 +165,19 @@ def test_a_namespace_is_named_where_an_overlay_changes_it_and_nowhere_else(tls_s
             assert "elsewhere" == subject.pop("namespace")
         of_cluster = each["metadata"].pop("name"), each.get("roleRef", {}).pop("name", None)
         assert "elsewhere" not in json.dumps(each), of_cluster
+
+
+def test_the_token_passes_in_plain_text_only_where_no_certificates_are_and_says_so() -> None:
+    for tls_secret, switch in (("", "1"), ("mesh-tls", None)):
+        settings = replace(SETTINGS, tls_secret=tls_secret)
+        for kind in ("StatefulSet", "Deployment", "Job"):
+            [container] = found(kind, settings=settings)["spec"]["template"]["spec"]["containers"]
+            variables = {each["name"]: each.get("value") for each in container["env"]}
+            assert switch == variables.get("PYSERVE_MESH_PLAIN_TCP")
+            read = {name: value for name, value in variables.items() if value is not None}
+            assert read_settings(read).node.may_carry_token(read["PYSERVE_CONTROLLER"])
+    printed = CliRunner().invoke(commands, ["kubernetes", "manifests", "--image", "shop:1"]).output
+    assert 2 == printed.count("# Without certificates the mesh token passes between pods")
 
 
 def test_pods_fit_the_restricted_standard_of_pod_security() -> None:
