@@ -14,6 +14,7 @@ from click.testing import CliRunner
 from pyserve.api.graph import pack
 from pyserve.cli.commands import commands
 from pyserve.cli.target import load_application
+from pyserve.config import read_settings
 from pyserve.config.metrics import DEFAULT_METRICS_PORT
 from pyserve.types import ApplicationName
 from tests.compose.project import ROOT
@@ -29,20 +30,21 @@ def content(name: str) -> dict[str, Any]:
 
 
 SERVICES: dict[str, Any] = content("docker-compose.yml")["services"]
-# Those of the mesh; the others look at it.
-ROLES = {name: each for name, each in SERVICES.items() if each["image"] == "pyserve-mesh"}
-OBSERVERS = {name: each for name, each in SERVICES.items() if name not in ROLES}
+# What is of pyserve: those of the mesh, and what makes the key of those who look at it.
+OURS = {name: each for name, each in SERVICES.items() if each["image"] == "pyserve-mesh"}
+ROLES = {name: each for name, each in OURS.items() if name != "key"}
+OBSERVERS = {name: each for name, each in SERVICES.items() if name not in OURS}
 
 
 @pytest.mark.parametrize("name", ["docker-compose.yml", "docker-compose.wheel.yml"])
 def test_both_versions_of_compose_take_the_file(name: str) -> None:
     found = content(name)
     assert not _TOO_NEW & found.keys()
-    assert ROLES.keys() == found["services"].keys() & ROLES.keys()
+    assert OURS.keys() == found["services"].keys() & OURS.keys()
     assert found["services"].keys() <= SERVICES.keys()
 
 
-@pytest.mark.parametrize("service", ROLES)
+@pytest.mark.parametrize("service", OURS)
 def test_each_command_is_one_of_pyserve(service: str) -> None:
     command, *arguments = shlex.split(SERVICES[service]["command"])
     shown = CliRunner().invoke(commands, [command, "--help"])
@@ -66,7 +68,7 @@ def test_every_container_is_bounded_and_what_is_published_is_for_this_machine() 
         assert service["read_only"], name
         assert ["ALL"] == service["cap_drop"], name
         assert service["deploy"]["resources"]["limits"]["memory"], name
-        assert "unless-stopped" == service["restart"], name
+        assert ("no" if name == "key" else "unless-stopped") == service["restart"], name
     published = {name: each["ports"] for name, each in SERVICES.items() if "ports" in each}
     assert {"ingress", "prometheus", "jaeger"} == published.keys()
     assert all(each.startswith("127.0.0.1:") for ports in published.values() for each in ports)
@@ -123,7 +125,7 @@ def test_every_part_of_the_collector_is_in_a_pipeline_and_memory_is_looked_at_fi
     assert {"memory_limiter"} == {each["processors"][0] for each in pipelines}
 
 
-def test_prometheus_finds_the_mesh_and_may_read_its_token() -> None:
+def test_prometheus_finds_the_mesh_and_has_a_key_that_looks_and_no_token() -> None:
     (job,) = [
         each
         for each in content("services/observe/prometheus.yml")["scrape_configs"]
@@ -131,21 +133,49 @@ def test_prometheus_finds_the_mesh_and_may_read_its_token() -> None:
     ]
     (discovery,) = job["http_sd_configs"]
     assert f"http://ingress:{DEFAULT_METRICS_PORT}/-/targets" == discovery["url"]
-    token = SERVICES["ingress"]["environment"]["PYSERVE_TOKEN_FILE"]
-    for each in (job, discovery):
-        assert token == each["authorization"]["credentials_file"]
-    prometheus = OBSERVERS["prometheus"]
-    assert f"mesh:{Path(token).parent}:ro" in prometheus["volumes"]
-    # The token is for its owner only.
+    [key] = {each["authorization"]["credentials_file"] for each in (job, discovery)}
+    prometheus, maker = OBSERVERS["prometheus"], SERVICES["key"]
+    assert f"key:{Path(key).parent}:ro" in prometheus["volumes"]
+    assert {"key": {"condition": "service_completed_successfully"}} == prometheus["depends_on"]
+    assert f"viewing-key --output {key}" == maker["command"]
+    assert f"key:{Path(key).parent}" in maker["volumes"]
+    # The key is for its owner only.
     assert f"USER {prometheus['user']}" in (ROOT / "Dockerfile").read_text(encoding="utf-8")
+    # The volume of the token makes a member of the mesh of each container that has it.
+    readers = {name for name, each in SERVICES.items() if "mesh" in volumes_of(each)}
+    assert OURS.keys() == readers
     # Off loopback, where Prometheus is from the other containers' point of view.
     assert all("0.0.0.0" == role["environment"]["PYSERVE_BIND_HOST"] for role in ROLES.values())
+
+
+def volumes_of(service: dict[str, Any]) -> set[str]:
+    return {each.partition(":")[0] for each in service.get("volumes", ())}
+
+
+def test_observers_are_in_the_network_of_the_mesh_only_if_they_reach_its_containers() -> None:
+    networks = {name: set(each.get("networks", ["default"])) for name, each in OBSERVERS.items()}
+    assert {
+        "prometheus": {"default"},
+        "collector": {"default", "traces"},
+        "jaeger": {"traces"},
+    } == (networks)
+    assert all("networks" not in role for role in ROLES.values())
+    assert "none" == SERVICES["key"]["network_mode"]
+
+
+def test_the_token_passes_in_plain_text_within_this_machine_and_the_file_says_so() -> None:
+    for role in ROLES.values():
+        node = read_settings(role["environment"]).node
+        assert node.may_carry_token(role["environment"]["PYSERVE_CONTROLLER"])
+    assert not any(
+        "driver" in (each or {}) for each in content("docker-compose.yml")["networks"].values()
+    )
 
 
 @pytest.mark.external
 @pytest.mark.skipif(why_not("promtool") is not None, reason=str(why_not("promtool")))
 def test_promtool_takes_the_configuration(tmp_path: Path) -> None:
-    for name in ("alerts.yml", "token"):
+    for name in ("alerts.yml", "key"):
         (tmp_path / name).write_text((ROOT / "deploy/alerts.yml").read_text(encoding="utf-8"))
     config = (ROOT / "services/observe/prometheus.yml").read_text(encoding="utf-8")
     for folder in ("/etc/prometheus", "/var/lib/pyserve"):
