@@ -1,7 +1,8 @@
-"""Imports of modules that a setting names, from the folder that a process was started in.
+"""Imports of modules that a setting names, from folders that are not on the path.
 
-Controllers and ingresses are started with ``-P``: the folder is not on their path, so that nothing
-in it can take the place of a module, nor of one that a library would like to have and does without.
+Controllers and ingresses are started with ``-P``: the folder that they were started in is not on
+their path, nor are those of whoever deploys. So nothing in them can take the place of a module, nor
+of one that a library would like to have and does without.
 """
 
 from __future__ import annotations
@@ -9,26 +10,50 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 
 _HERE = ""  # As Python has it: wherever the process is then.
-_LOCK = threading.RLock()
+_LOCK = threading.Lock()
+# How many need a folder that is on the path for them alone: an import may last, or never end, and
+# nobody waits for it here.
+_NEEDED: Counter[str] = Counter()
 
 
 @contextlib.contextmanager
-def importable() -> Iterator[None]:
-    """Have modules of the folder found after all others, for as long as this lasts.
+def importable(folders: Sequence[str] = (_HERE,)) -> Iterator[None]:
+    """Have modules of folders found after all others, for as long as this lasts.
 
-    Where the folder is on the path anyway, as in drivers and replicas, nothing changes.
+    What is on the path anyway, as in drivers and replicas, stays there.
+
+    Args:
+        folders: where to look, in order; by default the folder that this process is in.
     """
+    added = _add(folders)
+    try:
+        yield
+    finally:
+        _remove(added)
+
+
+def _add(folders: Sequence[str]) -> list[str]:
+    added = []
     with _LOCK:
-        if _HERE in sys.path:
-            yield
-            return
-        sys.path.append(_HERE)
-        try:
-            yield
-        finally:
-            # An import may have made the path another list.
-            with contextlib.suppress(ValueError):
-                sys.path.remove(_HERE)
+        for each in dict.fromkeys(folders):
+            if _NEEDED[each] or each not in sys.path:
+                added.append(each)
+                if each not in sys.path:
+                    sys.path.append(each)
+        _NEEDED.update(added)
+    return added
+
+
+def _remove(added: Sequence[str]) -> None:
+    with _LOCK:
+        _NEEDED.subtract(added)
+        for each in added:
+            if not _NEEDED[each]:
+                del _NEEDED[each]
+                # An import may have made the path another list.
+                with contextlib.suppress(ValueError):
+                    sys.path.remove(each)

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from pyserve import working_folder
 from pyserve.api.policy import Candidate, Facts, RoutedRequest, policy_class
 from pyserve.bridge import rust
 from pyserve.observe.failures import user_code_logger
@@ -70,8 +70,7 @@ class Policies:
 
 
 def _ranker(found: mesh_pb2.PolicyClass, facts_of: FactsOf) -> rust.Ranker | None:
-    sys.path.extend(entry for entry in found.sys_path if entry not in sys.path)
-    chooser = Chooser(found.import_path, None, facts_of)
+    chooser = Chooser(found.import_path, None, facts_of, tuple(found.sys_path))
     # Its module may be slow to import, and it may load or connect to something; or never end.
     name = f"policy {found.import_path}"
     making = threading.Thread(target=_make, args=(found, chooser), name=name, daemon=True)
@@ -88,7 +87,9 @@ def _ranker(found: mesh_pb2.PolicyClass, facts_of: FactsOf) -> rust.Ranker | Non
 def _make(found: mesh_pb2.PolicyClass, chooser: Chooser) -> None:
     try:
         kwargs = json.loads(found.kwargs_json) if found.kwargs_json else {}
-        chooser.begin(_made(found.import_path, kwargs))
+        with working_folder.importable(found.sys_path):
+            policy = _made(found.import_path, kwargs)
+        chooser.begin(policy)
     except (Exception, SystemExit):
         _LOGGER.exception(
             "the policy %s cannot be used here; replicas are picked without it", found.import_path
@@ -114,10 +115,18 @@ class Chooser:
             returns candidates or their ids, best first; a list of lists is read in order. ``None``:
             it is not made yet, see ``begin``.
         facts_of: returns the routing stats and the metadata of a replica.
+        folders: where its driver finds modules, for what it imports when it is asked.
     """
 
-    def __init__(self, name: str, policy: object, facts_of: FactsOf | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        policy: object,
+        facts_of: FactsOf | None = None,
+        folders: Sequence[str] = (),
+    ) -> None:
         self._name = name
+        self._folders = folders
         self._facts_of = facts_of or ReplicaFacts().of
         self._choose: Callable[..., Any] = _prefer_none
         self._on_routed: Callable[..., Any] = _nothing
@@ -140,9 +149,8 @@ class Chooser:
             Candidate(*each[:4], tuple(each[4]), *self._facts_of(each[0])) for each in raw
         ]
         try:
-            answer = self._result(
-                self._choose(candidates, RoutedRequest(path, session_id, model_id))
-            )
+            request = RoutedRequest(path, session_id, model_id)
+            answer = self._asked(self._choose, candidates, request)
             return list(_ids(answer, {each.replica_id for each in candidates}))
         except (Exception, SystemExit) as error:
             self._complain(error)
@@ -165,10 +173,11 @@ class Chooser:
         request_id = str(number)
         try:
             if routed is None:
-                self._result(self._on_completed(replica_id, request_id))
+                self._asked(self._on_completed, replica_id, request_id)
             else:
                 # Ray Serve hands over the answer as well, which is not there yet.
-                self._result(self._on_routed(RoutedRequest(*routed, request_id), replica_id, None))
+                request = RoutedRequest(*routed, request_id)
+                self._asked(self._on_routed, request, replica_id, None)
         except (Exception, SystemExit) as error:
             self._complain(error)
 
@@ -176,6 +185,14 @@ class Chooser:
         # With the last route that had the policy; nothing else knows when that is.
         if self._loop is not None:
             self._loop.close()
+
+    def _asked(self, hook: Callable[..., Any], *arguments: object) -> object:
+        try:
+            return self._result(hook(*arguments))
+        except ModuleNotFoundError:
+            # It imports only now, and calls are too many to change the path for each of them.
+            with working_folder.importable(self._folders):
+                return self._result(hook(*arguments))
 
     def _result(self, answer: object) -> object:
         if asyncio.iscoroutine(answer):

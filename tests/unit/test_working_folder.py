@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -52,3 +54,45 @@ def test_a_path_that_has_the_folder_keeps_it(monkeypatch: pytest.MonkeyPatch) ->
     with working_folder.importable():
         assert before == sys.path
     assert before == sys.path
+
+
+def test_others_are_on_the_path_in_their_order_until_the_last_one_needs_them_no_more(
+    here: Path,
+) -> None:
+    before = list(sys.path)
+    one, two = str(here / "one"), str(here / "two")
+    with contextlib.ExitStack() as longer:
+        with working_folder.importable([one, two, before[0]]):
+            longer.enter_context(working_folder.importable([two]))
+            assert [*before, one, two] == sys.path
+        assert [*before, two] == sys.path
+    assert before == sys.path
+
+
+def test_an_import_that_does_not_end_holds_up_no_other(here: Path) -> None:
+    begun, ending = threading.Event(), threading.Event()
+
+    def import_for_long() -> None:
+        with working_folder.importable():
+            begun.set()
+            assert ending.wait(30)
+
+    slow = threading.Thread(target=import_for_long)
+    slow.start()
+    try:
+        assert begun.wait(30)
+        quick = threading.Thread(target=_import_only_here)
+        quick.start()
+        quick.join(30)
+        assert not quick.is_alive()
+        assert "" in sys.path
+    finally:
+        ending.set()
+        slow.join(30)
+    assert "" not in sys.path
+    assert "only_here" in sys.modules
+
+
+def _import_only_here() -> None:
+    with working_folder.importable():
+        importlib.import_module("only_here")

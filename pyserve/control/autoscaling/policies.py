@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import contextvars
 import inspect
-import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from pyserve import working_folder
 from pyserve.api.code import import_attribute
 from pyserve.config import AutoscalingPolicy
 from pyserve.observe.metrics.tally import Tally
@@ -65,9 +65,11 @@ class PolicyAsker:
         def run() -> None:
             begun = time.monotonic()
             try:
-                if self._decide is None:
-                    self._decide = self._make()
-                answer, why = self._decide(question), ""
+                # It may import more when it is asked.
+                with working_folder.importable(self._sys_path):
+                    if self._decide is None:
+                        self._decide = self._make()
+                    answer, why = self._decide(question), ""
                 if inspect.isawaitable(answer):
                     _close(answer)
                     answer, why = None, "is a coroutine function; write a plain one"
@@ -83,7 +85,6 @@ class PolicyAsker:
         threading.Thread(target=context.run, args=(run,), name=name, daemon=True).start()
 
     def _make(self) -> Callable[[object], object]:
-        sys.path.extend(entry for entry in self._sys_path if entry not in sys.path)
         path = str(self.policy.policy_function)
         if ":" not in path:
             path = ":".join(path.rsplit(".", 1))

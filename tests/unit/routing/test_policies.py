@@ -1,6 +1,7 @@
 """A policy of the user's: what it gets, which answers are understood, and what failing costs."""
 
 import logging
+import sys
 import threading
 from pathlib import Path
 
@@ -8,10 +9,12 @@ import pytest
 
 from pyserve import _router
 from pyserve.api.policy import Candidate, RoutedRequest, check_policy, policy_class
+from pyserve.bridge import rust
 from pyserve.errors import OptionError
 from pyserve.routing.facts import ReplicaFacts
 from pyserve.routing.policies import Chooser, Policies
 from pyserve.wire.v1 import mesh_pb2
+from tests.support.waiting import wait_until
 
 TIMEOUT_S = 30.0
 
@@ -201,6 +204,35 @@ def test_a_policy_that_is_slow_to_make_keeps_nobody_waiting():
 
     chooser.begin(Policy(["b"]))
     assert ["b"] == chooser(RAW, "", "", "")
+
+
+def test_the_folder_of_a_driver_is_on_the_path_while_its_policy_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """And again where the policy imports when it is asked; nobody else finds modules there."""
+    (tmp_path / "policy_elsewhere.py").write_text(
+        "import beside_policy\n"
+        "class Policy:\n"
+        "    def choose(self, candidates, request):\n"
+        "        import needed_late\n"
+        "        return needed_late.ANSWER\n"
+    )
+    (tmp_path / "beside_policy.py").write_text("")
+    (tmp_path / "needed_late.py").write_text("ANSWER = ['b']\n")
+    for name in ("policy_elsewhere", "beside_policy", "needed_late"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    before = list(sys.path)
+    made: list[Chooser] = []
+    monkeypatch.setattr(rust, "Ranker", lambda chooser, _told: made.append(chooser))
+    found = mesh_pb2.PolicyClass(
+        import_path="policy_elsewhere:Policy", sys_path=[str(tmp_path), *before]
+    )
+
+    Policies().ranker_of(found, ())
+    wait_until(lambda: made[0].is_made, TIMEOUT_S)
+    assert before == sys.path
+    assert ["b"] == made[0](RAW, "/pkg.Service/Do", "", "")
+    assert before == sys.path
 
 
 def test_a_policy_that_exits_ends_nobody(caplog: pytest.LogCaptureFixture):
