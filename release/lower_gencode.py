@@ -20,10 +20,11 @@ _COMMENT = re.compile(r"(?<=^# Protobuf Python Version: )\S+$", re.MULTILINE)
 _GRPC = re.compile(r"(?<=^GRPC_GENERATED_VERSION = ')[\d.]+(?='$)", re.MULTILINE)
 
 
-def floors() -> dict[str, str]:
-    """Return the oldest version of each direct dependency, by its name."""
+def floors(extra: str = "") -> dict[str, str]:
+    """Return the oldest version of each direct dependency, by its name; or of those of an extra."""
     project = tomllib.loads((_ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    found = (_FLOOR.match(line) for line in project["dependencies"])
+    lines = project["optional-dependencies"][extra] if extra else project["dependencies"]
+    found = (_FLOOR.match(line) for line in lines)
     return {each["name"]: each["version"] for each in found if each is not None}
 
 

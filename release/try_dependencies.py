@@ -18,11 +18,13 @@ from release.lower_gencode import floors
 
 _SMOKE = Path(__file__).with_name("smoke.py")
 _KINDS = ("newest", "oldest")
+_EXTRA = "proto"
 
 
 def constraints() -> str:
     """Return pip's constraints: of each direct dependency the oldest version."""
-    oldest = floors()
+    # An extra may ask for a newer one.
+    oldest = {name: floors(_EXTRA).get(name, version) for name, version in floors().items()}
     # A newer generator makes stubs that ask for a newer grpcio.
     oldest["grpcio-tools"] = oldest["grpcio"]
     return "".join(f"{name}=={version}\n" for name, version in oldest.items())
@@ -55,7 +57,7 @@ def _is_good(kind: str, wheel: Path, interpreter: str) -> bool:
             file = folder / "oldest.txt"
             file.write_text(constraints(), encoding="utf-8")
             bounds = ["--constraint", str(file)]
-        wanted = f"{wheel.resolve()}[proto]"
+        wanted = f"{wheel.resolve()}[{_EXTRA}]"
         pip = [python, "-m", "pip", "--disable-pip-version-check"]
         subprocess.run([*pip, "install", "--quiet", *bounds, wanted], check=True)
         subprocess.run([*pip, "check"], check=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import tomllib
 from pathlib import Path
@@ -39,6 +40,18 @@ def test_every_direct_dependency_has_an_oldest_version() -> None:
     names = {Requirement(line).name for line in project["dependencies"]}
     assert names == set(floors())
     assert names | {"grpcio-tools"} == {line.split("==")[0] for line in constraints().splitlines()}
+
+
+def test_the_extra_asks_for_the_protobuf_that_its_plugin_needs() -> None:
+    """Generated code refuses an older runtime; what the plugin says of itself is older."""
+    spec = importlib.util.find_spec("mypy_protobuf")
+    assert spec is not None
+    assert spec.submodule_search_locations
+    file = Path(spec.submodule_search_locations[0]) / "extensions_pb2.py"
+    found = _ASKED.search(file.read_text(encoding="utf-8"))
+    assert found is not None
+    assert Version(floors("proto")["protobuf"]) >= Version(".".join(found.groups()[:3]))
+    assert f"protobuf=={floors('proto')['protobuf']}\n" in constraints()
 
 
 def test_ci_tries_both_ends() -> None:
