@@ -12,6 +12,7 @@ from typing import Any
 import orjson
 
 from pyserve.bridge import has_digits
+from pyserve.serializers.deep_json import fields_of, in_parts
 
 # What is beyond has this many digits; so have some numbers that are not.
 _DIGITS_MIN = len(str(-(2**63))) - 1
@@ -44,10 +45,13 @@ def dumps_long_numbers(value: object, default: Callable[[Any], Any], options: in
     """
 
     def simplified(unknown: Any) -> Any:
-        return _spelt(default(unknown))
+        return in_parts(_spelt(default(unknown)), dumps)
+
+    def dumps(spelt: Any) -> bytes:
+        return orjson.dumps(spelt, simplified, options)
 
     try:
-        return orjson.dumps(_spelt(value), simplified, options)
+        return dumps(in_parts(_spelt(value), dumps))
     except (RecursionError, ValueError) as error:  # rings; more digits than Python writes
         raise TypeError(str(error)) from None
 
@@ -63,7 +67,7 @@ def _spelt(value: Any) -> Any:
     if isinstance(value, _SEQUENCES):
         return [_spelt(each) for each in value]
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {name: _spelt(each) for name, each in _fields(value)}
+        return {name: _spelt(each) for name, each in fields_of(value).items()}
     return value
 
 
@@ -71,12 +75,3 @@ def _spelt_key(key: Any) -> Any:
     if isinstance(key, int) and key not in _RANGE:
         return int.__repr__(key)
     return key
-
-
-def _fields(value: Any) -> list[tuple[str, Any]]:
-    """Return what orjson writes of a dataclass: its attributes without a leading underscore."""
-    if hasattr(value, "__dict__"):
-        found = list(vars(value).items())
-    else:
-        found = [(each.name, getattr(value, each.name)) for each in dataclasses.fields(value)]
-    return [(name, each) for name, each in found if not name.startswith("_")]

@@ -42,7 +42,12 @@ def reader_of(annotation: object) -> Callable[[bytes], Any]:
 
     def read(body: bytes) -> Any:
         value = parse_json(body)
-        return value if type(value) is kept else convert(value, ("body",))
+        if type(value) is kept:
+            return value
+        try:
+            return convert(value, ("body",))
+        except RecursionError:
+            raise InvalidJson("it is nested too deeply for its type", "", 0) from None
 
     return read
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from pyserve.serializers.deep_json import in_parts, is_refusal_of_depth
 from pyserve.serializers.long_numbers import dumps_long_numbers, is_refusal_of_long_number
 
 if TYPE_CHECKING:
@@ -47,7 +48,12 @@ def to_json(value: Any) -> bytes:
     except TypeError as error:
         refusal = error
     try:
-        if is_refusal_of_long_number(refusal):
+        is_of_number = is_refusal_of_long_number(refusal)
+        if is_of_number or is_refusal_of_depth(refusal):
+            parted = in_parts(value, to_json)
+            if parted is not value:
+                return to_json(parted)
+        if is_of_number:
             return dumps_long_numbers(value, _simplified, options | orjson.OPT_NON_STR_KEYS)
     except TypeError as error:
         refusal = error

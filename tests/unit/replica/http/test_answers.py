@@ -126,7 +126,7 @@ async def test_a_long_number_hides_nothing_else_that_is_no_json(
     ring.append(ring)
     cases = [
         ([2**64, threading.Lock()], "_thread.lock is none; return a dict"),
-        (ring, "recursion"),
+        (ring, "holds itself"),
         (10**5000, "4300"),
     ]
     for value, text in cases:

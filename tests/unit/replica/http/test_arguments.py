@@ -453,3 +453,22 @@ async def test_methods_of_objects_and_objects_that_are_called_are_alike() -> Non
 
     async with serving(Doubling()) as client:
         assert 6 == (await client(json=3)).json()
+
+
+@dataclass
+class Tree:
+    child: "Tree | None" = None
+
+
+@pytest.mark.parametrize(("depth", "status"), [(200, 200), (260, 200), (1000, 400)])
+async def test_a_text_that_is_nested_too_deeply_for_its_type_is_refused(
+    depth: int, status: int
+) -> None:
+    async def echo(tree: Tree) -> Tree:
+        return tree
+
+    body = b'{"child":' * depth + b"null" + b"}" * depth
+    async with serving(echo) as client:
+        answer = await client(body)
+    assert status == answer.status, answer.body
+    assert answer.body == body or b"nested too deeply for its type" in answer.body
