@@ -17,6 +17,11 @@ use crate::time::Nanos;
 const LOSS_MAX: f64 = 1.0 / 32.0;
 /// The weight of one answer: the last 64 count most, twice as many as [`LOSS_MAX`] is one of.
 const WEIGHT: f64 = 1.0 / 64.0;
+/// The weight of one answer in the mean of the last few calls, and the part of the usual work below
+/// which that is another mix, to which what was learnt before does not apply: beside short calls the
+/// way to a replica is long, and it would idle for lack of one in reserve.
+const RECENT_WEIGHT: f64 = 1.0 / 8.0;
+const SHORTER: f64 = 1.0 / 4.0;
 /// Fewer answers prove nothing.
 const ANSWERS_MIN: u32 = 8;
 /// One call in reserve bridges the gap to the next one up to this part of a call's work. Beyond that
@@ -55,6 +60,8 @@ pub(crate) struct Exclusive {
     other: f64,
     /// Mean work of a call that was alone.
     work_ns: f64,
+    /// The same of the last few.
+    recent_ns: f64,
     answers: u32,
 }
 
@@ -74,6 +81,10 @@ impl Exclusive {
         let work_ns = work.0.max(1) as f64;
         let weight = if self.answers == 0 { 1.0 } else { WEIGHT };
         self.work_ns += (work_ns - self.work_ns) * weight;
+        self.recent_ns += (work_ns - self.recent_ns) * weight.max(RECENT_WEIGHT);
+        if self.recent_ns < self.work_ns * SHORTER {
+            self.work_ns = self.recent_ns;
+        }
         self.alone_ns += work_ns;
         self.alone += 1.0;
         self.answers = self.answers.saturating_add(1);
@@ -181,6 +192,17 @@ mod tests {
         assert_eq!([Some(1), Some(2), None], [0.3, 0.4, 2.6].map(enough));
         assert_eq!(None, after(1).enough(1.0, Nanos::ZERO));
         assert_eq!(None, after(100).enough(0.0, Nanos::ZERO), "the way is not known");
+    }
+
+    /// Else each of them idles for the way of the next one, until the mean has followed.
+    #[test]
+    fn after_long_calls_short_ones_soon_have_one_in_reserve() {
+        let mut exclusive = after(1_000);
+        let short = Nanos::from_millis(1);
+        for _ in 0..24 {
+            exclusive.on_answer(short, Some(short));
+        }
+        assert_eq!(Some(2), exclusive.enough(0.2e6, Nanos::ZERO));
     }
 
     #[test]
