@@ -138,6 +138,11 @@ impl Exclusive {
         quiet_since.saturating_add(Nanos(((eased + 1.0) * self.patience_ns()) as u64 + 1))
     }
 
+    /// Mean work of a call; 0: unknown.
+    pub(crate) fn work_ns(&self) -> f64 {
+        self.work_ns
+    }
+
     fn patience_ns(&self) -> f64 {
         (self.work_ns * PATIENCE).max(1.0)
     }

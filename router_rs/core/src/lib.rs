@@ -12,6 +12,7 @@
 //! | `ejection` | which replicas are left out because they fail, and how they come back |
 //! | `policy` | which of the replicas with room gets the call |
 //! | `exclusive` | whether replicas work on one call at a time, so that calls are bound late |
+//! | `speed` | how fast replicas are beside each other that work on one call at a time |
 //! | `learnt` | how long a replica is expected to take |
 //! | `queue` | who of the parked calls is next, and who is late |
 //! | `backoff` | how long a replica that refused is left alone |
@@ -42,6 +43,7 @@ mod rng;
 mod router;
 mod slab;
 mod slowest;
+mod speed;
 mod time;
 
 pub use access::{

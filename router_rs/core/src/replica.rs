@@ -58,6 +58,8 @@ pub(crate) struct Replica {
     pub(crate) tier: Tier,
     /// In the last snapshot. False: it only waits for its last calls to end.
     pub(crate) is_member: bool,
+    /// Calls take 2 to the power of that times as long as at the fastest, beyond doubt.
+    pub(crate) octaves: u8,
     /// Calls of other routers there, and when it told of them.
     pub(crate) others: (u32, Nanos),
     pub(crate) pace: Pace,
@@ -91,6 +93,7 @@ impl Replica {
             in_flight: 0,
             open_position: NOT_OPEN,
             is_member: true,
+            octaves: 0,
             backoff: Backoff::default(),
             health: Health::default(),
             reported: None,
@@ -154,6 +157,12 @@ impl Replica {
     #[inline]
     pub(crate) fn lasting_at(&self) -> Option<Nanos> {
         (self.is_held_back() && self.is_in()).then(|| self.pace.next_lasting())
+    }
+
+    /// For how long it has answered nothing, beside what calls take at a fast one.
+    #[inline]
+    pub(crate) fn quiet(&self, now: Nanos) -> Nanos {
+        Nanos(now.saturating_sub(self.quiet_since).0 >> self.octaves)
     }
 
     /// How many more calls it could get if none were held back.

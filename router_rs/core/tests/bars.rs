@@ -20,7 +20,8 @@ fn check(scenario: &str) {
     check_policy(scenario, PolicyKind::Predicted);
 }
 
-/// What takes more than replicas say of themselves: how fast each is, or how full its batch.
+/// What takes more than replicas say of themselves: how fast each is that works on several calls, how
+/// full its batch is, or what other routers send.
 fn check_predicted(scenario: &str) {
     check_policy(scenario, PolicyKind::Predicted);
 }
@@ -52,12 +53,12 @@ fn equal_replicas_are_used_nearly_as_by_a_central_queue() {
 
 #[test]
 fn fast_replicas_get_what_they_can_do_sooner() {
-    check_predicted("l2_unequal_replicas");
+    check("l2_unequal_replicas");
 }
 
 #[test]
 fn a_slow_replica_is_left_alone_and_comes_back() {
-    check_predicted("l3_slow_replica");
+    check("l3_slow_replica");
 }
 
 #[test]
@@ -127,7 +128,7 @@ fn batches_are_filled() {
 
 #[test]
 fn near_replicas_get_what_they_can_do() {
-    check_predicted("l10_near_replicas");
+    check("l10_near_replicas");
 }
 
 #[test]

@@ -16,9 +16,11 @@ use crate::membership::ReplicaId;
 use crate::policy::{Candidates, Glance, Policy, Scene};
 use crate::replica::{Load, NOT_OPEN, Replica};
 use crate::rng::SplitMix64;
+use crate::speed::Speeds;
 use crate::time::Nanos;
 
 use super::Locality;
+use super::withholding::Budget;
 
 /// What a call asks of the replica that is picked for it, beside room.
 #[derive(Clone, Copy, Debug)]
@@ -92,6 +94,8 @@ pub(super) struct Fleet {
     pub(super) is_patient: bool,
     pub(super) pool: Pool,
     pub(super) late: Late,
+    pub(super) speeds: Speeds,
+    pub(super) budget: Budget,
     /// The last pick left replicas with room alone, because waiting is better.
     pub(super) is_holding: bool,
     /// Replicas take their calls in batches, by their own word.
@@ -115,6 +119,8 @@ impl Fleet {
             is_patient: policy.is_patient(),
             pool,
             late: Late::new(policy.binds_late()),
+            speeds: Speeds::default(),
+            budget: Budget::default(),
             is_holding: false,
             is_batching: false,
             near_busy: 0.0,
@@ -172,6 +178,9 @@ impl Fleet {
             let candidates =
                 Candidates::new((&self.replicas, &self.glances), open, &self.pool, scene);
             let slot = choose(&mut *self.policy, candidates, open, &mut self.rng)?;
+            if self.late.is_on {
+                return self.unless_slow(slot, query);
+            }
             return self.unless_better(slot, query);
         }
         let mut candidates = std::mem::take(&mut self.candidates);
@@ -180,6 +189,10 @@ impl Fleet {
         let slot = self.pick_narrowed(candidates, query)?;
         if !query.ranked.is_empty() {
             return Some(slot);
+        }
+        if self.late.is_on {
+            let slot = self.unless_near(slot, query)?;
+            return self.unless_slow(slot, query);
         }
         let slot = self.or_farther(slot, query);
         self.unless_better(slot, query)

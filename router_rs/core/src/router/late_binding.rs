@@ -84,7 +84,7 @@ impl Fleet {
         let mut position = 0;
         while let Some(slot) = self.open.get(position).copied() {
             let replica = &self.replicas[slot as usize];
-            let quiet = now.saturating_sub(replica.quiet_since);
+            let quiet = replica.quiet(now);
             if replica.in_flight > 0 && self.late.exclusive.is_long(quiet) {
                 self.bind(slot, now);
             }
@@ -107,6 +107,10 @@ impl Fleet {
     #[cold]
     pub(super) fn bind_all(&mut self, now: Nanos) {
         self.late.eases_at = None;
+        if !self.late.exclusive.is_proven() {
+            // What was measured is the work on one call at a time.
+            self.replicas.iter_mut().for_each(|replica| replica.octaves = 0);
+        }
         for slot in 0..self.replicas.len() as u32 {
             self.bind(slot, now);
         }
@@ -118,8 +122,9 @@ impl Fleet {
         let Self { replicas, late, pool, .. } = self;
         let (replica, exclusive) = (&mut replicas[slot as usize], &late.exclusive);
         let is_bound = late.is_on && !self.is_batching && !replica.may_overlap;
-        let quiet = now.saturating_sub(replica.quiet_since);
-        let gap_ns = pool.turnaround_ns(replica.tier);
+        let quiet = replica.quiet(now);
+        // Beside the calls of a slow one the way there is short.
+        let gap_ns = pool.turnaround_ns(replica.tier) / f64::from(1_u32 << replica.octaves);
         let enough = if is_bound { exclusive.enough(gap_ns, quiet) } else { None };
         let held = enough.map_or(u32::MAX, |enough| enough.saturating_add(exclusive.eased(quiet)));
         if replica.held != held {

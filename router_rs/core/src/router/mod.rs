@@ -29,6 +29,7 @@ mod stats;
 mod tests;
 mod types;
 mod waiting;
+mod withholding;
 
 pub use asks::{ASKED_MAX, Ask};
 pub use config::{RetryConfig, RouterConfig};
@@ -100,6 +101,8 @@ struct Call {
     /// When it was sent last, and what its replica counts it by.
     sent_at: Nanos,
     generation: u32,
+    /// What a call usually took when it was sent.
+    usual: f32,
     state: State,
 }
 
@@ -402,6 +405,7 @@ impl Router {
         call.sent_at = now;
         call.predicted = Nanos::ZERO;
         call.generation = self.fleet.generation(slot);
+        call.usual = self.fleet.speeds.usual();
         if let Some(model) = call.wish.model {
             let until = now.saturating_add(self.config.promise_max);
             self.directory.on_sent(model, slot, until, now);
@@ -437,12 +441,12 @@ impl Router {
     /// Gives a call's place back. One freed place wakes one resting call, not all of them.
     fn end(&mut self, index: u32, slot: u32, outcome: Outcome, now: Nanos) {
         let call = self.calls.at_mut(index);
-        let (wish, generation) = (call.wish, call.generation);
+        let (wish, generation, usual) = (call.wish, call.generation, call.usual);
         let latency = now.saturating_sub(call.sent_at);
         let took = now.saturating_sub(call.offered_at);
         self.measures.on_attempt(slot, outcome, latency, call.predicted);
         let departure = self.record(slot, outcome, latency, now);
-        self.hear_word(slot, departure, outcome, now);
+        self.hear_word(slot, (departure, usual), outcome, now);
         if let Some(model) = wish.model {
             let is_done = matches!(outcome, Outcome::Done { .. });
             let alone_ns = self.fleet.alone_ns();

@@ -64,10 +64,19 @@ impl Router {
     /// A call has left the replica in `slot`: if it was answered, the replica says whether it could
     /// have worked on another one.
     #[inline]
-    pub(super) fn hear_word(&mut self, slot: u32, end: Departure, outcome: Outcome, now: Nanos) {
+    pub(super) fn hear_word(
+        &mut self,
+        slot: u32,
+        (end, usual): (Departure, f32),
+        outcome: Outcome,
+        now: Nanos,
+    ) {
         let (Departure::Answered, Outcome::Done { load: Some(load), .. }) = (end, outcome) else {
             return;
         };
+        if let Some(work) = load.alone {
+            self.fleet.on_work(slot, work, usual, now);
+        }
         let took = load.processing.unwrap_or(Nanos::ZERO);
         if self.fleet.on_word(slot, took, load.alone, now) && self.queue.has_ready() {
             self.measures.on_kept_wrongly(took);

@@ -65,6 +65,7 @@ impl Fleet {
         let slot = if let Some(slot) = self.free_slots.pop() {
             self.replicas[slot as usize] = Replica::new(spec);
             self.glances[slot as usize] = Glance::NONE;
+            self.speeds.forget(slot);
             slot
         } else {
             self.replicas.push(Replica::new(spec));
