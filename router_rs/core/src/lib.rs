@@ -45,6 +45,7 @@ mod slab;
 mod slowest;
 mod speed;
 mod time;
+mod withheld;
 
 pub use access::{
     AccessRequest, AccessRule, NameError, NamePattern, PathError, PathPattern,

@@ -18,9 +18,9 @@ use crate::replica::{Load, NOT_OPEN, Replica};
 use crate::rng::SplitMix64;
 use crate::speed::Speeds;
 use crate::time::Nanos;
+use crate::withheld::Budget;
 
 use super::Locality;
-use super::withholding::Budget;
 
 /// What a call asks of the replica that is picked for it, beside room.
 #[derive(Clone, Copy, Debug)]

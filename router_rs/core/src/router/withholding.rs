@@ -20,11 +20,8 @@ use super::Locality;
 use super::fleet::{Fleet, Query};
 use crate::replica::Replica;
 use crate::time::Nanos;
+use crate::withheld::Withheld;
 
-/// The part of the answers that may be lost by leaving slow replicas alone.
-const LOSS_MAX: f64 = 1.0 / 64.0;
-/// So many answers may be lost in a row.
-const LOSS_SAVED_MAX: f64 = 4.0;
 /// A replica of fewer octaves is not left alone: between those that are nearly as fast, the choice gains
 /// little.
 const OCTAVES_MIN: u8 = 2;
@@ -32,38 +29,6 @@ const OCTAVES_MIN: u8 = 2;
 const QUEUE_WEIGHT: f64 = 2.0;
 /// A call waits for a near replica for up to this part of a call's work.
 const NEAR_PATIENCE: f64 = 1.0 / 2.0;
-
-/// What leaving slow replicas alone may cost, counted in calls that they could have answered.
-#[derive(Debug, Default)]
-pub(super) struct Budget {
-    left: f64,
-    withheld: Option<Withheld>,
-}
-
-/// Replicas that are left alone.
-#[derive(Clone, Copy, Debug)]
-struct Withheld {
-    since: Nanos,
-    /// How many calls a nanosecond they could answer, and how many they are.
-    rate: f64,
-    replicas: f64,
-}
-
-impl Budget {
-    #[inline]
-    fn on_answer(&mut self) {
-        self.left = (self.left + LOSS_MAX).min(LOSS_SAVED_MAX);
-    }
-
-    /// Each replica has lost one answer at most: whatever happens next, somebody looks again.
-    #[inline]
-    fn count(&mut self, now: Nanos) {
-        if let Some(Withheld { since, rate, replicas }) = self.withheld.take() {
-            let lost = now.saturating_sub(since).0 as f64 * rate;
-            self.left = (self.left - lost.min(replicas)).max(0.0);
-        }
-    }
-}
 
 impl Fleet {
     /// The replica in `slot` worked for so long on a call, which was sent when so much was usual.
