@@ -18,8 +18,8 @@ use router_io::identity::names_of;
 use router_io::{Peer, Stream};
 use router_protocol::grpc::{Code, Status};
 
-/// Refusals that wait for whoever writes them down; more are only counted, so that a flood of
-/// them costs no memory. Arbitrary.
+/// Refusals kept until the log reader takes them. Further ones are only counted, so that a flood
+/// costs no memory. Arbitrary.
 const REFUSALS_KEPT_MAX: usize = 256;
 
 /// Of a path in a refusal. Arbitrary: longer than names of methods are.
@@ -124,7 +124,7 @@ impl Access {
 // === impl Asker ===
 
 impl<'a> Asker<'a> {
-    /// Whoever has sent these headers.
+    /// Describes the caller that sent these headers.
     pub(super) fn new(
         access: Option<&'a Access>,
         caller: &'a ClientIdentity,

@@ -65,7 +65,7 @@ pub(super) fn admit_http2(
     admit_other(connection, parts, body, respond);
 }
 
-/// As `admit_http2`, for a request that is no gRPC, of a connection that is driven by a server.
+/// Like `admit_http2`, but for a non-gRPC request, on a connection that a server drives.
 pub fn admit_other_http2<B: Buf + From<Bytes> + 'static>(
     connection: &Rc<ConnectionState>,
     parts: request::Parts,
@@ -174,7 +174,7 @@ fn admit_call(
     Ok(Forward { head, deadline, acceptance: None, upstream, mirror })
 }
 
-/// What the calls of a connection have in common.
+/// The options that all calls of a connection share.
 fn options(connection: &ConnectionState) -> CallOptions {
     CallOptions { caller: connection.number, ..CallOptions::default() }
 }
@@ -282,7 +282,7 @@ fn admit_transcoded<T: Transport + 'static>(
     let door = transcoding.door;
     let client = Transcoded::new(client, *transcoding);
     match admit_call(connection, parts, door, asker) {
-        // Whatever the client's body is, that of the call is not empty.
+        // The body of the upstream call is never empty, even if the client's is.
         Ok(Forward { head, deadline, upstream, mirror, .. }) => {
             let is_bodiless = false;
             let call = Call { head, deadline, upstream, mirror, is_bodiless, awaited, client };
@@ -317,7 +317,7 @@ fn count_here(front: &Front, door: Door, status: Option<StatusCode>) {
     front.counters.doors.count(door, status);
 }
 
-/// Of a request that is no call in another protocol.
+/// The door of a request that is not a call in another protocol.
 fn door_of(kind: Kind) -> Door {
     if kind == Kind::WebSocket { Door::WebSocket } else { Door::Http }
 }
@@ -334,7 +334,7 @@ fn answer_builtin<T: Transport>(
     }
 }
 
-/// What the head says about the way of the request.
+/// Reads from the head how the request is to be handled.
 pub(super) fn manner(parts: &request::Parts, kind: Kind) -> Manner {
     Manner {
         request_id: request_id::of(&parts.headers),
@@ -416,7 +416,7 @@ fn check_length(connection: &ConnectionState, headers: &HeaderMap) -> Result<(),
     Ok(())
 }
 
-/// What a head says about the body.
+/// The announcements of the head about the body.
 #[derive(Clone, Copy, Debug)]
 struct Announced {
     is_small: bool,
@@ -432,10 +432,10 @@ impl Announced {
     }
 }
 
-/// What of a body has to be here before the request is offered to anybody.
+/// Decides how much of a body must arrive before the request is offered to a replica.
 ///
-/// One that is known to be small is awaited; one that may be a long upload, or whose client wants
-/// to hear something first, is not.
+/// A body known to be small is awaited whole. One that may be a long upload, or whose client
+/// expects an interim answer first, is not.
 fn awaited(connection: &ConnectionState, kind: Kind, announced: Announced) -> Awaited {
     match kind {
         Kind::Plain | Kind::Transcoded { .. } if announced.is_small => Awaited::Body,

@@ -43,7 +43,7 @@ pub struct Arrival {
     pub count: ConnectionCount,
 }
 
-/// What the first bytes say.
+/// The protocol that the first bytes reveal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Greeting {
     Http1,
@@ -93,7 +93,7 @@ pub async fn open(
         // Nothing was asked, so there is nothing to answer.
         _ = phase.wait_for(|phase| *phase > Phase::Serving) => return None,
     };
-    // Whatever goes wrong before the first request, there is nobody to tell it to.
+    // An error before the first request affects no call, so it is dropped.
     let (met, greeted) = met?;
     let Greeted { stream, greeting, caller, client } = greeted;
     let state = Rc::new(ConnectionState::new(front, room, met, caller, &client));
@@ -117,7 +117,7 @@ async fn meet(
     Some((met, greeted))
 }
 
-/// Asks a trusted proxy for whom it comes, if it is one that says so; before anything else is read.
+/// Reads the PROXY header of a trusted proxy that sends one, before anything else is read.
 async fn introduce(front: &Front, arrival: &mut Arrival) -> Option<Guest> {
     let (proxies, proxy) = (&front.config.proxies, arrival.peer);
     if !proxies.has_headers || !proxies.trusts(proxy.ip()) {
@@ -132,8 +132,8 @@ async fn introduce(front: &Front, arrival: &mut Arrival) -> Option<Guest> {
     Some(Guest::new(proxies, client.unwrap_or(proxy)))
 }
 
-/// How long a new connection waits before anything of it is read, for what others of its address
-/// have done.
+/// How long a new connection waits before it is read, because of what other connections of its
+/// address did.
 fn time_to_wait(visit: &Visit, is_suspect: bool) -> Option<Duration> {
     let in_line = visit.wait(Instant::now());
     in_line.max(is_suspect.then_some(WAIT))

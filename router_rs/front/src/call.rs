@@ -1,4 +1,4 @@
-//! One call: the task that takes it through the exchange, whoever its client is.
+//! One call: the task that takes it through the exchange, for any kind of client.
 
 use std::future::poll_fn;
 use std::rc::Rc;

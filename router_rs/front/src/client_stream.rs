@@ -1,6 +1,6 @@
-//! A connection's bytes, as h2 and hyper read them: with what was read to see who speaks, and in
-//! portions, so that one connection cannot keep its thread busy while others wait. What floods of
-//! HTTP/2 are made of is rationed.
+//! A connection's bytes as h2 and hyper read them. The bytes read to detect the protocol are
+//! replayed first. Reads come in portions, so that one connection cannot keep its thread busy while
+//! others wait. Frames that HTTP/2 floods consist of are rationed.
 
 mod hyper_io;
 
@@ -24,8 +24,9 @@ use crate::guard::suspicion::Suspicion;
 use crate::heads::head_lines::{HeadLines, Unclear};
 use crate::hypers_answer::{Unread, status_of_hypers};
 
-/// What one turn of a connection's task may read. A flood of calls that are reset at once comes to
-/// about a thousand in it, which take the thread about as many microseconds. Arbitrary.
+/// The most that one turn of a connection's task may read. A flood of calls that are reset at once
+/// puts about a thousand of them into it, which cost the thread about as many microseconds.
+/// Arbitrary.
 const TURN_BYTES: usize = 64 * 1024;
 
 /// The frames of HTTP/2 after which a turn is over, and what one read takes of a connection that has
@@ -53,8 +54,8 @@ thread_local! {
     static SCRATCH: RefCell<Vec<u8>> = RefCell::default();
 }
 
-/// What a connection's task knows of its bytes. Shared with the stream that hyper or h2 owns, which
-/// hyper wants to be `Send`; both are on one thread.
+/// Byte counts and flags of a connection, for its task. They are shared with the stream that hyper
+/// or h2 owns. hyper requires that stream to be `Send`, though both are on one thread.
 #[derive(Debug)]
 pub(super) struct Gauge {
     received_bytes: AtomicU64,
@@ -62,7 +63,7 @@ pub(super) struct Gauge {
     earned_points: AtomicU64,
     wasted_points: AtomicU64,
     is_too_much: AtomicBool,
-    /// What follows is of a stream that the client has closed, and is not read.
+    /// The bytes that follow belong to a stream that the client has closed; they are not read.
     has_closed_stream: AtomicBool,
     is_rationed: AtomicBool,
     is_flushed: AtomicBool,
@@ -136,8 +137,8 @@ impl Gauge {
         self.has_closed_stream.load(Ordering::Relaxed)
     }
 
-    /// What comes is taken more slowly than it could be, so much of it may be left when the client
-    /// goes.
+    /// Input is being read more slowly than it arrives, so much of it may be unread when the client
+    /// leaves.
     pub(super) fn set_rationed(&self, is_rationed: bool) {
         self.is_rationed.store(is_rationed, Ordering::Relaxed);
     }
@@ -178,7 +179,7 @@ pub struct ClientStream {
     unread: Option<Unread>,
     /// The reads that one head has taken so far.
     head_reads: u32,
-    /// Nothing is read before it rings, and nothing at all if the client has gone by then.
+    /// Reads are paused until it fires. If the client has gone meanwhile, nothing more is read.
     pause: Option<Pin<Box<Sleep>>>,
     suspicion: Suspicion,
     /// Here, because it lives as long as the socket does: longer than what hyper makes of it when
@@ -190,7 +191,7 @@ pub struct ClientStream {
 /// 400 wherever it is in a head, once that has an end, and takes it nowhere between a body's chunks.
 const REFUSED: &[u8] = b"\r\0\r\n\r\n";
 
-/// What is known of floods on one connection of HTTP/2.
+/// State of the flood detection for one HTTP/2 connection.
 #[derive(Debug)]
 struct Flood {
     frames: Frames,

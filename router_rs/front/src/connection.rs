@@ -1,4 +1,4 @@
-//! What the requests of one client connection share.
+//! State that the requests of one client connection share.
 
 use std::cell::{Cell, RefCell};
 use std::net::{IpAddr, SocketAddr};
@@ -42,21 +42,21 @@ pub struct ConnectionState {
     /// Names the connection among those who call.
     pub(super) number: u64,
     pub(super) is_tls: bool,
-    /// Others of its address were ended for what they sent.
+    /// Other connections of its address were closed as offenders.
     pub(super) is_suspect: bool,
     pub(super) gauge: Arc<Gauge>,
     room: Rc<Room>,
     visit: Visit,
-    /// What replicas were told of it.
+    /// The connection details last sent to replicas.
     pub(super) said: Said,
     /// Where its calls run, one at a time; dangling for a connection that may have several.
     pub(super) own_call: RefCell<Weak<OwnCall>>,
-    /// Whoever reads what its call says is looked after next, and need not be woken.
+    /// The task that reads the call's output is polled next, so it need not be woken.
     pub(super) is_attentive: Cell<bool>,
     /// No further request is wanted.
     pub(super) is_draining: Cell<bool>,
     is_stopped: Cell<bool>,
-    /// The client was told that it asks for too much.
+    /// The client was informed that it sends too many requests.
     is_told: Cell<bool>,
     /// The tasks of calls that wait for something.
     waiting: RefCell<Slab<Waker>>,
@@ -176,7 +176,7 @@ impl ConnectionState {
         self.visit.on_request();
     }
 
-    /// The connection has to be ended for what came over it.
+    /// Records that the connection must be closed because of an offence.
     pub(super) fn on_offence(&self, offence: Offence) {
         if let Some(address) = self.guest.counted() {
             self.front.offenders.add(address, offence, Instant::now());
@@ -203,7 +203,7 @@ impl ConnectionState {
         self.gauge.earn(CALL_POINTS);
     }
 
-    /// A call is refused for who makes it: as much use as a PING.
+    /// A call was refused by the access rules. It costs as many points as a PING.
     pub fn on_refusal(&self) {
         self.gauge.waste(IDLE_POINTS);
     }

@@ -1,4 +1,4 @@
-//! What a front counts.
+//! The counters of a front.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -43,7 +43,7 @@ pub struct Counters {
     pub(super) connections_refused: Counter,
     /// Handshakes in which one side refused the other, or a client that did not speak TLS.
     pub(super) tls_failures: Counter,
-    /// Connections of trusted proxies that did not say for whom they come.
+    /// Connections of trusted proxies that sent no valid PROXY header.
     pub(super) proxy_headers_malformed: Counter,
     pub(super) header_bytes_exceeded: Counter,
     pub(super) body_bytes_exceeded: Counter,
@@ -55,9 +55,9 @@ pub struct Counters {
     pub(super) idle_closed: Counter,
     /// Connections at rest that were told to go because new ones needed their place.
     pub(super) displaced: Counter,
-    /// Connections that were closed for what they flooded us with.
+    /// Connections closed because they flooded the front.
     pub(super) floods: Counter,
-    /// Connections that had to wait because others of their address were ended for what they sent.
+    /// Connections delayed because others of their address were closed as offenders.
     pub(super) delayed_connections: Counter,
     /// Requests that gave their place up because their client was slow and others waited.
     pub(super) slow_clients: Counter,

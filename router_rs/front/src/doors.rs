@@ -1,4 +1,4 @@
-//! What a front counts of each protocol.
+//! Counters of a front per protocol.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

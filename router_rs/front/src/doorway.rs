@@ -1,9 +1,9 @@
-//! Whether there is a place for one more connection.
+//! Decides whether there is room for one more connection.
 //!
-//! A process may have so many descriptors open, of all kinds: clients, connections to replicas, and
-//! what starts and hears replicas and answers for the mesh. Clients never get the last quarter of
-//! them, whoever has the others. The number of a new one is the lowest that is free, so at least as
-//! many are open; more are not, unless some were closed in this moment.
+//! A process has a limit on open descriptors of all kinds: clients, connections to replicas, and
+//! those that start and watch replicas and serve the mesh. Clients never get the last quarter of
+//! them, no matter what uses the others. The kernel gives a new descriptor the lowest free number,
+//! so at least that many are open. Unless some were closed at this moment, exactly that many are.
 
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
@@ -23,33 +23,34 @@ const RESERVED_PART: u64 = 4;
 /// More is reserved of no limit. Arbitrary: connections to 64 replicas from four threads.
 const RESERVED_MAX: u64 = 1024;
 
-/// So many more than its bound are on their way out: whoever was told to go has not gone yet.
-/// Arbitrary: two turns of a listener.
+/// The count may exceed its bound by this many connections that were asked to close but have not
+/// done so. Arbitrary: two turns of a listener.
 const LEAVING_MAX: u64 = 32;
 
 /// Of each thread, when hardly a descriptor is left. Those that come next take the numbers that
 /// become free, so with fewer all of them would have to wait. Arbitrary: a turn's newcomers.
 const MADE_AT_THE_BRIM: u32 = 16;
 
-/// All places may change hands once in so long. Arbitrary: a few round trips of a slow network, in
-/// which a client says what it wants.
+/// The time in which all places may change hands once. Arbitrary: a few round trips of a slow
+/// network, in which a client says what it wants.
 const TURNOVER: Duration = Duration::from_millis(250);
 
-/// Those that were told to go have not got round to it. Arbitrary: a few turns of a busy machine.
+/// The pause while connections that were asked to close have not done so. Arbitrary: a few turns of
+/// a busy machine.
 const BRIMFUL_PAUSE: Duration = Duration::from_millis(20);
 
-/// Timers resolve no less.
+/// The resolution of timers.
 const PAUSE_MIN: Duration = Duration::from_millis(1);
 
-/// What a connection finds that comes.
+/// How crowded it is when a connection arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Crowd {
     /// A place.
     Free,
     /// No place: as many have to go for it.
     Crowded(u32),
-    /// It is in the half of the reserve that is no way for those that come: many have to go, and it
-    /// has to go too.
+    /// The second half of the reserve is in use, which new connections may not enter. Many others
+    /// must close, and so must this one.
     Brimful,
 }
 
@@ -61,9 +62,9 @@ pub struct Entrant {
     crowd: Crowd,
 }
 
-/// How fast a listener takes those for which others have to go. Whoever comes again at once when it
-/// is displaced would else displace all others before they have said anything; the rest of such a crowd
-/// waits in the kernel's queue.
+/// How fast a listener accepts connections that displace others. Without it, a client that
+/// reconnects as soon as it is displaced would displace all others before they have sent a request.
+/// The rest of such a crowd waits in the kernel's queue.
 #[derive(Debug)]
 pub struct Pace {
     step: Duration,

@@ -51,7 +51,7 @@ fn asked(parts: &request::Parts, proxy: Client) -> Client {
     named_client(&parts.headers, proxy, &Proxies::default())
 }
 
-/// Reads the header of a proxy. What it says about one is not changed by what follows.
+/// Parses the header of a proxy. The bytes that follow it must not change the result.
 pub fn proxy_header(data: &[u8]) {
     let found = proxy_header::parse(data);
     let followed = proxy_header::parse(&[data, b"GET / HTTP/1.1\r\n\r\n"].concat());

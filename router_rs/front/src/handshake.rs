@@ -48,6 +48,6 @@ async fn part(mut stream: CountedTcp) {
             }
         }
     };
-    // It has closed as well, or is gone, or does not listen: there is nothing more to tell it.
+    // The client has closed as well, or is gone, or does not read: nothing more can be sent to it.
     let _parted = timeout(LINGER, ending).await;
 }

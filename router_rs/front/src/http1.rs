@@ -84,7 +84,7 @@ fn settings(limits: &FrontLimits) -> Builder {
     builder
 }
 
-/// What hyper calls for each request.
+/// The service that hyper calls for each request.
 struct Door {
     state: Rc<ConnectionState>,
     /// How many there were.
@@ -334,20 +334,20 @@ impl Future for Driver {
             this.patience.look(&this.state);
             this.rest.keep(this.patience.head_bytes());
             if this.rest.look(this.is_resting(), cx).is_some() {
-                // There is no whole request of it that has no answer.
+                // All complete requests of this connection have been answered.
                 return Poll::Ready(());
             }
             match ready!(this.patience.poll(&this.state, cx)) {
                 // Dropping the connection closes it.
                 Due::End => return Poll::Ready(()),
-                // Whoever has it then has to be polled.
+                // The new owner of the connection must be polled next.
                 Due::Rest => this.rest(),
             }
         }
     }
 }
 
-/// What it is time for.
+/// The action that is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Due {
     /// The client has been idle for a while.
@@ -356,7 +356,7 @@ enum Due {
     End,
 }
 
-/// What a connection waits for, which says how long it may.
+/// The event that a connection waits for, which determines its deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Awaited {
     /// The first byte of another request.
@@ -374,7 +374,7 @@ struct Patience {
     awaited: Awaited,
     seen_served: u64,
     seen_bytes: u64,
-    /// What had come when the head began that is awaited.
+    /// The bytes received when the awaited head began.
     head_from: u64,
     until: Instant,
     /// When a connection that waits for a request is to rest, unless it does.
@@ -401,7 +401,7 @@ impl Patience {
         }
     }
 
-    /// What has come of a head that is not whole.
+    /// The bytes received of an incomplete head.
     fn head_bytes(&self) -> u64 {
         if self.awaited == Awaited::Head { self.seen_bytes - self.head_from } else { 0 }
     }

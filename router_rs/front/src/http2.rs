@@ -46,13 +46,13 @@ pub(super) async fn serve(
 ) {
     let limits = state.front.limits();
     let greeting = timeout(limits.header_timeout, settings(&state).handshake(stream));
-    // Whatever goes wrong before the first request, there is nobody to tell it to.
+    // An error before the first request affects no call, so it is dropped.
     let Some(Ok(Ok(connection))) = state.rest_http2().during(|| 0, greeting).await else { return };
     Driver::new(connection, state, phase).await;
 }
 
-/// What a client may have of HTTP/2 that is not known, whoever drives its connection.
-/// `streams_max`: of a client of good repute.
+/// Sets the HTTP/2 limits of an unknown client, for any driver of its connection. `streams_max`
+/// applies to a client of good repute.
 pub fn restrain(builder: &mut Builder, state: &ConnectionState, streams_max: u32) {
     let suspect_max = if state.is_suspect { SUSPECT_STREAMS_MAX } else { u32::MAX };
     let streams_max = streams_max.min(suspect_max);
@@ -61,9 +61,9 @@ pub fn restrain(builder: &mut Builder, state: &ConnectionState, streams_max: u32
     }
     builder
         .max_concurrent_streams(streams_max)
-        // Calls that a client may reset before we have looked at them. All that may be open,
-        // because a client that cancels everything at once is no attacker; one that goes on
-        // (rapid reset) is.
+        // Calls that a client may reset before they are looked at. All open ones may be, because a
+        // client that cancels everything at once is not an attacker; one that goes on (rapid reset)
+        // is.
         .max_pending_accept_reset_streams(streams_max as usize)
         .data_frame_budget(SMALL_FRAMES_BUDGET_BYTES);
 }
@@ -111,7 +111,7 @@ struct Driver {
     current: Phase,
     idle: Idle,
     rest: Rest,
-    /// The client has been told that it used a stream that it had closed.
+    /// The client was informed that it used a stream that it had closed.
     is_told: bool,
 }
 
@@ -226,7 +226,7 @@ impl Future for Driver {
                     this.state.on_request();
                     admit_http2(&this.state, request, respond);
                 }
-                // Dropping the connection tells its calls.
+                // Dropping the connection ends its calls.
                 Poll::Ready(Some(Err(error))) => {
                     on_error(&this.state, &error);
                     return Poll::Ready(());

@@ -6,11 +6,11 @@ use router_protocol::names::REQUEST_ID;
 
 use crate::heads::head_lines::Unclear;
 
-/// What hyper said of a request that it could not read, which is not what its client is told.
+/// hyper's verdict on a request that it could not read. The client gets another text.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Unread {
     pub status: StatusCode,
-    /// What in it may be read in two ways.
+    /// The part that can be read in two ways.
     pub unclear: Option<Unclear>,
 }
 

@@ -1,9 +1,9 @@
-//! The door for clients: one listener's connections, whatever they speak.
+//! The door for clients: the connections of one listener, in any protocol.
 //!
 //! A connection's first bytes (or ALPN) tell HTTP/2 from HTTP/1.1. Each request becomes a call of
-//! the exchange, or is answered on the spot. What a front never does: decide which replica gets a call,
-//! or decode a message, but for clients that speak another protocol than gRPC. What is behind it, a
-//! routing table or one server, is its [`Source`].
+//! the exchange, or is answered immediately. A front never decides which replica gets a call. It
+//! decodes a message only for a client that speaks another protocol than gRPC. Behind it is a
+//! [`Source`]: a routing table or one server.
 
 #![forbid(unsafe_code)]
 
@@ -67,7 +67,7 @@ pub struct FrontConfig {
     pub limits: FrontLimits,
     /// Threads over which its connections are spread.
     pub io_threads: usize,
-    /// What whoever is in front of us has removed from every path; empty, or `/` and a name.
+    /// The prefix that a proxy in front has removed from every path; empty, or `/` and a name.
     pub root_path: String,
     /// Who we say we are in answers of our own.
     pub answered_by: HeaderValue,
@@ -76,7 +76,7 @@ pub struct FrontConfig {
     pub proxies: Arc<Proxies>,
 }
 
-/// What all connections of a front share.
+/// State that all connections of a front share.
 #[derive(Debug)]
 pub struct Front {
     pub source: Source,
@@ -84,7 +84,7 @@ pub struct Front {
     pub counters: Arc<Counters>,
     offenders: Offenders,
     strangers: Arc<Strangers>,
-    /// What the connections that rest on one thread may keep.
+    /// The memory limit for the connections that rest on one thread.
     rest_bytes_max: u64,
     /// The part of the limits that transcoding has.
     transcoding: transcode::Limits,

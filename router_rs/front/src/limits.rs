@@ -1,4 +1,4 @@
-//! What clients of a front may do.
+//! Limits for the clients of a front.
 
 use std::time::Duration;
 

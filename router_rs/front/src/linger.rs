@@ -1,7 +1,7 @@
-//! The end of a connection of HTTP/1.1 whose client may still be sending: it is read on for a while.
+//! The end of an HTTP/1.1 connection whose client may still be sending: it is read on for a while.
 //!
-//! What lies unread when a socket is closed makes the system reset the connection, and a client that
-//! is sending a body then never reads the answer that refused it (RFC 9112, 9.6).
+//! Unread bytes at the close of a socket make the system reset the connection. A client that is
+//! sending a body then never reads the answer that refused it (RFC 9112, 9.6).
 
 use std::pin::Pin;
 use std::task::{Context, Poll};

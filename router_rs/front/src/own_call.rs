@@ -9,7 +9,7 @@ use std::task::Context;
 
 pub(super) type CallFuture = Pin<Box<dyn Future<Output = ()>>>;
 
-/// Belongs to the task of the connection; whoever begins calls has a weak pointer to it.
+/// Belongs to the connection's task; code that begins calls has a weak pointer to it.
 #[derive(Default)]
 pub(super) struct OwnCall {
     call: RefCell<Option<CallFuture>>,

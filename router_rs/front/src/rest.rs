@@ -30,7 +30,7 @@ const HTTP2_BYTES: u64 = 34 << 10;
 /// What TLS adds: its session, and a record of each direction.
 const TLS_BYTES: u64 = 9 << 10;
 
-/// What a connection speaks, which says what it keeps.
+/// The protocol of a connection, which determines the memory that it keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Speech {
     /// It has not said yet.
@@ -113,7 +113,7 @@ impl Room {
         self.tell();
     }
 
-    /// Has those go that there is no memory for.
+    /// Closes the connections for which memory is short.
     fn tell(&self) {
         let mut resting = self.resting.borrow_mut();
         while let Some((word, waker)) = resting.tell_next() {
@@ -167,8 +167,8 @@ impl Rest {
         }
     }
 
-    /// The client asks for something. To be called for what is answered at once, too, which leaves
-    /// nothing to be seen when the connection is looked at.
+    /// The client has sent a request. Call this for requests answered immediately, too: they leave
+    /// no trace for the next look at the connection.
     pub fn leave(&mut self) {
         if let Some(place) = self.place.take() {
             self.room.resting.borrow_mut().remove(place);
@@ -212,9 +212,9 @@ where
         // Its client is heard until it has agreed, so no request of it is lost.
         Word::Go => connection.graceful_shutdown(),
         Word::End => {
-            // Whoever has asked for something in this moment learns that nobody has looked at it.
+            // A request that arrives at this moment is reported to its client as not processed.
             connection.abrupt_shutdown(Reason::NO_ERROR);
-            // What the socket has no room for now is not waited for.
+            // Bytes for which the socket has no room now are dropped.
             let _as_far_as_there_is_room = connection.poll_closed(cx);
         }
     }

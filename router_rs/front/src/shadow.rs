@@ -42,7 +42,7 @@ pub(super) fn start(
         let limits = Limits::new(Some(deadline), &Forever);
         let mut shadow = Shadow { body: body.into_iter().peekable() };
         let mut exchange = Exchange::new(&mut shadow, head, upload, limits);
-        // Whatever became of it, there is nobody to tell.
+        // The outcome of a mirrored call is reported to no client.
         let _dropped = exchange.through(&mirror.entry).await;
     });
 }

@@ -1,4 +1,4 @@
-//! What a client of HTTP/1.1 is told whose request could not be read.
+//! The answer to an HTTP/1.1 client whose request could not be parsed.
 //!
 //! hyper's own answer, a status and nothing else, is kept from the wire (`hypers_answer`); one with a sentence
 //! takes its place once hyper has said what is wrong.

@@ -21,7 +21,7 @@ pub(super) const APPLICATION: &str = "application";
 /// Paths below it never reach an application: a front answers them itself.
 pub(super) const OWN_PREFIX: &str = "/-/";
 
-/// What a front leads to.
+/// Where a front sends its calls.
 #[derive(Debug)]
 pub enum Source {
     /// Deployments, by path.
@@ -34,13 +34,13 @@ pub enum Source {
 #[derive(Debug)]
 pub struct FixedServer {
     pub server: Box<dyn ServerBehind>,
-    /// Nothing is kept: there is no other server that a call could be sent to again.
+    /// Empty: a call cannot be retried at another server.
     pub budget: Arc<KeptBudget>,
-    /// What is known of its methods for clients of other protocols.
+    /// The descriptions of its methods, for clients of other protocols.
     pub methods: ArcSwap<MethodTable>,
 }
 
-/// What a front has to know of a server behind it.
+/// The interface of a server behind a front.
 pub trait ServerBehind: Send + Sync + std::fmt::Debug {
     /// The way of what comes over a client's connection; asked once for each, on its thread.
     fn target(&self, client: &Remote) -> Arc<Target>;
@@ -121,11 +121,11 @@ impl RouteLookup {
         }
     }
 
-    /// Who serves a gRPC method, and who gets a copy of the call if it is unary. The metadatum
-    /// `application` picks among several; whoever names one gets that one.
+    /// Finds the deployment that serves a gRPC method, and the one that gets a copy of the call if
+    /// it is unary. The metadata key `application` selects among several.
     ///
     /// # Errors
-    /// `UNIMPLEMENTED` when nobody does, `INVALID_ARGUMENT` when several do and none is named.
+    /// `UNIMPLEMENTED` when none serves it, `INVALID_ARGUMENT` when several do and none is named.
     pub(super) fn grpc(
         &self,
         path: &str,
@@ -318,7 +318,7 @@ impl RouteLookup {
     }
 }
 
-/// What clients are told that come before the first deploy.
+/// The answer to clients that come before the first deploy.
 pub(super) const NOTHING_YET: &str = "no application has been deployed here yet; come again soon";
 
 /// The application that a call names.
@@ -428,7 +428,7 @@ impl Upstream {
         }
     }
 
-    /// Room for what a call sends before it is known to have started.
+    /// Reserves room for the bytes that a call sends before it is known to have started.
     pub(super) fn keep(&self) -> Kept {
         match self {
             Self::Deployment(deployment) => {

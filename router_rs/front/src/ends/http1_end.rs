@@ -50,7 +50,7 @@ struct State {
     /// hyper has dropped its half: it has all that it takes, or the client is gone.
     is_left: bool,
     is_gone: bool,
-    /// Whoever waits on the side of the call, and on hyper's.
+    /// The wakers of the call's task and of hyper's.
     call: Option<Waker>,
     connection: Option<Waker>,
 }
@@ -231,7 +231,7 @@ impl Caller for Http1End {
         }
     }
 
-    /// hyper reads on when it is polled, so there is no window to return.
+    /// hyper reads on when it is polled, so it has no flow-control window to return.
     fn accepted(&mut self, _bytes: usize) {}
 
     fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<Gone> {

@@ -175,7 +175,7 @@ impl Transport for Http1Socket {
 
     fn poll_finish(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if matches!(self.phase, Phase::Http(_)) {
-            // Refused, so there is no socket to close.
+            // The upgrade was refused, so no socket needs a close frame.
             return self.http.poll_finish(cx);
         }
         if ready!(self.poll_flush(cx)).is_err() {
@@ -205,7 +205,8 @@ impl Caller for Http1Socket {
         Poll::Ready(read.map(|(bytes, is_last)| Piece { bytes, is_last }).map_err(|_| Gone))
     }
 
-    /// Nothing more is read before the last piece was taken, so there is no window to return.
+    /// Nothing more is read before the last piece was taken, so it has no flow-control window to
+    /// return.
     fn accepted(&mut self, _bytes: usize) {}
 
     fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<Gone> {

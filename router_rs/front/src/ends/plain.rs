@@ -36,7 +36,7 @@ pub(crate) trait Transport: Caller {
         self.trailers(HeaderMap::new())
     }
 
-    /// What is wrong with the request's body, once its client has sent what means nothing.
+    /// The answer for a request body that is malformed, if it is.
     fn malformed(&self) -> Option<HttpFailure> {
         None
     }
@@ -51,13 +51,13 @@ pub(crate) trait Transport: Caller {
 }
 
 impl Kind {
-    /// Whether the rest of the body has to come in time: it is no stream that may rest.
+    /// Whether the rest of the body has a deadline. Streams, which may idle, have none.
     fn bounds_waits(self) -> bool {
         matches!(self, Kind::Plain | Kind::Transcoded { is_stream: false })
     }
 }
 
-/// What is special about a request.
+/// How a request is to be handled.
 #[derive(Debug)]
 pub(crate) struct Manner {
     pub request_id: HeaderValue,
@@ -68,7 +68,7 @@ pub(crate) struct Manner {
     pub kind: Kind,
 }
 
-/// What a request means by its bodies.
+/// How the bodies of a request are to be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// One body each way: that of the client is bounded, and has to come.
@@ -82,14 +82,14 @@ pub(crate) enum Kind {
     WebSocket,
 }
 
-/// See the module's documentation. Whatever becomes of the request is counted, once.
+/// See the module's documentation. The outcome of each request is counted exactly once.
 #[derive(Debug)]
 pub(crate) struct PlainEnd<T> {
     transport: T,
     connection: Rc<ConnectionState>,
     manner: Manner,
     queue_full: StatusCode,
-    /// What clients are told then, instead of our own estimate.
+    /// Sent to clients when the queue is full, instead of our own estimate.
     retry_after: Option<Duration>,
     /// Until when a WebSocket has to be accepted.
     acceptance: Option<Alarm>,
@@ -133,7 +133,7 @@ impl<T: Transport> PlainEnd<T> {
         }
     }
 
-    /// What a full queue is answered with, and when its client is told to come again.
+    /// Sets the answer for a full queue, and when clients are to retry.
     pub(crate) fn set_queue_full(&mut self, status: StatusCode, retry_after: Option<Duration>) {
         self.queue_full = status;
         self.retry_after = retry_after;
@@ -166,7 +166,7 @@ impl<T: Transport> PlainEnd<T> {
     /// Tells a failure, or breaks off the answer that has begun.
     pub(crate) fn tell(&mut self, failure: &HttpFailure) {
         if self.status.is_some() {
-            // Whoever sees a WebSocket end without a close knows not whether to come again.
+            // Without a close frame, a WebSocket's client cannot know whether to reconnect.
             let close = match failure.status {
                 StatusCode::SERVICE_UNAVAILABLE => Some(RESTART),
                 StatusCode::TOO_MANY_REQUESTS => Some(TOO_MANY_SMALL_FRAMES),
@@ -206,7 +206,7 @@ impl<T: Transport> PlainEnd<T> {
         self.manner.kind == Kind::WebSocket && self.status.is_some()
     }
 
-    /// What is said in another protocol has limits of its own.
+    /// Requests in another protocol have limits of their own.
     pub(crate) fn transcode(&mut self, is_stream: bool) {
         self.manner.kind = Kind::Transcoded { is_stream };
     }
@@ -424,7 +424,7 @@ impl<T: Transport> ClientEnd for PlainEnd<T> {
 
 impl<T> Drop for PlainEnd<T> {
     fn drop(&mut self) {
-        // Nobody reads this status; it is counted for whoever watches.
+        // The client never reads this status; it is counted for metrics.
         if self.status.is_none() && !std::thread::panicking() {
             self.connection.front.counters.client_closed.count();
         }

@@ -1,7 +1,8 @@
-//! Points that addresses have, and lose again one by one.
+//! Points that addresses collect, and lose again one by one.
 //!
-//! An address is known by a hash of it, which strangers cannot foretell; two of the same hash are
-//! one. Places are few, so whoever has the fewest points gives its place to whoever goes on.
+//! An address is identified by a hash that clients cannot predict; addresses with the same hash
+//! count as one. Places are few, so an address with few points loses its place to one that keeps
+//! offending.
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
@@ -12,14 +13,14 @@ use parking_lot::Mutex;
 /// Addresses that are remembered at once. Arbitrary.
 const PLACES: usize = 512;
 
-/// What points mean.
+/// How points count.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rules {
-    /// So many do nothing yet.
+    /// Up to this many have no effect.
     pub free_points: u32,
-    /// More count no more.
+    /// Further ones are not counted.
     pub points_max: u32,
-    /// One is forgotten in so long.
+    /// The time in which one point is forgotten.
     pub recovery: Duration,
 }
 
@@ -28,7 +29,7 @@ pub(crate) struct Rules {
 pub(crate) struct Line {
     /// From one to the next.
     pub step: Duration,
-    /// Where it is full, whoever comes next is put between those of its second half.
+    /// When the line is full, new connections are inserted into its second half.
     pub wait_max: Duration,
 }
 
@@ -47,7 +48,7 @@ struct Place {
     points: u32,
     /// Since when these are forgotten one by one.
     since: Instant,
-    /// When whoever was last in its line is due.
+    /// When the last connection in its line is due.
     last_due: Instant,
 }
 
@@ -69,7 +70,7 @@ impl Addresses {
         } else if place.hash == hash {
             place.points = (place.points + points).min(self.rules.points_max);
         } else {
-            // Whoever goes on gets the place in the end.
+            // An address that keeps offending gets the place in the end.
             place.points = place.points.saturating_sub(points);
         }
     }

@@ -7,8 +7,8 @@
 use std::cell::Cell;
 use std::time::Duration;
 
-/// A connection rests when it has waited so long for its next request. Arbitrary: making hyper's
-/// state anew takes a microsecond or two.
+/// A connection rests after it has waited this long for its next request. Arbitrary: creating
+/// hyper's state again takes a microsecond or two.
 pub(crate) const REST_AFTER: Duration = Duration::from_secs(1);
 
 /// So many of a thread may wait with their buffers: 20 KiB each, with what the allocator makes of

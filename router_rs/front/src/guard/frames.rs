@@ -1,7 +1,7 @@
 //! Looks at the frames of an HTTP/2 connection as they come, and says which of them are of little
 //! use to anybody (RFC 9113, 10.5): what a flood is made of.
 
-/// Every client begins with it, and it is no frame (RFC 9113, 3.4).
+/// The preface that every client sends first. It is not a frame (RFC 9113, 3.4).
 pub(crate) const PREFACE_BYTES: usize = 24;
 
 const HEAD_BYTES: usize = 9;
@@ -26,20 +26,20 @@ pub(crate) const IDLE_POINTS: u64 = 4;
 /// update.
 const SMALL_POINTS: u64 = 1;
 
-/// What was seen since the last look.
+/// The counts since the last look.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
     /// All frames that have begun.
     pub frames: usize,
-    /// For all that is of little use.
+    /// For frames that do little useful work.
     pub points: u64,
-    /// The part of them for which there is no excuse.
+    /// The part of `points` that no legitimate client causes.
     pub idle_points: u64,
-    /// Where in what was read headers begin of a stream that the client had reset.
+    /// The offset in the bytes read at which headers begin for a stream that the client had reset.
     pub closed_at: Option<usize>,
 }
 
-/// Where in a connection's bytes we are.
+/// The position of the parser in a connection's bytes.
 #[derive(Debug)]
 pub(crate) struct Frames {
     head: [u8; HEAD_BYTES],

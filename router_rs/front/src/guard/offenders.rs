@@ -1,9 +1,9 @@
-//! Remembers the addresses whose connections had to be ended for what they sent.
+//! Remembers the addresses whose connections had to be closed as offenders.
 //!
-//! Each connection begins with rations of its own, so one that is ended and made anew would have
-//! them again and again. While an address goes on like that, its new connections are read a little
-//! later, then with pauses until what was before is forgotten, and may have fewer streams. None is
-//! closed for it: behind one address there may be many people.
+//! Each connection begins with rations of its own, so a client that reconnects gets them again each
+//! time. While an address goes on like that, its new connections are read a little later, then only
+//! after pauses until its past offences are forgotten, and may have fewer streams. None is closed
+//! for it: many people may share one address.
 
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
@@ -27,10 +27,10 @@ pub(crate) const FORGOTTEN_AFTER: Duration = RECOVERY.saturating_mul(POINTS_MAX)
 /// costs ten milliseconds is a hundredth of its thread then, and people wait as long for a page.
 pub(crate) const WAIT: Duration = Duration::from_secs(1);
 
-/// What a connection had to be ended for.
+/// Why a connection had to be closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Offence {
-    /// What it sent means nothing.
+    /// It sent malformed input.
     Malformed,
     /// It sent more than any client does.
     Flood,

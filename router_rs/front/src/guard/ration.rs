@@ -1,6 +1,6 @@
-//! How much of little use one connection may ask of its thread: so much at once, then so much a
-//! second. Beyond that it is left unread for as long as it takes to earn what it has spent, which
-//! costs nobody but itself. Whoever goes on like that for a while is told to go.
+//! Rations the work of little use that one connection may cause: a burst, then a rate per second. A
+//! connection that exceeds it is not read until it has earned what it has spent, which delays
+//! nobody else. A connection that goes on like that for a while is asked to close.
 
 use std::time::{Duration, Instant};
 
@@ -12,13 +12,13 @@ const POINTS_MAX: u64 = 16 * 1024;
 /// a few milliseconds. Arbitrary.
 const POINTS_PER_S: u64 = 4000;
 
-/// Debt that was made without any excuse: a client that has waited for its thread as long as this
-/// takes to earn, and still goes on, is no client. 10 s.
+/// The limit for debt from frames that no legitimate client sends. A client that has waited for its
+/// thread as long as this takes to earn, and still goes on, is treated as an attacker. 10 s.
 const EXCESS_POINTS_MAX: u64 = 10 * POINTS_PER_S;
 
-/// A connection that owes for so long and has nothing useful done is no client either: what it has
-/// left behind, and gone, may take minutes to read, with its end behind it. Arbitrary: most of the
-/// half minute in which its calls are to end.
+/// The limit for a connection in debt that does nothing useful. It is treated as an attacker too: a
+/// client that has gone may have left behind so many bytes that it takes minutes to read them and
+/// find the end. Arbitrary: most of the half minute in which its calls must end.
 const OWING_MAX: Duration = Duration::from_secs(20);
 
 /// The points of one connection.
@@ -33,7 +33,7 @@ pub(crate) struct Ration {
     owing_since: Option<Instant>,
 }
 
-/// What becomes of a connection that has spent something.
+/// The consequence for a connection that has spent points.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// Goes on.
@@ -51,8 +51,8 @@ impl Ration {
         Self { points: POINTS_MAX as i64, counted: now, excess_points: 0, owing_since: None }
     }
 
-    /// `earned`: by useful work since the last time; `idle_points`: the part of `points` for which
-    /// there is no excuse.
+    /// `earned`: by useful work since the last call. `idle_points`: the part of `points` that no
+    /// legitimate client causes.
     pub(crate) fn spend(
         &mut self,
         points: u64,
@@ -136,7 +136,7 @@ mod tests {
         assert_eq!(Verdict::TooMuch, verdict);
         let allowed = POINTS_MAX + OWING_MAX.as_secs() * POINTS_PER_S;
         assert!(taken.abs_diff(allowed) <= 3 * BATCH, "{taken} of {allowed}");
-        // Whoever gets something for it, if little, goes on.
+        // A client that does some useful work, if little, may go on.
         assert_ne!(Verdict::TooMuch, flood(60, false, 1).1);
     }
 

@@ -1,9 +1,10 @@
-//! Which connections rest, in the order in which they began to, and which of them have to go when
-//! all together keep more memory than they may, or others need their place.
+//! The resting connections, in the order in which they began to rest. Decides which must close when
+//! together they use more memory than they may, or when others need their place.
 //!
-//! As in a web server that closes idle keep-alive connections when it runs short of them, whoever
-//! has rested longest goes first. It is told to go, and may take the time that this takes; of those
-//! that do not go, the ones that were told first are ended. Every step takes constant time.
+//! As in a web server that closes idle keep-alive connections when it runs short of them, the
+//! connection that has rested longest goes first. It is asked to close, and may take the time that
+//! a graceful end needs. Of those that stay, the ones that were asked first are ended. Every step
+//! takes constant time.
 
 use std::task::Waker;
 
@@ -20,7 +21,7 @@ const TOLD_MAX: usize = 16;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place(usize);
 
-/// What a connection is told.
+/// The request made to a resting connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Word {
     /// To go, as soon as its client agrees.
@@ -54,9 +55,9 @@ struct Entry {
 #[derive(Debug)]
 struct Mark {
     word: Word,
-    /// What may stay without having heard it.
+    /// The limit for the bytes of connections that have not had this word.
     bytes_max: u64,
-    /// What those keep that have heard it, and how many they are.
+    /// The bytes of connections that have had it, and their number.
     heard_bytes: u64,
     heard: usize,
     /// The first one that has not.
@@ -124,15 +125,15 @@ impl Resting {
         }
     }
 
-    /// What a connection has been told last.
+    /// The last word that a connection was given.
     pub(crate) fn word(&self, place: Place) -> Option<Word> {
         self.line[place.0].word
     }
 
-    /// Tells the next one that has to be told something; `None`: all keep what they may.
+    /// Gives the next connection its word, if one is due; `None`: all may stay.
     ///
     /// The newest one always stays: a budget too small for one connection would let none rest, and
-    /// a lone client would connect anew for every call.
+    /// a lone client would reconnect for every call.
     pub(crate) fn tell_next(&mut self) -> Option<(Word, Waker)> {
         for mark in [&mut self.go, &mut self.end] {
             let next = mark.next.filter(|_| self.bytes - mark.heard_bytes > mark.bytes_max);
@@ -143,11 +144,12 @@ impl Resting {
         None
     }
 
-    /// Somebody needs a place: tells whoever has rested longest to go, and ends the first that was
-    /// told so and stays, if they are many or nobody else is left. Nothing: nobody goes.
+    /// Makes room for a new connection: asks the one that has rested longest to close. If those
+    /// already asked are many, or no other is left, it ends the first of them. Returns nothing if
+    /// none can go.
     pub(crate) fn make_room(&mut self) -> [Option<(Word, Waker)>; 2] {
         let goes = self.go.tell(&mut self.line);
-        // Whoever is ended has been told to go before, so these are not fewer.
+        // A connection is asked to close before it is ended, so this cannot underflow.
         let staying = self.go.heard - self.end.heard;
         let is_patient = goes.is_some() && staying <= TOLD_MAX;
         [goes, if is_patient { None } else { self.end.tell(&mut self.line) }]

@@ -1,5 +1,5 @@
-//! Where the frames of a WebSocket begin and end (RFC 6455, 5.2), as far as one has to know to put
-//! a close frame behind them, or to count them. What they hold is not looked at.
+//! Finds where the frames of a WebSocket begin and end (RFC 6455, 5.2), so that a close frame can
+//! be put after them, or they can be counted. Payloads are not inspected.
 
 use bytes::Bytes;
 
@@ -44,7 +44,7 @@ pub(crate) struct SocketFrames {
     head: [u8; HEAD_BYTES_MAX],
     /// How much of a head has passed; 0: none, or all of it.
     head_bytes: usize,
-    /// What of a frame is still to come behind its head.
+    /// The bytes of a frame still to come after its head.
     left_bytes: u64,
     is_closed: bool,
 }

@@ -1,17 +1,17 @@
-//! Notices a client that lets an exchange wait: for too long, or for longer than it may while
+//! Notices a client that keeps an exchange waiting: for too long, or for longer than it may while
 //! others want its place.
 //!
-//! What a client may let wait is a credit of time. It begins with what the network takes now and
-//! then, shrinks while the client is waited for, and grows with what the client moves, at a rate
-//! that nearly every network has.
+//! A client may keep an exchange waiting for as long as its credit of time lasts. The credit starts
+//! with a delay that networks cause now and then. It shrinks while the client is waited for, and
+//! grows with the bytes that the client moves, at a rate that nearly every network has.
 
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use router_io::Alarm;
 
-/// What a client begins with, and what it may have at most. Arbitrary: a lost packet costs about as
-/// much as the first, a slow mobile link that changes its cell as much as the second.
+/// The credit a client starts with, and the most it may have. Arbitrary: a lost packet costs about
+/// as much as the first, a slow mobile link that changes its cell as much as the second.
 const CREDIT: Duration = Duration::from_millis(200);
 const CREDIT_MAX: Duration = Duration::from_secs(1);
 
@@ -86,7 +86,7 @@ impl Stall {
     }
 }
 
-/// What is left of a credit when the client has moved so much after so long.
+/// The credit left when the client has moved `bytes` after waiting for `waited`.
 fn credit_after(credit: Duration, waited: Duration, bytes: usize) -> Duration {
     let earned = Duration::from_micros(bytes as u64 * 1_000_000 / BYTES_PER_S);
     (credit.saturating_sub(waited) + earned).min(CREDIT_MAX)
@@ -96,7 +96,7 @@ fn credit_after(credit: Duration, waited: Duration, bytes: usize) -> Duration {
 mod tests {
     use super::*;
 
-    /// What is left to a client that moves `bytes` every `interval_ms`, a hundred times.
+    /// The credit left to a client that moves `bytes` every `interval_ms`, a hundred times.
     fn credit_at(bytes: usize, interval_ms: u64) -> Duration {
         let interval = Duration::from_millis(interval_ms);
         (0..100).fold(CREDIT, |credit, _| credit_after(credit, interval, bytes))

@@ -13,14 +13,14 @@ use std::time::{Duration, Instant};
 
 use crate::guard::addresses::{Addresses, Line, Rules};
 
-/// So many points are free. Arbitrary: that many people who come at once are served at once.
+/// Points without effect. Arbitrary: that many people who connect at once are served at once.
 const FREE_POINTS: u32 = 1000;
 
-/// More of them count no more, so that all is forgotten within some seconds.
+/// Further points are not counted, so that all is forgotten within seconds.
 const POINTS_MAX: u32 = 2 * FREE_POINTS;
 
-/// One is forgotten in so long: a hundred connections a second that come for nothing cost a thread
-/// a hundredth of its time, and more than that is no probe.
+/// The time in which one point is forgotten. A hundred useless connections a second cost a thread a
+/// hundredth of its time; more than that is not a health probe.
 const RECOVERY: Duration = Duration::from_millis(10);
 
 /// From one in the line to the next, for each point. Twice as fast as points are forgotten, so that

@@ -14,10 +14,10 @@ use tokio::task::yield_now;
 /// Places in one turn of a thread: a millisecond or two of greetings. Arbitrary.
 const PLACES: u32 = 16;
 
-/// What a greeting costs, in places.
+/// The cost of a greeting, in places.
 pub(crate) const GREETING: u32 = 1;
 
-/// What the handshake of TLS costs besides. Arbitrary: it has been measured at four times as much,
+/// The additional cost of a TLS handshake. Arbitrary: it has been measured at four times as much,
 /// with keys of ECDSA.
 pub(crate) const TLS: u32 = 4;
 

@@ -1,9 +1,10 @@
-//! What a proxy says in a request's head about who asks: `Forwarded` (RFC 7239), or the older
+//! What a request's head says about the client: `Forwarded` (RFC 7239), or the older
 //! `X-Forwarded-For` and `X-Forwarded-Proto`.
 //!
-//! Each proxy adds whom it got the request from at the end, so the last one that is no trusted proxy
-//! is the client; what stands before it the client has said itself. A proxy writes one of the two
-//! kinds and passes the other on, so where both are there they have to agree: else neither counts.
+//! Each proxy appends the address that it got the request from, so the last one that is not a
+//! trusted proxy is the client. Anything before it was sent by the client itself. A proxy writes
+//! one of the two kinds and passes the other on, so if both are present they must agree; otherwise
+//! neither counts.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -60,8 +61,8 @@ fn new_hops(headers: &HeaderMap) -> impl Iterator<Item = Hop> {
     elements(headers, FORWARDED).map(Hop::parse)
 }
 
-/// `hops`: the last one first. The first that is no proxy; where one has no address the one before it
-/// is the last of whom anything is known.
+/// Returns the first hop that is not a trusted proxy. `hops` begins with the last one. A hop
+/// without an address ends the search, and the hop before it is returned.
 fn client_hop(hops: impl Iterator<Item = Hop>, proxies: &Proxies) -> Hop {
     let mut found = Hop { from: None, is_tls: None };
     for hop in hops {

@@ -14,14 +14,14 @@ const SIZE_DIGITS_MAX: usize = 16;
 const CONTENT_LENGTH: &[u8] = b"content-length:";
 const TRANSFER_ENCODING: &[u8] = b"transfer-encoding:";
 
-/// Where in a connection's bytes we are.
+/// The position of the parser in a connection's bytes.
 #[derive(Debug, Default)]
 pub(crate) struct HeadLines {
     place: Place,
     /// The beginning of a line that has not ended yet, and its last byte.
     line: Vec<u8>,
     last: u8,
-    /// What the head says about its body.
+    /// The body length and encoding that the head announces.
     length: Option<u64>,
     is_chunked: bool,
     /// The line before a head has a `#`.
@@ -38,7 +38,7 @@ pub(crate) enum Unclear {
     /// `content-length` beside `transfer-encoding`, of which readers take one or the other
     /// (RFC 9112, 6.1 lets a server refuse it).
     TwoLengths,
-    /// A `content-length` that is no number, or is very long.
+    /// A `content-length` that is not a number, or is very long.
     Length,
     /// A chunk's size with anything behind its digits, or with very many of them.
     ChunkSize,
@@ -77,8 +77,8 @@ enum Place {
 // === impl HeadLines ===
 
 impl HeadLines {
-    /// Takes what has come next; returns what in it is unclear, and the place of the line feed that
-    /// ends that line. What follows is not looked at any more.
+    /// Parses the next bytes. Returns what in them is ambiguous, and the position of the line feed
+    /// that ends that line. The bytes after it are not parsed.
     pub(crate) fn read(&mut self, bytes: &[u8]) -> Option<(usize, Unclear)> {
         let mut at = 0;
         while at < bytes.len() {
@@ -166,7 +166,7 @@ impl HeadLines {
         } else if starts_with(line, CONTENT_LENGTH) {
             let value = line[CONTENT_LENGTH.len()..].trim_ascii();
             let is_number = !value.is_empty() && value.iter().all(u8::is_ascii_digit);
-            // What is cut off of a long line could be more digits.
+            // The part cut off a long line could be more digits.
             let is_whole = line.len() < LINE_BYTES_MAX;
             let text = std::str::from_utf8(value).ok().filter(|_| is_number && is_whole);
             let length = text.and_then(|text| text.parse().ok());
@@ -211,7 +211,7 @@ mod tests {
     const POST: &str = "POST / HTTP/1.1\r\n";
     const CHUNKED: &str = "Transfer-Encoding: chunked\r\n";
 
-    /// What is unclear and where, however the bytes come.
+    /// Checks what is ambiguous and where, for any split of the bytes.
     #[track_caller]
     fn check(text: &str, expected: Option<(usize, Unclear)>) {
         for size in [1, 2, 3, 7, 64, 4096] {

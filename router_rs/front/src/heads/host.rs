@@ -7,11 +7,11 @@ use http::uri::Authority;
 use http::{HeaderValue, StatusCode, Version, request};
 use router_protocol::grpc::HttpFailure;
 
-/// Checks that whoever reads the request's host reads the same one: two that differ are how requests
-/// are smuggled past those who read only one.
+/// Checks that all readers of the request see the same host. Two different hosts are used to
+/// smuggle requests past a reader that looks at only one.
 ///
 /// # Errors
-/// 400: it is said twice, says two things, or is no host with a port.
+/// 400: it is given twice, with two values, or is not a host with an optional port.
 pub(crate) fn check_host(parts: &request::Parts) -> Result<(), HttpFailure> {
     // HTTP/1.1 has an empty one for a target without a host (RFC 9112, 3.2).
     match named_host(parts)? {

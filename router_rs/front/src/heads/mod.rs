@@ -1,4 +1,4 @@
-//! What heads of requests say, how they are read without doubt, and how they are made anew.
+//! Heads of requests: how they are read without ambiguity, and how they are rewritten.
 
 pub(crate) mod date;
 pub(crate) mod forwarded;

@@ -20,7 +20,7 @@ use crate::heads::host::authority;
 /// `?1`: go on with the request if its client goes away.
 const DISCONNECT_DISABLED: HeaderName = HeaderName::from_static("x-request-disconnect-disabled");
 
-/// What is about one hop only, besides what `connection` names (RFC 9110, 7.6.1).
+/// Headers about one hop only, in addition to those that `connection` names (RFC 9110, 7.6.1).
 const HOP_BY_HOP: [HeaderName; 7] = [
     CONNECTION,
     HeaderName::from_static("keep-alive"),
@@ -35,13 +35,13 @@ const HOP_BY_HOP: [HeaderName; 7] = [
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Origin<'a> {
     pub client: Client,
-    /// What was removed from the path before it came here.
+    /// The prefix removed from the path before the request came here.
     pub root_path: &'a str,
     pub said: &'a Said,
 }
 
-/// What replicas were told of a connection last: most have one client, version and prefix, but for
-/// those of proxies.
+/// The value last sent to replicas for a connection. Except for proxies, most connections have one
+/// client, version and prefix.
 #[derive(Debug, Default)]
 pub(crate) struct Said(RefCell<Option<Told>>);
 
@@ -53,7 +53,7 @@ struct Told {
     value: HeaderValue,
 }
 
-/// Makes the head that a replica gets; what is refused is told with a status and a sentence.
+/// Makes the head that a replica gets. A refusal has a status and a sentence.
 ///
 /// # Errors
 /// 400: the host is missing.
@@ -72,7 +72,7 @@ pub(crate) fn rewrite(
     join_cookies(&mut parts.headers);
     parts.headers.insert(names::HTTP, origin.say(parts.version, prefix)?);
     if let Some(authority) = &authority {
-        // That of the target stands above the header, and most say the same.
+        // The host of the target overrides the header; in most requests they are equal.
         if parts.headers.get(HOST).is_none_or(|host| host != authority.as_str()) {
             let host = HeaderValue::from_str(authority.as_str());
             parts.headers.insert(HOST, host.map_err(|_| bad("the host is no name"))?);
@@ -204,7 +204,7 @@ pub(crate) fn client_timeout(headers: &HeaderMap) -> Result<ClientTimeout, HttpF
     timeout.map_err(|status: Status| HttpFailure::new(StatusCode::BAD_REQUEST, status.message))
 }
 
-/// Whether the request shall go on without its client.
+/// Whether the request must go on without its client.
 pub(crate) fn is_detached(headers: &HeaderMap) -> bool {
     names::spelled(headers, &DISCONNECT_DISABLED).is_some_and(|value| value == "?1")
 }

@@ -1,7 +1,7 @@
-//! Whose word is taken on who a client is: proxies that are known by their networks.
+//! Which peers are trusted to name the client: proxies, identified by their networks.
 //!
-//! Many people share a proxy's address, so it counts for none of what is bounded by address. What a
-//! connection from anywhere else says about its client is what any client may say of itself.
+//! Many people share a proxy's address, so limits per address do not apply to it. A connection from
+//! anywhere else can claim about its client only what any client may claim about itself.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};

@@ -1,8 +1,8 @@
-//! The header with which a proxy tells whose connection it passes on: the PROXY protocol, version 2
-//! (haproxy.org, doc/proxy-protocol.txt).
+//! The header with which a proxy names the client of the connection that it forwards: the PROXY
+//! protocol, version 2 (haproxy.org, doc/proxy-protocol.txt).
 //!
-//! It comes before everything else, TLS included, and is asked for from proxies that are trusted and
-//! from nobody else. There is no guessing: such a connection has a header, or is closed.
+//! It precedes everything else, TLS included, and is expected from trusted proxies only. The front
+//! does not guess: such a connection either has a header or is closed.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -18,11 +18,11 @@ const FIXED_BYTES: usize = 16;
 /// client's certificate by its name. Arbitrary: those of proxies are some hundred bytes.
 const REST_BYTES_MAX: usize = 4096;
 
-/// It is no header of version 2, or more than one.
+/// The bytes are not exactly one header of version 2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Malformed;
 
-/// What the fixed part says of the rest.
+/// The fixed part of the header, which describes the rest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Fixed {
     family: Family,
@@ -92,7 +92,7 @@ impl Family {
             Family::Unknown => Ok(None),
             Family::Inet => address::<4, 12>(rest, |bytes| Ipv4Addr::from(bytes).into()).map(Some),
             Family::Inet6 => {
-                // A mapped address is what it maps, for bounds and for whoever sees it.
+                // An IPv4-mapped address is converted to IPv4, for limits and for display.
                 let made = |bytes| Ipv6Addr::from(bytes).to_canonical();
                 address::<16, 36>(rest, made).map(Some)
             }
@@ -179,7 +179,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the bytes are, and whatever pieces they come in.
+        /// This holds for any bytes, split in any way.
         #[test]
         fn nothing_behind_the_header_is_read(
             command in prop_oneof![Just(0x20_u8), Just(0x21), any::<u8>()],

@@ -59,7 +59,7 @@ pub(crate) fn check(parts: &request::Parts) -> Result<(), HttpFailure> {
         let text = "sec-websocket-version must be 13";
         return Err(HttpFailure::new(StatusCode::UPGRADE_REQUIRED, text));
     }
-    // Over HTTP/2 there is no key: a stream cannot be taken for anything else.
+    // HTTP/2 has no key: a stream cannot be mistaken for anything else.
     let key = parts.headers.get(SEC_WEBSOCKET_KEY);
     let is_key = |key: &HeaderValue| {
         STANDARD.decode(key.as_bytes()).is_ok_and(|nonce| nonce.len() == KEY_BYTES)
@@ -82,7 +82,7 @@ pub(crate) fn switch(mut head: response::Parts, key: &HeaderValue) -> response::
     head
 }
 
-/// What makes it worth asking again, in answers to handshakes that were refused.
+/// Adds the headers that allow a retry to answers that refuse a handshake.
 pub(crate) fn add_hints(status: StatusCode, headers: &mut HeaderMap) {
     if status == StatusCode::UPGRADE_REQUIRED {
         headers.insert(SEC_WEBSOCKET_VERSION, HeaderValue::from_static(VERSION));

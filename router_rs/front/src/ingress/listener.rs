@@ -29,7 +29,7 @@ struct Newcomer {
     stream: StdTcpStream,
     peer: SocketAddr,
     entrant: Entrant,
-    /// Where somebody may rest who can go for it.
+    /// The threads whose resting connections may be closed to make room.
     threads: Vec<IoThread>,
 }
 

@@ -1,7 +1,7 @@
-//! The listener in front of a routing table: accepts connections, forwards calls.
+//! The listener in front of a routing table: accepts connections and forwards calls.
 //!
-//! It never decodes a message: path, metadata, deadline and sizes are all it reads (design 5).
-//! Which replica a call gets is decided by `router_dispatch` and `router_core`.
+//! It never decodes a message; it reads only path, metadata, deadline and sizes (design 5).
+//! `router_dispatch` and `router_core` decide which replica gets a call.
 
 mod listener;
 
@@ -34,7 +34,7 @@ pub struct IngressConfig {
     pub io_threads: usize,
     pub tls: Option<Arc<ServerTls>>,
     pub limits: IngressLimits,
-    /// What whoever is in front has removed from every path; empty, or `/` and a name.
+    /// The prefix that a proxy in front has removed from every path; empty, or `/` and a name.
     pub root_path: String,
     /// Who may call what; `None`: everybody may everything.
     pub access: Option<Arc<Access>>,
@@ -134,8 +134,9 @@ impl Ingress {
         self.front.set_request_timeout(timeout);
     }
 
-    /// What `/-/healthz` says to load balancers; everything is served all the same. A drain says
-    /// 503 too, but to whoever is connected already: the port is closed then.
+    /// Sets what `/-/healthz` answers to load balancers; calls are served either way. It also
+    /// answers 503 while draining, but only on connections that exist already, since the port is
+    /// closed then.
     pub fn set_healthy(&self, is_healthy: bool) {
         self.front.set_healthy(is_healthy);
     }
