@@ -1,10 +1,10 @@
 //! How long calls take for their decision while four I/O threads of an ingress are busy:
 //! `cargo bench -p pyserve-router-net --bench loaded --features stopwatch`.
 //!
-//! Clients keep calls in flight through an ingress with four threads to 64 replicas that answer at
-//! once. Timed is each call's way through the lock and the router, from before the one to after the
-//! other, the clock and the books of the deployment included. `pick` has the same with threads that
-//! do nothing but decide. A line of JSON for each policy; without the feature there are only calls.
+//! Clients keep calls in flight through an ingress with four threads to 64 replicas that answer
+//! immediately. The measured time is each call's way through the lock and the router, including the
+//! clock reads and the deployment's bookkeeping. `pick` measures the same with threads that only
+//! make decisions. Prints a line of JSON for each policy; without the feature it only makes calls.
 //! Without `--bench` (as `cargo test` runs it) it makes one short pass.
 #![allow(clippy::print_stdout)] // the table is the purpose
 #![allow(clippy::disallowed_types)] // a benchmark reads the clock
@@ -50,7 +50,7 @@ fn main() {
     }
 }
 
-/// What one second brought.
+/// The results of one second.
 struct Round {
     calls_per_s: f64,
     /// In nanoseconds, in order; empty without the stopwatch.
@@ -61,7 +61,7 @@ fn runtime() -> Runtime {
     Builder::new_current_thread().enable_all().build().expect("a runtime")
 }
 
-/// Replicas on a thread of their own; they end with what comes second.
+/// Replicas on a thread of their own; they end when the second value is dropped.
 fn start_replicas() -> (Vec<ReplicaRoute>, oneshot::Sender<()>) {
     let (started, routes) = mpsc::channel();
     let (alive, ended) = oneshot::channel::<()>();
@@ -90,7 +90,7 @@ async fn answer_all(mut replica: Replica) {
     }
 }
 
-/// As replicas do, which say with each answer how much they have to do.
+/// Replicas report their load with each answer.
 fn answer(mut incoming: Incoming) {
     let mut trailers = ok_trailers();
     trailers.insert(names::LOAD, HeaderValue::from_static("1;100;50"));
@@ -118,7 +118,7 @@ async fn measure(policy: PolicyKind, replicas: &[ReplicaRoute], round: Duration)
     rounds
 }
 
-/// Keeps calls in flight for so long; how many there were.
+/// Keeps calls in flight for this long and returns how many were made.
 async fn call_for(front: &Front, time: Duration) -> usize {
     let until = Instant::now() + time;
     let mut callers = JoinSet::new();
@@ -140,7 +140,7 @@ async fn call_until(client: Arc<Client>, until: Instant) -> usize {
     calls
 }
 
-/// Those since the last look.
+/// The decisions since the last look.
 #[cfg(feature = "stopwatch")]
 fn decisions() -> Vec<u64> {
     let taken = router_net::dispatch::take_decisions();

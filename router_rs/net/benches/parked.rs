@@ -1,10 +1,10 @@
-//! How soon a call that waits follows one that ends: `cargo bench -p pyserve-router-net`.
+//! How soon a waiting call follows one that ends: `cargo bench -p pyserve-router-net`.
 //!
-//! All places of a replica are taken and calls wait in the ingress. Measured is the time from the
+//! All places of a replica are taken and calls wait in the ingress. The measured time runs from the
 //! replica's answer to the next call at the replica, over two sockets and the ingress between them.
-//! Beside it a call that need not wait, from the client to the replica: as many sockets and the
-//! same ingress, so that the difference is what waiting costs after a place is free. The two
-//! alternate. Without `--bench` (as `cargo test` runs it) it makes one short pass.
+//! For comparison, a call that need not wait is measured from the client to the replica, over as
+//! many sockets and the same ingress. The difference is what waiting costs after a place is free.
+//! The two alternate. Without `--bench` (as `cargo test` runs it) it makes one short pass.
 //!
 //! With the feature `stopwatch` also the ingress's own part of the time (`inside_us`): from the end
 //! of the answer, read from the replica's socket, to the next call, written to it.
@@ -21,7 +21,7 @@ use support::{Front, Replica, deployment};
 
 const PONG: Bytes = Bytes::from_static(b"\0\0\0\0\x04pong");
 const PING: &str = "\0\0\0\0\x04ping";
-/// Calls that wait at once; and as many alone, in turn.
+/// The number of calls that wait at once, and of lone calls in turn.
 const CALLS: usize = 100;
 
 fn main() {
@@ -54,7 +54,7 @@ struct Found {
     parked: Vec<f64>,
     /// From a lone call's start to its arrival.
     direct: Vec<f64>,
-    /// What of `parked` is spent in the ingress; empty without its stopwatch.
+    /// The part of `parked` spent in the ingress; empty without its stopwatch.
     inside: Vec<f64>,
 }
 

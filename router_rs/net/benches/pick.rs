@@ -1,4 +1,4 @@
-//! What one decision costs: `cargo bench -p pyserve-router-net`.
+//! The cost of one decision: `cargo bench -p pyserve-router-net`.
 //!
 //! A line of JSON for each policy: medians of offer and complete, alone with 2, 8 and 64 replicas,
 //! and of lock + offer + unlock from four threads with 64. `cache_line` is how long the machine
@@ -31,7 +31,7 @@ const THREADS: usize = 4;
 const ROUNDS: usize = 9;
 /// Enough for a median; less than a millisecond.
 const LINE_TURNS: usize = 1_000;
-/// Between two batches of calls; it only has to be a time.
+/// The time between two batches of calls; any value will do.
 const SERVICE: Nanos = Nanos::from_micros(10);
 
 fn main() {
@@ -100,8 +100,8 @@ fn locked_json(policy: PolicyKind, calls: usize) -> String {
     format!("{}, {line}", percentiles_json(&rounds))
 }
 
-/// How long a word takes from one core to another, there and back halved: the median, since both
-/// threads may begin on one core, and take turns there until they are moved.
+/// How long a word takes from one core to another: half of a round trip. Takes the median, since
+/// both threads may begin on one core, and take turns there until they are moved.
 fn line_ns(turns: usize) -> f64 {
     let word = AtomicUsize::new(0);
     let turn_ns = |turn: usize| {

@@ -1,6 +1,6 @@
-//! What is private and reads bytes from outside, for the fuzz targets of `router_rs/fuzz`.
+//! Gives the fuzz targets of `router_rs/fuzz` access to private parsers of bytes from outside.
 //!
-//! Every function panics when an invariant does not hold; what it returns is of no use.
+//! Every function panics when an invariant does not hold; the return values have no meaning.
 
 pub use crate::server::fuzzing::http_head;
 pub use router_dispatch::fuzzing::routes;

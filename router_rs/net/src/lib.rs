@@ -1,9 +1,11 @@
-//! What Python drives: the replica's server, channels, and the links by which both tell it of calls.
+//! The parts that Python drives: the replica's server, channels, and the links through which both
+//! report their calls.
 //!
-//! With the crates below it, whose names it passes on, it moves bytes and waits. It decides nothing
-//! about replicas (that is `router_core`) and knows no Python (that is `router_py`). Every future here
-//! runs on one I/O thread's `LocalRuntime`, so the state of a connection needs no lock, and that of a
-//! call only where Python's thread looks at it too: in its `link`.
+//! Together with the crates below it, whose names it re-exports, it moves bytes and waits. It makes
+//! no decision about replicas (that is `router_core`) and does not depend on Python (that is
+//! `router_py`). Every future here runs on the `LocalRuntime` of one I/O thread, so the state of a
+//! connection needs no lock. The state of a call needs one only where Python's thread accesses it
+//! too: in its `link`.
 
 #![forbid(unsafe_code)]
 

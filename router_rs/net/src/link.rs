@@ -1,9 +1,10 @@
-//! What the two ends of a call share: the task on the I/O thread, and the user of the call in
+//! State that the two ends of a call share: the task on the I/O thread, and the user of the call in
 //! Python.
 //!
-//! Towards Python go `Event`s, through an `EventSink`; towards the task go `Command`s, into the
-//! inbox, from any thread; the task is woken on its own. Bytes under way are counted on both roads, so that
-//! each side can wait for the other: neither road grows beyond `CREDIT_BYTES` plus one message.
+//! `Event`s go to Python through an `EventSink`. `Command`s go to the task's inbox, from any
+//! thread; waking the task is a separate step. Bytes in flight are counted in both directions, so
+//! that each side can wait for the other: neither direction holds more than `CREDIT_BYTES` plus one
+//! message.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -16,8 +17,8 @@ use router_dispatch::Reservation;
 use router_io::{BriefMutex, IoThread, Recipient, Work};
 use router_protocol::grpc::{Encoding, Message, Status};
 
-/// Bytes that may be under way on one road before its writer has to wait. 64 KiB holds a turn's
-/// worth of small messages and is a quarter of the HTTP/2 stream window (design decision 2).
+/// Bytes that may be in flight in one direction before the writer has to wait. 64 KiB holds a
+/// turn's worth of small messages and is a quarter of the HTTP/2 stream window (design decision 2).
 pub const CREDIT_BYTES: usize = 64 * 1024;
 
 /// User metadata in order, ready for a header block.
@@ -34,7 +35,7 @@ pub enum CancelReason {
     Shutdown,
 }
 
-/// What happens to a call, as its user learns it.
+/// Events of a call, as its user receives them.
 #[derive(Debug)]
 pub enum Event {
     Message(Message),
@@ -55,7 +56,7 @@ pub trait EventSink: Send + Sync + std::fmt::Debug {
     fn push(&self, token: u64, event: Event);
 }
 
-/// What a call's user asks of its task.
+/// Requests of a call's user to its task.
 #[derive(Debug)]
 pub enum Command {
     /// Server: the whole answer of a unary call.
@@ -76,7 +77,7 @@ pub enum Command {
     HalfClose,
     /// Client: reset the stream; no `Done` follows.
     Cancel,
-    /// Receive credit was returned (see `Link::take`); the task shall read on.
+    /// Receive credit was returned (see `Link::take`); the task must read on.
     Resume,
     /// Server: user code has ended after a cancellation.
     Release,
@@ -113,7 +114,7 @@ pub trait Mailbox: Recipient {
 pub fn post(mailbox: Arc<impl Mailbox + 'static>, command: Command) -> IoThread {
     let link = mailbox.link();
     let thread = link.thread().clone();
-    // Whoever has left one before has it looked into, and all that is there is taken then.
+    // If a command was waiting already, a look is queued, and it will take all commands.
     if link.put(command) {
         thread.queue(Work::Look(mailbox));
     }
@@ -147,7 +148,7 @@ impl Link {
     // === the user's side (any thread) ===
 
     /// Puts a command into the inbox, where a task that runs for another reason finds it, too.
-    /// Whether it is the only one.
+    /// Returns whether it is the only one.
     fn put(&self, command: Command) -> bool {
         let mut inbox = self.inbox.lock();
         inbox.commands.push_back(command);
@@ -164,13 +165,13 @@ impl Link {
         if self.is_ended() || self.unsent_bytes.load(Ordering::Acquire) < CREDIT_BYTES {
             return true;
         }
-        // Announce first, look again after: the task does it the other way round, both when bytes
-        // are sent and when the call ends.
+        // Set the flag first and check afterwards: the task does it in the opposite order, both
+        // when bytes are sent and when the call ends.
         self.is_writer_waiting.store(true, Ordering::SeqCst);
         if self.unsent_bytes.load(Ordering::SeqCst) < CREDIT_BYTES
             || self.is_ended.load(Ordering::SeqCst)
         {
-            // If the task took the flag meanwhile, its event is on the way and does no harm.
+            // If the task took the flag meanwhile, its event is under way, which does no harm.
             return self.is_writer_waiting.swap(false, Ordering::SeqCst);
         }
         false
@@ -204,7 +205,7 @@ impl Link {
         }
     }
 
-    /// The next command; registers the task for the following one when there is none.
+    /// Takes the next command. If there is none, registers the task to be woken for the next one.
     pub fn next_command(&self, context: &Context<'_>) -> Option<Command> {
         let mut inbox = self.inbox.lock();
         let command = inbox.commands.pop_front();

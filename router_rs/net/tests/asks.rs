@@ -1,4 +1,4 @@
-//! Parked calls get places that other routers' calls give back (design decision 7).
+//! Parked calls get the places that other routers' calls free (design decision 7).
 
 mod model_support;
 mod support;
@@ -13,8 +13,8 @@ use router_net::client::ClientCall;
 use router_net::link::{Command, Mailbox};
 use support::until;
 
-/// Two routers before replicas with one place each. The first one's calls have both places, and
-/// `parked` calls of the second wait.
+/// Two routers in front of replicas with one place each. The first one's calls have both places,
+/// and `parked` calls of the second wait.
 async fn crowded(parked: usize) -> (Fixture, Fixture, Vec<Arc<ClientCall>>, Vec<Arc<ClientCall>>) {
     let first = start(1, 10);
     let second = first.another(10);
@@ -46,10 +46,11 @@ async fn a_place_that_another_router_gives_back_goes_to_a_parked_call_at_once() 
         free(&first, replica);
         until("the next call is in", || replica.held() == 1).await;
         fastest = fastest.min(start.elapsed());
-        // Its own end opens the replica to the second router, whose other calls are refused again.
+        // The end of its own call opens the replica to the second router, whose other calls are
+        // refused again.
         until("the others wait", || stats(&second).parked == 9 - round).await;
     }
-    // The last one was let in by a lease, too: the router that answers it hears of its own end.
+    // The last one was let in by a lease, too: the router that answers it sees its own call end.
     assert!(stats(&second).leased >= 1, "{:?}", stats(&second));
     assert!(fastest < Duration::from_millis(20), "{fastest:?}: no backoff is that short");
 }

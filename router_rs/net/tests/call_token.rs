@@ -62,7 +62,7 @@ async fn a_user_hears_of_few_calls_without_the_token() {
         assert_eq!(Some("16"), answer.status.as_deref());
     }
     let told = fixture.user.begun();
-    // One a second, and a hundred take no minute.
+    // One report a second: a hundred calls do not take a minute.
     assert!((1..60).contains(&told.len()), "{told:?}");
     assert_eq!((index, UNARY), (told[0].method, told[0].path()));
 }
@@ -71,7 +71,7 @@ async fn a_user_hears_of_few_calls_without_the_token() {
 async fn a_method_may_have_a_limit_of_its_own() {
     let fixture = guarded();
     let mut client = fixture.connect().await;
-    // No option of a user's raises it.
+    // No user option raises it.
     let refused = "received message of 11 bytes is larger than the limit of 10 bytes";
     for (path, size, status, text) in
         [(NARROW, 10, "0", ""), (NARROW, 11, "8", refused), (UNARY, 11, "0", "")]
@@ -82,7 +82,7 @@ async fn a_method_may_have_a_limit_of_its_own() {
     }
 }
 
-/// A replica: members prove the token once a connection, and others have no business at its port.
+/// A replica: members prove the token once per connection, and others have no business at its port.
 #[tokio::test]
 async fn a_replica_s_port_is_for_those_who_have_proven_the_token() {
     let config = ServerConfig { call_token: config().token, ..config() };

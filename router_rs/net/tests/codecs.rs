@@ -1,4 +1,4 @@
-//! What a server takes by codec, by trust and by method, over real sockets.
+//! The codecs that a server accepts by method and by trust, over real sockets.
 
 mod server_support;
 

@@ -1,4 +1,4 @@
-//! Replicas that fail, freeze or are slow, and calls that may be sent again.
+//! Replicas that fail, freeze or are slow, and calls that may be retried.
 
 mod support;
 
@@ -23,7 +23,7 @@ const INVALID_ARGUMENT: u32 = 3;
 /// "pong" as a gRPC message.
 const PONG: Bytes = Bytes::from_static(b"\0\0\0\0\x04pong");
 
-/// A channel to a deployment, whose calls may be sent again.
+/// A channel to a deployment, whose calls may be retried.
 struct Caller {
     channel: Channel,
     table: Arc<RoutingTable>,
@@ -98,7 +98,7 @@ impl Caller {
     }
 }
 
-/// Fails the call without a word before.
+/// Fails the call without sending anything first.
 fn fail(mut incoming: Incoming, code: u32, headers: &[(&'static str, &str)]) {
     let mut response = support::grpc_response();
     response.headers_mut().insert("grpc-status", code.into());
@@ -108,7 +108,7 @@ fn fail(mut incoming: Incoming, code: u32, headers: &[(&'static str, &str)]) {
     incoming.respond.send_response(response, true).unwrap();
 }
 
-/// The next call, at whichever of two replicas, and the other replica.
+/// The next call, at either of two replicas, and the other replica.
 async fn next<'a>(first: &'a mut Replica, second: &'a mut Replica) -> (Incoming, &'a mut Replica) {
     let came = tokio::select! {
         incoming = first.next() => Ok(incoming),
@@ -252,7 +252,7 @@ async fn a_replica_that_fails_what_others_do_well_is_left_out() {
     let (mut bad, mut good) = (Replica::start("r-1").await, Replica::start("r-2").await);
     let mut route = deployment(vec![bad.route(100), good.route(100)]);
     route.router.ejection = EjectionConfig { fall: 3, ..EjectionConfig::default() };
-    // Policies that learn leave it alone before it is ejected.
+    // Learning policies avoid it before it is ejected.
     route.router.policy = PolicyKind::P2c;
     let front = Front::start(vec![route]);
     let client = front.client().await;
@@ -298,7 +298,7 @@ async fn a_frozen_replica_is_soon_left_out_and_comes_back() {
     for call in waiting.drain(..waiting.len() - 1) {
         assert_eq!(0, call.reply().await.status());
     }
-    // Its own call ends, and nobody else's fails.
+    // Its own call ends, and no other call fails.
     let lost = waiting.remove(0).reply().await;
     assert_eq!(UNAVAILABLE, lost.status());
     for _ in 0..20 {
@@ -335,7 +335,7 @@ async fn a_replica_that_never_finishes_a_handshake_is_left_out() {
     }
     let took = start.elapsed();
     assert!(took < Duration::from_secs(5), "{took:?}");
-    // None of those that waited for it is lost: they did not start.
+    // No call that waited for it is lost: they did not start.
     let answering = async {
         loop {
             good.next().await.reply("pong");
@@ -378,8 +378,8 @@ async fn a_refusal_says_at_once_when_to_come_again() {
     front.settle().await;
 }
 
-/// Answers as many calls, one after the other, as tell the router how long calls take; then both
-/// replicas have connections.
+/// Answers as many calls, one after the other, as the router needs to learn how long calls take;
+/// then both replicas have connections.
 async fn learn(caller: &Caller, first: &mut Replica, second: &mut Replica) {
     for _ in 0..40 {
         let call = caller.call(true);
@@ -419,7 +419,7 @@ async fn a_late_call_is_answered_by_a_second_replica_and_the_loser_is_cancelled(
         late.reply(PONG);
         assert_eq!(Code::Ok, caller.code(&call).await);
     }
-    // A first that breaks leaves the call to the second.
+    // If the first attempt breaks, the second takes over the call.
     let call = caller.call(true);
     let (mut late, other) = next(&mut first, &mut second).await;
     let hedge = other.next().await;
@@ -463,7 +463,7 @@ async fn a_call_that_asks_is_told_what_the_router_saw() {
     assert_eq!("r-1", first["chosen"]);
     assert_eq!("zone", first["replicas"][0]["tier"]);
     assert!(first["replicas"][0].get("out").is_none());
-    // The second found it full; a failure tells it as well.
+    // For the second call the replica was full; an explanation comes with a failure as well.
     loop {
         let incoming = replica.next().await;
         if incoming.head.uri.path() == PATH {
@@ -474,7 +474,7 @@ async fn a_call_that_asks_is_told_what_the_router_saw() {
     let second = read(&parked.reply().await.headers["x-pyserve-explain"]);
     assert_eq!("r-1", second["replicas"][0]["id"]);
     assert_eq!("full", second["replicas"][0]["out"]);
-    // Nobody else is told.
+    // Calls without the request header get no explanation.
     let call = client.unary(request(PATH), "c");
     replica.next().await.reply("3");
     assert!(!call.reply().await.trailers.contains_key("x-pyserve-explain"));

@@ -1,4 +1,4 @@
-//! Refusals, lost replicas, deadlines, cancels, drains: what the ingress makes of them.
+//! Refusals, lost replicas, deadlines, cancels, drains: how the ingress handles them.
 
 mod support;
 
@@ -53,7 +53,7 @@ async fn a_long_body_that_was_never_taken_is_whole_at_the_next_replica() {
         incoming = second.next() => incoming.reply("pong"),
     }
     assert_eq!("pong", known.reply().await.body);
-    // In one piece, longer than what goes without asking for room.
+    // In one piece, longer than may be sent without asking for room.
     let call = client.unary(request(PATH), vec![7; 20_000]);
     let (mut incoming, other) = tokio::select! {
         incoming = first.next() => (incoming, second),
@@ -212,7 +212,7 @@ async fn a_silent_replica_is_found_out_while_calls_wait_for_it() {
     let client = front.client().await;
     let call = client.unary(request(PATH), "ping");
     let incoming = replica.next().await;
-    // Nothing is said for longer than the router's patience, but the connection answers PINGs.
+    // Nothing is sent for longer than the router's patience, but the connection answers PINGs.
     tokio::time::sleep(Duration::from_millis(700)).await;
     incoming.reply("pong");
     assert_eq!("pong", call.reply().await.body);
@@ -376,7 +376,7 @@ async fn a_stalled_client_bounds_what_is_read_from_the_replica() {
     let mut stream = incoming.begin();
     let head = within("the head", &mut stalled.response).await.unwrap();
     let mut written = 0;
-    // Writes until nothing is taken for a while.
+    // Writes until no more is accepted for a while.
     while let Some(room) = support::room(&mut stream, Duration::from_millis(300)).await {
         written += room;
         stream.send_data(Bytes::from(vec![0; room]), false).unwrap();

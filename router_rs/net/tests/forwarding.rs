@@ -1,4 +1,4 @@
-//! What goes through the ingress, and what it answers itself.
+//! Calls through the ingress, and the answers that it gives itself.
 
 mod support;
 

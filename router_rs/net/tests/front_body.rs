@@ -13,14 +13,14 @@ use support::{Front, Replica, TOKEN, table, until};
 /// Short enough to wait for, long enough for a busy machine to do something in between.
 const SHORT: Duration = Duration::from_millis(300);
 
-/// What is awaited of a body at most.
+/// The longest body that is awaited whole.
 const SMALL_BYTES: usize = 64 * 1024;
 
 fn limits() -> IngressLimits {
     IngressLimits::default()
 }
 
-/// A replica that takes one request at a time, and a front that lets none wait for it.
+/// A replica that takes one request at a time, and a front that lets no request queue for it.
 async fn one_place() -> (Replica, Front) {
     let replica = Replica::start("r-1").await;
     let mut route = http_deployment(&replica, "/app");
@@ -222,7 +222,7 @@ async fn who_wants_to_hear_first_is_offered_and_may_wait_for_a_place() {
     client.send("POST /app HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n").await;
     until("it to wait for a place", || front.parked() == 1).await;
     client.send("5\r\nfirst\r\n").await;
-    // It is not the client now who lets us wait.
+    // Now the wait is not the client's fault.
     tokio::time::sleep(2 * SHORT).await;
     answer(held, "");
     let mut incoming = replica.next().await;

@@ -17,13 +17,13 @@ use router_net::ingress::IngressConfig;
 use support::{Front, Incoming, Replica, room, until, within};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-/// Without room for so long, a stream is taken to be stalled.
+/// Without room for this long, a stream counts as stalled.
 const STALLED: Duration = Duration::from_millis(200);
 
 /// Far more than all buffers between a replica and a client hold.
 const FAR_TOO_MUCH_BYTES: usize = 64 << 20;
 
-/// Sends until nothing is taken any more; how much was.
+/// Sends until no more is accepted; returns how much was.
 async fn fill(incoming: &mut Incoming) -> (h2::SendStream<Bytes>, usize) {
     let mut stream = incoming.begin();
     let mut sent = 0;
@@ -236,7 +236,7 @@ async fn the_clients_timeout_wins_over_the_deployments_and_that_over_the_ingress
         ("/bounded", "x-request-timeout-seconds: 10\r\n", Some(10.0)),
         ("/bounded", "x-request-timeout-seconds: 0\r\n", None),
         ("/free", "X-Request-Timeout-Seconds: -1\r\n", None),
-        // A duration, but further away than the clock can count.
+        // A duration that reaches further than the clock can count.
         ("/bounded", "x-request-timeout-seconds: 1e19\r\n", None),
         ("/free", "grpc-timeout: 5S\r\n", Some(5.0)),
     ] {
@@ -310,7 +310,7 @@ async fn a_refused_request_goes_elsewhere_with_its_body() {
     route.replicas.push(second.route(100));
     let front = Front::start(vec![route]);
     let mut client = Http1::connect(&front).await;
-    // Which one is asked first is chance; each is asked at last.
+    // Which one is asked first is random; in the end each is.
     for _ in 0..8 {
         client.send("POST /app HTTP/1.1\r\nhost: x\r\ncontent-length: 4\r\n\r\nbody").await;
         let mut incoming = within("a call", async {
@@ -331,7 +331,7 @@ async fn a_refused_request_goes_elsewhere_with_its_body() {
 async fn a_replica_that_cannot_be_reached_is_answered_503() {
     let replica = Replica::start("r-1").await;
     let mut route = http_deployment(&replica, "/app");
-    // Bound, so that nobody else gets the port meanwhile, and nobody listens.
+    // The port is bound, so that no other process gets it meanwhile, but not listening.
     let nobody = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
     nobody.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into()).unwrap();
     let address = nobody.local_addr().unwrap().as_socket().unwrap();

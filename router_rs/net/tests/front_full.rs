@@ -1,4 +1,4 @@
-//! At the bound of connections whoever rests goes for those that come.
+//! At the connection limit, resting connections are closed to admit new ones.
 
 mod front_support;
 mod support;
@@ -9,12 +9,12 @@ use support::{Front, Replica, until, within};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// With two threads, to which connections go in turn.
+/// With two threads, which get connections in turn.
 async fn bounded(connections_max: u64) -> (Replica, Front) {
     one_app_limited(IngressLimits { connections_max, ..IngressLimits::default() }).await
 }
 
-/// One that has sent so much of a request.
+/// A connection that has sent this much of a request.
 async fn begun(front: &Front, text: &[u8]) -> TcpStream {
     let mut client = TcpStream::connect(&front.address).await.unwrap();
     client.write_all(text).await.unwrap();

@@ -1,4 +1,4 @@
-//! What clients are allowed that are slow, silent or unclear, when it would cost others.
+//! How much slow, silent or ambiguous clients may do when it would cost others.
 
 mod front_support;
 mod support;
@@ -134,7 +134,7 @@ async fn a_line_feed_alone_in_a_head_is_refused() {
 
 const NONSENSE: &str = "GET / HTTP/9.9\r\n\r\n";
 
-/// So many mistakes of an address do nothing yet.
+/// So many malformed requests of an address have no effect yet.
 const SLIPS: usize = 50;
 /// Some are forgotten while more are made.
 const ROUNDS_MAX: usize = 200;
@@ -196,7 +196,7 @@ async fn a_body_from_an_address_that_goes_on_is_read_with_pauses() {
 const LARGE_BYTES: usize = 4 << 20;
 const LARGE_TAKES: Duration = Duration::from_millis(31 * 4);
 
-/// How long it takes from the first byte at the replica.
+/// The time that it takes from the first byte at the replica.
 async fn upload(front: &Front, replica: &mut Replica) -> Duration {
     let mut client = Http1::connect(front).await;
     client
@@ -229,7 +229,7 @@ async fn chunks_that_mean_nothing_count_against_their_address() {
     assert_eq!(1, front.stat("delayed_connections"));
 }
 
-/// So many connections of an address may come for nothing at once.
+/// So many connections of an address may come and send nothing at once.
 const STRANGERS: usize = 1000;
 
 #[tokio::test]
@@ -260,7 +260,7 @@ async fn a_crowd_that_asks_for_something_is_never_delayed() {
     for _ in 0..2 * STRANGERS {
         let mut client = Http1::connect(&front).await;
         assert_eq!(200, client.fetch("/-/healthz").await.status);
-        // One that was opened to be at hand, and was not needed.
+        // A connection that was opened in reserve, and was not needed.
         Http1::connect(&front).await;
     }
     assert_eq!(0, front.stat("delayed_connections"));

@@ -204,7 +204,7 @@ async fn grpc_web_reaches_the_replica_as_grpc() {
     let text = String::from_utf8_lossy(&reply.body);
     assert!(text.starts_with("\0\0\0\0\x01y"), "{text:?}");
     assert!(text.replace(' ', "").contains("grpc-status:0"), "{text:?}");
-    // A method that nobody has is told in the client's words.
+    // An unknown method is reported in the client's protocol.
     client
         .send(
             "POST /pkg.Other/Call HTTP/1.1\r\nhost: x\r\ncontent-type: application/grpc-web\r\n\
@@ -341,7 +341,7 @@ async fn a_body_is_asked_for_only_when_somebody_takes_it() {
     assert_eq!("body", incoming.read_all().await);
     answer(incoming, "done");
     assert_eq!("done", client.reply().await.text());
-    // Nobody takes it: the answer comes without asking.
+    // No application is there: the answer comes without `100 Continue`.
     client.send(head.replace("/app", "/none")).await;
     assert_eq!(404, client.reply().await.status);
     front.settle().await;
@@ -371,7 +371,7 @@ async fn malformed_heads_are_refused() {
             400,
             "the target's host (:authority) differ",
         ),
-        // What follows could not be read at all.
+        // The rest could not be parsed at all.
         ("nonsense\r\n\r\n", 400, "the request's head is malformed: invalid HTTP"),
         ("GET / HTTP/9.9\r\n\r\n", 400, "malformed: invalid HTTP version"),
         ("GET / HTTP/1.1\r\na b: c\r\n\r\n", 400, "malformed: invalid HTTP header"),

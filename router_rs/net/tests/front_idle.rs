@@ -1,4 +1,5 @@
-//! Connections at rest keep no more memory than they may: those that have rested longest go.
+//! Resting connections keep no more memory than they may: those that have rested longest are
+//! closed.
 
 mod front_support;
 mod support;
@@ -91,7 +92,7 @@ async fn clients_that_do_not_go_are_ended() {
         let mut received = Vec::new();
         // A reset is an end too.
         let _end = within("the end", client.read_to_end(&mut received)).await;
-        // GOAWAY, as the last or the only thing of its kind, with no error.
+        // GOAWAY with no error, as the last frame or the only one of its kind.
         assert!(received.windows(4).any(|head| head == [0, 0, 8, 7]), "{received:?}");
         assert!(received.ends_with(&[0; 4]), "{received:?}");
     }
@@ -117,7 +118,7 @@ async fn http1_is_closed_between_requests_and_the_newest_stays() {
 
 #[tokio::test]
 async fn a_head_that_is_not_whole_counts_with_what_has_come_of_it() {
-    // All of them have room on the two threads, and half of a head of two of them on each.
+    // All of them fit on the two threads, together with half a head from two of them on each.
     let (_replica, front) = bounded(2 * (60 << 10)).await;
     let mut clients = Vec::new();
     for _ in 0..12 {
@@ -125,7 +126,8 @@ async fn a_head_that_is_not_whole_counts_with_what_has_come_of_it() {
         assert_eq!(200, client.fetch("/-/healthz").await.status);
         clients.push(client);
     }
-    // Whoever has not yet said what it speaks may be told to go, and stay for what it says then.
+    // A client whose protocol is not yet known may be asked to close, and stay for the request that
+    // it then sends.
     until("all to rest", || front.stat("rests") == 12).await;
     let begun = format!("GET / HTTP/1.1\r\nx: {}", "y".repeat(12 << 10));
     for client in &mut clients {

@@ -43,7 +43,7 @@ async fn one_connection_too_many_is_closed_at_once_while_all_others_are_at_work(
 #[tokio::test]
 async fn one_stream_too_many_is_refused_as_not_started() {
     let (mut replica, front) = one_app_limited(IngressLimits { streams_max: 2, ..limits() }).await;
-    // A client that does not care for the announced limit.
+    // A client that ignores the announced limit.
     let mut builder = h2::client::Builder::new();
     builder.initial_max_send_streams(3);
     let stream = tokio::net::TcpStream::connect(&front.address).await.unwrap();
@@ -109,7 +109,7 @@ async fn an_http2_head_may_be_as_large_as_the_limit_and_no_larger() {
     let limits = IngressLimits { header_bytes_max: 1000, ..limits() };
     let (mut replica, front) = one_app_limited(limits).await;
     let client = front.client().await;
-    // So that the client knows the limit is not its own to keep: h2's does not look at it.
+    // h2's client does not enforce the announced limit, so the front has to.
     for (length, expected) in [(1000, 200), (1001, 431), (4000, 431), (1000, 200)] {
         let padding = "p".repeat(length - http2_head_bytes());
         let call = client.start(http_request("GET", "/app", &[("x-pad", &padding)]), true);
@@ -118,7 +118,7 @@ async fn an_http2_head_may_be_as_large_as_the_limit_and_no_larger() {
         }
         assert_eq!(expected, call.reply().await.http, "{length}");
     }
-    // h2's own bound: what it takes in to answer one stream has an end.
+    // h2's own bound: it accepts a limited amount to answer one stream.
     let padding = "p".repeat(5000 - http2_head_bytes());
     let call = client.start(http_request("GET", "/app", &[("x-pad", &padding)]), true);
     let error = within("the end of the connection", call.try_reply()).await.unwrap_err();

@@ -1,4 +1,5 @@
-//! Proxies that are trusted: what they say of clients is believed, and nobody else's word.
+//! Trusted proxies: the front believes what they say about clients, and believes it from no one
+//! else.
 
 mod front_support;
 mod support;
@@ -11,13 +12,13 @@ use router_net::ingress::{IngressConfig, IngressLimits, Proxies};
 use support::{Front, Replica, until};
 use tokio::net::TcpStream;
 
-/// What a header of the PROXY protocol begins with.
+/// The first bytes of a PROXY protocol header.
 const SIGNATURE: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
 
 /// A thousand are free for an address, and a hundred more in each second.
 const CROWD_MAX: usize = 20_000;
 
-/// As `networks` says it, with headers of the PROXY protocol or without.
+/// `networks` in the form of the option, with or without PROXY protocol headers.
 async fn behind(networks: &[&str], has_headers: bool) -> (Replica, Front) {
     let networks = networks.iter().map(|network| network.parse().unwrap()).collect();
     let proxies = Arc::new(Proxies { networks, has_headers });
@@ -38,7 +39,7 @@ fn header() -> Vec<u8> {
 
 const GET: &[u8] = b"GET /app HTTP/1.1\r\nhost: test\r\n\r\n";
 
-/// What the replica is told of the next request, which is answered.
+/// The client as described to the replica in the next request, which is answered.
 async fn told(replica: &mut Replica) -> String {
     let incoming = replica.next().await;
     let value = incoming.head.headers["pyserve-http"].to_str().unwrap().to_owned();
@@ -142,8 +143,8 @@ async fn whom_a_proxy_protocol_names_is_no_proxy_itself() {
     assert_eq!("1.1 http 192.0.2.1:4660 /app", told(&mut replica).await);
 }
 
-/// Lets clients come one after the other that ask for nothing, until one is delayed or so many were
-/// there; how many that is.
+/// Connects clients one after the other that send nothing, until one is delayed or `limit` have
+/// come; returns how many came.
 async fn crowd(front: &Front, words: &[u8], count_max: usize) -> usize {
     for count in 0..count_max {
         if front.stat("delayed_connections") > 0 {
@@ -154,7 +155,7 @@ async fn crowd(front: &Front, words: &[u8], count_max: usize) -> usize {
     count_max
 }
 
-/// Asks in the name of a client.
+/// Sends a request in the name of a client.
 async fn ask(front: &Front, words: &[u8]) {
     let mut client = Http1::connect(front).await;
     client.send([words, b"GET /-/healthz HTTP/1.1\r\nhost: test\r\n\r\n"].concat()).await;
@@ -177,7 +178,7 @@ async fn a_crowd_that_a_proxy_names_delays_itself_only() {
     let (_replica, front) = behind(&["127.0.0.1"], true).await;
     assert!(crowd(&front, &header(), CROWD_MAX).await < CROWD_MAX, "nobody was delayed");
     let named = |last| proxied(0x21, 0x11, &[192, 0, 2, last, 10, 0, 0, 1, 0x12, 0x34, 0, 80]);
-    // Whoever came before this one has been accepted, and is gone when no connection is left.
+    // All earlier clients have been accepted, and are gone when no connection is left.
     ask(&front, &named(3)).await;
     until("all to be seen", || front.stat("connections") == 0).await;
     let delayed = front.stat("delayed_connections");

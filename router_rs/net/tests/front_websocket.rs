@@ -29,7 +29,7 @@ fn handshake(headers: &str) -> String {
     )
 }
 
-/// Accepts as a replica does; gives the stream to the client.
+/// Accepts the handshake as a replica does; returns the stream to the client.
 fn accept(incoming: &mut Incoming) -> SendStream<Bytes> {
     let response = Response::builder().header("sec-websocket-protocol", "chat").body(()).unwrap();
     incoming.respond.send_response(response, false).unwrap()
@@ -364,7 +364,7 @@ async fn an_upgrade_to_anything_else_is_an_ordinary_request() {
     front.settle().await;
 }
 
-/// So many frames of little use come at once, and so many a second.
+/// So many useless frames may come at once, and so many a second.
 #[tokio::test]
 async fn a_flood_of_frames_that_are_of_little_use_is_read_slowly() {
     for (frame, count) in [

@@ -1,4 +1,4 @@
-//! What routers hear of a replica, and when (design decision 7).
+//! Reports of a replica to routers, and when they are sent (design decision 7).
 
 mod model_support;
 mod support;
@@ -23,7 +23,7 @@ async fn what_replicas_report_reaches_the_router_at_once_and_counts_as_no_call()
     fixture.held(1).await;
     until("the first reports", || fixture.models().concat() == ["a", "b"]).await;
     fixture.answer(&calls).await;
-    // The streams are open; a gate that is full, or not, has no part in it.
+    // The streams are open; it does not matter whether the gate is full.
     let mut fastest = Duration::MAX;
     for round in 0..5 {
         let model = format!("m{round}");
@@ -92,7 +92,8 @@ async fn a_load_stream_begins_with_the_whole_and_goes_on_with_changes_only() {
     let whole =
         LoadReport { sequence: 1, in_flight: 0, limit: 7, models: models(&["a"]), leases: 0 };
     assert_eq!(whole, report(&mut body).await);
-    // What happens in one turn of the I/O thread is one report; what changes nothing is none.
+    // Changes within one turn of the I/O thread make one report; events that change nothing make
+    // none.
     let server = Arc::new(replica.server);
     let same = Arc::clone(&server);
     threads.all()[0].run(move || same.set_models(vec!["a".to_owned()]));
@@ -132,7 +133,7 @@ async fn a_load_stream_that_breaks_is_opened_again() {
     }
     replica.next().await.reply("pong");
     assert_eq!(0, call.reply().await.status());
-    // The streams are no calls.
+    // The streams do not count as calls.
     front.settle().await;
 }
 

@@ -1,4 +1,4 @@
-//! What a table and an ingress count of calls, for metrics.
+//! The counts that a table and an ingress keep of calls, for metrics.
 
 mod support;
 
@@ -40,7 +40,7 @@ async fn answered_calls_are_counted_by_code_replica_and_door() {
     let DeploymentMeasures { router, ends, replica_ids, .. } = measures(&front);
     assert_eq!(vec![(0, 1), (5, 1)], ends.codes);
     assert_eq!((10, 5), (ends.request_bytes, ends.response_bytes));
-    // That there is no such thing is an answer.
+    // An answer of NOT_FOUND is an answer, not a failure.
     assert_eq!([2, 0, 0], counts([&router.answered, &router.failed, &router.waits]));
     let [of_replica] = &router.replicas[..] else { panic!("one replica: {router:?}") };
     assert_eq!((2, 2), (of_replica.sent, of_replica.attempts.count()));

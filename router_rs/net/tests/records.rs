@@ -1,4 +1,4 @@
-//! Which calls are kept, what is known of them, and the trace that they belong to.
+//! Call records: which calls have one, its contents, and the trace that they belong to.
 
 mod support;
 
@@ -33,7 +33,7 @@ impl Fixture {
         Self { records, front, client }
     }
 
-    /// All that was kept, once no call is left.
+    /// All records, once no call is left.
     async fn records(&self) -> Vec<CallRecord> {
         self.front.settle().await;
         self.records.take(usize::MAX).iter().map(|record| CallRecord::clone(record)).collect()
@@ -45,7 +45,8 @@ impl Fixture {
         records.remove(0)
     }
 
-    /// Makes a call with these headers, which `replica` answers; what that was sent.
+    /// Makes a call with these headers, which `replica` answers; returns the headers that the
+    /// replica got.
     async fn call(&self, replica: &mut Replica, headers: &[(&str, &str)]) -> HeaderMap {
         let call = self.client.unary(request_with(PATH, headers), "ping");
         let mut incoming = replica.next().await;
@@ -144,7 +145,7 @@ async fn a_call_without_a_trace_begins_one() {
     assert!(!seen.contains_key("tracestate"), "it belonged to the broken one");
     let record = fixture.record().await;
     assert_eq!(None, record.trace.expect("it has a trace").parent);
-    // Whoever sends none gets an id of ours, which the replica sees too.
+    // A call without a request id gets one of ours, which the replica sees too.
     assert_eq!(seen["x-request-id"], *record.request_id);
     assert_eq!(36, record.request_id.len());
 }
@@ -215,7 +216,7 @@ async fn a_wait_for_a_place_is_told_from_the_work() {
     let incoming = replica.next().await;
     let second = fixture.client.unary(request(PATH), "2");
     until("it waits", || fixture.front.parked() == 1).await;
-    // Time itself is what passes here.
+    // This test needs real time to pass.
     tokio::time::sleep(Duration::from_millis(20)).await;
     incoming.reply("1");
     first.reply().await;

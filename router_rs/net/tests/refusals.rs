@@ -1,4 +1,4 @@
-//! What a client is told whose call no replica takes: the deployment, the limit, and, if it asks,
+//! The error for a client whose call no replica takes: the deployment, the limit, and, on request,
 //! which replicas there were.
 
 mod front_support;
@@ -18,7 +18,7 @@ const RESOURCE_EXHAUSTED: u32 = 8;
 const DEADLINE_EXCEEDED: u32 = 4;
 const UNAVAILABLE: u32 = 14;
 
-/// A deployment whose replicas have one place each, and nobody may wait.
+/// A deployment whose replicas have one place each, without a queue.
 fn impatient(replicas: &[&Replica]) -> DeploymentRoute {
     let replicas = replicas.iter().map(|replica| replica.route(1)).collect();
     DeploymentRoute { max_queued_requests: 0, ..deployment(replicas) }
@@ -51,7 +51,7 @@ async fn a_full_queue_names_its_deployment_its_limit_and_who_is_full() {
         seen["replicas"].as_array().unwrap().iter().map(|each| &each["out"]).collect();
     assert_eq!(["full", "full"], outs[..]);
 
-    // Who does not ask is told what is the matter, and no more.
+    // A client that does not ask for an explanation gets the reason and no more.
     let reply = client.call("x").await;
     assert_eq!((RESOURCE_EXHAUSTED, text), (reply.status(), reply.message()));
     assert!(!reply.headers.contains_key("x-pyserve-explain"));
@@ -130,10 +130,10 @@ async fn plain_http_is_told_as_much() {
     front.settle().await;
 }
 
-/// So many answers tell the router how long calls take.
+/// The router needs this many answers to learn how long calls take.
 const LEARNT: usize = 70;
 const WORK: Duration = Duration::from_millis(20);
-/// Whoever comes behind so many waits for longer than the deadline that all have.
+/// A call behind this many others waits for longer than their common deadline.
 const CROWD: usize = 400;
 
 #[tokio::test]
@@ -144,7 +144,7 @@ async fn a_call_that_could_only_be_late_is_refused_at_once() {
     for _ in 0..LEARNT {
         let call = client.unary(request(PATH), "x");
         let incoming = replica.next().await;
-        // What the replica does with it.
+        // The replica's work on it.
         tokio::time::sleep(WORK).await;
         incoming.reply("1");
         assert_eq!(0, call.reply().await.status());
@@ -155,7 +155,7 @@ async fn a_call_that_could_only_be_late_is_refused_at_once() {
     let mut calls: Vec<Call> = (0..CROWD).map(|_| ask(&client, &[deadline])).collect();
 
     let last = calls.pop().unwrap().reply().await;
-    // Whose deadline has passed is told DEADLINE_EXCEEDED.
+    // A client whose deadline has passed gets DEADLINE_EXCEEDED.
     assert_eq!(RESOURCE_EXHAUSTED, last.status(), "{}", last.message());
     assert!(last.message().starts_with("app/Echo: its replica is not free"), "{}", last.message());
     assert!(last.message().contains("too long for a deadline in"), "{}", last.message());
@@ -186,7 +186,7 @@ async fn without_replicas_by_configuration_no_call_waits() {
     assert_eq!((UNAVAILABLE, text), (reply.status(), reply.message()));
     assert_eq!("scaled_to_zero", explained(&reply.headers)["refused"]);
 
-    // One that somebody else has started serves.
+    // A replica started by another deploy serves as well.
     front.table.apply(vec![scaled(vec![replica.route(1)])]);
     let call = client.unary(request(PATH), "x");
     replica.next().await.reply("1");

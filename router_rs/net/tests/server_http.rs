@@ -72,7 +72,7 @@ async fn small_announced_bodies_come_whole() {
         let head = plain("POST", "/", &[("content-length", &size.to_string())]);
         let (response, mut stream) = client.send_request(head, false).unwrap();
         let content: Vec<u8> = (0..size).map(|at| at as u8).collect();
-        // In two pieces: the second may come when the first has been read.
+        // In two pieces: the second may come once the first has been read.
         stream.send_data(Bytes::copy_from_slice(&content[..size / 2]), false).unwrap();
         stream.send_data(Bytes::copy_from_slice(&content[size / 2..]), true).unwrap();
         let (exchange, body) = fixture.next_call().await;
@@ -176,12 +176,12 @@ async fn answers_without_a_body_are_one_block() {
         assert_eq!(expected, text(&answer.headers, "content-length"), "{method} {status}");
         assert!(answer.headers.contains_key("pyserve-load") && answer.trailers.is_empty());
         fixture.settle().await;
-        // A handler is told that nobody gets its body unless it has finished before.
+        // A handler is cancelled if its body has no reader, unless it has finished before.
         while let Ok((_, event)) = fixture.told.try_recv() {
             assert!(!is_whole && matches!(event, Told::Cancel(_)), "{event:?}");
         }
     }
-    // Who went on with a body was told that nobody gets it.
+    // Handlers that went on with a body were cancelled.
     assert_eq!(4, stat(&fixture.server, "cancelled_by_client"));
 }
 
@@ -318,7 +318,7 @@ async fn mistakes_of_the_user_are_answered_with_500() {
         assert!(answer.http == 500 && body.contains(expected), "{body}");
         send(&exchange, Command::Release);
         fixture.settle().await;
-        // Who has not ended is told to stop, before the client is answered.
+        // A handler that has not ended is cancelled before the client is answered.
         while let Ok((_, told)) = fixture.told.try_recv() {
             assert_eq!(Told::Cancel(CancelReason::Client), told);
         }

@@ -1,4 +1,4 @@
-//! Calls from outside that several deployments share, and replicas in an order from outside.
+//! Outside calls shared by several deployments, and replicas in an order from outside.
 
 mod front_support;
 mod support;
@@ -47,7 +47,7 @@ async fn canary() -> (Replica, Replica, Front) {
 async fn a_share_of_the_calls_goes_to_another_deployment() {
     let (_old, mut new, front) = canary().await;
     let client = front.client().await;
-    // Both serve the path, but the one that shares is who it belongs to.
+    // Both serve the path, but it belongs to the one that shares.
     let call = client.unary(request_with(PATH, &[]), "ping");
     within("the canary", new.next()).await.reply("pong");
     assert_eq!(0, call.reply().await.status());
@@ -121,7 +121,7 @@ async fn a_mirror_gets_the_whole_request_and_its_answer_is_dropped() {
 async fn a_stream_has_no_mirror() {
     let (mut real, mut shadow) = (Replica::start("r-1").await, Replica::start("r-2").await);
     let front = Front::start(vec![
-        // Nobody knows whether its methods are unary.
+        // It is not known whether its methods are unary.
         DeploymentRoute { mirror: share("shadow", 1.0), ..deployment(vec![real.route(9)]) },
         of_application("shadow", deployment(vec![shadow.route(9)])),
     ]);
@@ -132,7 +132,7 @@ async fn a_stream_has_no_mirror() {
     assert!(copied.is_err(), "it was mirrored");
 }
 
-/// Prefers the replica that the session names; has no answer for calls without a session.
+/// Prefers the replica that the session names; gives no order for calls without a session.
 #[derive(Debug)]
 struct BySession;
 
@@ -173,14 +173,14 @@ async fn replicas_are_tried_in_the_order_of_a_ranker() {
     assert_eq!(0, held.reply().await.status());
 }
 
-/// Says which replica comes first by the session, and writes down what it is told.
+/// Puts a replica first according to the session, and records the events that it gets.
 #[derive(Debug, Default)]
 struct Following {
     told: Mutex<Vec<News>>,
 }
 
 impl Following {
-    /// Waits until it has been told so much, and returns all of it, with the calls counted from 1.
+    /// Waits for this many events and returns them all, with the calls numbered from 1.
     async fn told(&self, count: usize) -> Vec<String> {
         support::until("it to be told", || self.told.lock().unwrap().len() >= count).await;
         let told = self.told.lock().unwrap();
@@ -230,7 +230,7 @@ async fn a_ranker_that_listens_is_told_where_calls_go_and_when_they_are_over() {
     assert_eq!(vec!["0 to r-1: /pkg.Echo/Say of r-1"], following.told(1).await);
     incoming.reply("pong");
     assert_eq!(0, call.reply().await.status());
-    // One that is refused there is over there, and goes elsewhere under another number.
+    // A call that is refused there is over there, and goes elsewhere under another number.
     let call = ask();
     within("the first", first.next()).await.refuse();
     let incoming = within("the second", second.next()).await;
@@ -298,7 +298,7 @@ async fn a_call_that_asks_is_told_whose_share_it_is() {
     assert_eq!(BTreeSet::from(expected.map(owned)), seen);
 }
 
-/// Keeps questions, and answers none until it is told to.
+/// Keeps questions, and answers none until the test says so.
 #[derive(Debug, Default)]
 struct Hanging {
     kept: Mutex<Vec<Question>>,
@@ -333,7 +333,7 @@ async fn a_ranker_that_hangs_is_left_alone_until_it_answers() {
     for _ in 0..8 {
         call().await;
     }
-    // A change of the table changes nothing of it.
+    // A change of the table does not affect it.
     front.table.apply(vec![route]);
     for _ in 0..8 {
         call().await;

@@ -1,4 +1,4 @@
-//! The books stay exact under random cancels, deadlines and refusals.
+//! The counts stay exact under random cancels, deadlines and refusals.
 
 mod support;
 
@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 
 const CALLS: u32 = 2_000;
 
-/// What a replica does with a call, drawn from `random`.
+/// The reaction of a replica to a call, drawn from `random`.
 async fn treat(mut incoming: Incoming, choice: u32) {
     match choice % 8 {
         0 => incoming.refuse(),

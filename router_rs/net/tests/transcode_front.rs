@@ -46,7 +46,7 @@ async fn one_thing() -> (Replica, Front) {
     (replica, front)
 }
 
-/// Takes a call of `method` and answers it with a `Thing`; gives what it was asked.
+/// Takes a call of `method` and answers it with a `Thing`; returns the request.
 async fn serve(mut incoming: Incoming, method: &str) -> Bytes {
     assert_eq!(method, incoming.head.uri.path());
     assert_eq!("POST", incoming.head.method);
@@ -148,7 +148,8 @@ async fn a_misspelt_method_does_not_go_to_the_application_at_the_root() {
     assert!(reply.text().contains("did you mean /things.v1.Things/Echo?"), "{}", reply.text());
     assert!(web.calls.try_recv().is_err(), "the application was asked");
 
-    // What is nobody's service is the application's, and so is what no client of a service sends.
+    // The application gets all requests that match no service, and those that no client of a
+    // service sends.
     let form = "content-type: application/x-www-form-urlencoded\r\n";
     for request in
         [post("/other.Things/Ehco", json, b"{}"), post("/things.v1.Things/Ehco", form, b"")]
@@ -159,7 +160,7 @@ async fn a_misspelt_method_does_not_go_to_the_application_at_the_root() {
     }
     front.settle().await;
 
-    // A prefix of just that name was meant for it.
+    // A prefix of exactly that name takes precedence.
     let front = Front::start(vec![things(&things_replica), application(&web, "/things.v1.Things")]);
     let mut client = Http1::connect(&front).await;
     client.send(&misspelt).await;
@@ -168,7 +169,7 @@ async fn a_misspelt_method_does_not_go_to_the_application_at_the_root() {
     front.settle().await;
 }
 
-/// A front that lets nobody but callers of `path` in.
+/// A front that admits only callers of `path`.
 async fn guarded(path: &str) -> (Replica, Front) {
     let replica = Replica::start("r-1").await;
     let table = table(TOKEN);
@@ -202,7 +203,7 @@ async fn access_to_a_rest_path_is_that_to_its_method() {
     assert_eq!(401, rest_echo(&front).await.status);
     front.settle().await;
 
-    // Its own path is nothing that a rule could allow.
+    // No rule could allow its own path.
     let (mut other, front) = guarded("/v1/echo").await;
     assert_eq!(401, rest_echo(&front).await.status);
     front.settle().await;

@@ -24,7 +24,7 @@ fn start(config: ServerConfig) -> (Fixture, Front) {
     start_with(config, true)
 }
 
-/// One that does not prove itself is of a release that speaks HTTP/2 alone.
+/// A peer that does not prove itself is of a release that speaks only HTTP/2.
 fn start_with(config: ServerConfig, proves_itself: bool) -> (Fixture, Front) {
     let fixture = Fixture::start(config);
     let replicas = vec![ReplicaRoute { proves_itself, ..replica("replica-1", fixture.port) }];
@@ -36,7 +36,7 @@ fn start_with(config: ServerConfig, proves_itself: bool) -> (Fixture, Front) {
 /// A path, headers, and a body.
 type Case<'a> = (&'a str, &'a [(&'a str, &'a str)], Bytes);
 
-/// What a client sees of an answer.
+/// The parts of an answer that a client sees.
 fn seen(reply: &Reply) -> (StatusCode, &HeaderMap, &Bytes, &HeaderMap) {
     (reply.http, &reply.headers, &reply.body, &reply.trailers)
 }
@@ -108,12 +108,12 @@ async fn what_is_long_or_not_over_goes_over_the_wire_too() {
 async fn a_late_call_is_4_and_a_reset_one_cancels() {
     let (fixture, front) = start(config("replica-1"));
     let client = front.client().await;
-    // It dials, which the next one's deadline is not for.
+    // It dials, and the next one's deadline is not meant for that.
     assert_eq!(0, ask(&client, UNARY, &[], &frame(0, b"x")).await.status());
     let late = ask(&client, SILENT, &[("grpc-timeout", "300m")], &frame(0, b"x")).await;
     assert_eq!(4, late.status());
     until("the user is told", || fixture.user.cancelled.lock().len() == 1).await;
-    // Its user lets go of it a little later.
+    // Its user releases it a little later.
     fixture.settle().await;
     let mut call = client.unary(request_with(SILENT, &[]), frame(0, b"x"));
     until("the call is there", || fixture.server.in_flight() == 1).await;

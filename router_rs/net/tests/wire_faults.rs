@@ -1,4 +1,4 @@
-//! What ends a connection of the wire, or a call on it, before its time.
+//! Early ends of a wire connection, or of a call on it.
 
 mod front_support;
 #[allow(dead_code)] // its own part, as in every test file
@@ -66,7 +66,7 @@ async fn a_deadline_is_408() {
 async fn a_call_that_a_full_gate_refuses_goes_elsewhere() {
     let full = |id| ServerConfig { concurrent_calls_max: Some(1), ..config(id) };
     let (mut one, mut two) = (Fixture::start(full("one")), Fixture::start(full("two")));
-    // Another router has the only place there, of which this one knows nothing.
+    // Another router has the only place there; this one does not know that.
     let other = front(vec![replica("one", one.port)]);
     let mut holder = Http1::connect(&other).await;
     holder.get("/app").await;
@@ -177,14 +177,14 @@ async fn a_replica_that_is_no_more_is_left() {
     client.reply().await;
     assert_eq!(1, stat(&fixture.server, "connections"));
     front.table.apply(Vec::new());
-    // Another target on the same thread has the pool look at what nobody names any more.
+    // A call to another target on the same thread makes the pool drop unused targets.
     let other = Fixture::start(config("other"));
     front.table.apply(vec![route(vec![replica("other", other.port)])]);
     client.get("/app").await;
     until("the connection has closed", || stat(&fixture.server, "connections") == 0).await;
 }
 
-/// The first word of a member, and its second for the nonce that came.
+/// The first frame of a member, and its second, for the nonce received.
 async fn greet(port: u16, token: &[u8]) -> TcpStream {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
     stream.write_all(&greeting::hello(&[7; 16]).unwrap()).await.unwrap();
@@ -200,7 +200,7 @@ async fn greet(port: u16, token: &[u8]) -> TcpStream {
     stream
 }
 
-/// Until the server has closed; an error is as good an end.
+/// Waits until the server has closed; an error counts as an end.
 async fn rest(stream: &mut TcpStream) -> Vec<u8> {
     let mut came = Vec::new();
     let _ended = within("the end", stream.read_to_end(&mut came)).await;
@@ -263,9 +263,10 @@ async fn a_replica_that_knows_no_wire_is_spoken_to_over_http2_and_that_is_rememb
     let first = client.unary(request(PATH), frame(0, b"ping"));
     older.next().await.reply(frame(0, b"pong"));
     assert_eq!(0, first.reply().await.status());
-    // The dial has met it once for each protocol.
+    // The dial connected once for each protocol.
     assert_eq!(2, older.connections());
-    // More calls at once than one connection is for: the next dial asks no more.
+    // More simultaneous calls than one connection is for: the next dial does not try the wire
+    // again.
     let calls: Vec<_> = (0..130).map(|_| client.unary(request(PATH), frame(0, b"ping"))).collect();
     let mut came = Vec::new();
     for _ in 0..130 {
@@ -282,7 +283,8 @@ async fn a_replica_that_knows_no_wire_is_spoken_to_over_http2_and_that_is_rememb
     assert_eq!(3, older.connections());
 }
 
-/// Answers as many requests as tell the router how long they take; both replicas have connections then.
+/// Answers as many requests as the router needs to learn how long they take; both replicas have
+/// connections then.
 async fn learn(client: &mut Http1, one: &mut Fixture, two: &mut Fixture) {
     for _ in 0..40 {
         client.send(put("ping")).await;
@@ -291,7 +293,7 @@ async fn learn(client: &mut Http1, one: &mut Fixture, two: &mut Fixture) {
     }
 }
 
-/// The next request at either, and whether it is at the first.
+/// The next request at either replica, and whether it is at the first.
 async fn next(one: &mut Fixture, two: &mut Fixture) -> (Arc<Exchange>, bool) {
     tokio::select! {
         (exchange, _) = one.next_call() => (exchange, true),

@@ -1,4 +1,4 @@
-//! The ingress in front of the replica server itself, not of a script.
+//! The ingress in front of the real replica server instead of a script.
 
 mod support;
 
@@ -50,7 +50,7 @@ struct Fixture {
     front: Front,
 }
 
-/// A server with room for `capacity` calls, of which the router thinks that it has `assumed`.
+/// A server with room for `capacity` calls, for which the router assumes `assumed`.
 fn start(capacity: u32, assumed: u32) -> Fixture {
     let held = Arc::new(Held::default());
     let threads = IoThreads::start("test", 1).unwrap();

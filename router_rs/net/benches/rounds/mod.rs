@@ -1,4 +1,4 @@
-//! What benches that measure in rounds measure, and say of it.
+//! Shared by the benches that measure in rounds: selection, statistics and output.
 
 use router_core::PolicyKind;
 
@@ -10,8 +10,8 @@ pub(crate) fn policies() -> Vec<PolicyKind> {
     if named.is_empty() { PolicyKind::ALL.to_vec() } else { named }
 }
 
-/// Percentiles of each round, and of these the medians; and the spread of the slowest hundredth.
-/// Members of a JSON object. Each round is in order and not empty.
+/// Percentiles of each round, the medians of these, and the spread of the slowest hundredth, as
+/// members of a JSON object. Each round must be sorted and not empty.
 pub(crate) fn percentiles_json(rounds: &[Vec<u64>]) -> String {
     let over_rounds = |of_1000: usize| {
         let at = |values: &Vec<u64>| values[(values.len() - 1) * of_1000 / 1000];

@@ -1,4 +1,4 @@
-//! A client's call as its user sees it from any thread.
+//! A client's call, as its user sees it from any thread.
 
 use std::borrow::Cow;
 use std::sync::{Arc, OnceLock};
@@ -12,7 +12,7 @@ use router_protocol::grpc::{Encoding, Message, Status, subtype};
 
 use crate::link::{Link, Mailbox};
 
-/// What a user wants to call.
+/// A call that a user wants to make.
 #[derive(Debug)]
 pub struct NewCall {
     /// `/pkg.Service/Method`
@@ -24,19 +24,19 @@ pub struct NewCall {
     pub content_type: HeaderValue,
     /// The only request message, half-close included; `None`: messages come as commands.
     pub message: Option<Message>,
-    /// What messages may be compressed with; `None`: the channel's default.
+    /// The compression of messages; `None`: the channel's default.
     pub encoding: Option<Encoding>,
     /// Wait for a connection instead of failing when the server cannot be reached.
     pub wait_for_ready: bool,
-    /// Where a call to a deployment may go.
+    /// Restricts the replicas to which a call to a deployment may go.
     pub placement: Placement,
-    /// What it wants of the router; a caller of 0 stands for the channel.
+    /// Options for the router. A caller of 0 stands for the channel.
     pub options: CallOptions,
-    /// Messages come as events; otherwise the only one comes with `Done`.
+    /// Messages come as events. If false, the only message comes with `Done`.
     pub is_response_streaming: bool,
 }
 
-/// A place that a user wants to take before it is known what will be called there.
+/// A reservation that a user wants before the call itself is known.
 #[derive(Clone, Debug, Default)]
 pub struct NewChoice {
     pub timeout: Option<Duration>,
@@ -47,7 +47,8 @@ pub struct NewChoice {
     pub options: CallOptions,
 }
 
-/// One call. The task on the I/O thread fills it in before the event that tells of it.
+/// One call. The task on the I/O thread fills a field in before it sends the event that announces
+/// it.
 #[derive(Debug)]
 pub struct ClientCall {
     link: Link,

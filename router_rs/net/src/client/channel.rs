@@ -116,7 +116,7 @@ impl Channel {
     }
 
     /// Queues the choice of a place without waking the I/O thread: `thread().wake()` must follow.
-    /// One `Chosen` event with the returned token says how it went.
+    /// One `Chosen` event with the returned token reports the outcome.
     pub fn choose(&self, sink: Arc<dyn EventSink>, new: NewChoice) -> u64 {
         let token = next_token();
         let deadline = new.timeout.map(|timeout| Instant::now() + timeout);
@@ -133,12 +133,12 @@ impl Channel {
         matches!(self.shared.destination, Destination::Deployment { .. })
     }
 
-    /// Where the calls of this channel run.
+    /// The thread on which the calls of this channel run.
     pub fn thread(&self) -> &IoThread {
         &self.shared.thread
     }
 
-    /// The state as known now; a channel to a deployment is always ready until it is closed.
+    /// The state known now. A channel to a deployment is always ready until it is closed.
     pub fn state(&self, try_to_connect: bool) -> Connectivity {
         let state = self.shared.tracker.state();
         if try_to_connect && state == Connectivity::Idle {

@@ -1,4 +1,4 @@
-//! The connectivity of a channel to an address: state, backoff, and who watches.
+//! The connectivity of a channel to an address: its state, its backoff, and its watchers.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -85,14 +85,14 @@ impl Tracker {
         self.inner.lock().state
     }
 
-    /// The wait after the last failure, as long as it lasts.
+    /// The wait after the last failure, while it lasts.
     pub(super) fn backoff(&self, now: Instant) -> Option<Backoff> {
         let inner = self.inner.lock();
         let is_failed = inner.state == Connectivity::TransientFailure;
         inner.backoff.clone().filter(|backoff| is_failed && now < backoff.until)
     }
 
-    /// Moves on; after `Shutdown` nothing moves.
+    /// Changes the state; `Shutdown` is final.
     pub(super) fn enter(&self, state: Connectivity) {
         let mut inner = self.inner.lock();
         if state == Connectivity::Ready {
@@ -109,7 +109,7 @@ impl Tracker {
         }
     }
 
-    /// A dial failed. Told by everyone who waited for it; the first one counts.
+    /// A dial failed. Everyone who waited for it reports this; only the first report counts.
     pub(super) fn on_failed(&self, reason: String, now: Instant) {
         let mut inner = self.inner.lock();
         if inner.state != Connectivity::Connecting {

@@ -26,10 +26,10 @@ use super::shared::{ChannelShared, CloseListener, Destination, closed};
 use super::user::{MessageRules, User};
 use crate::link::{Event, EventSink, Mailbox};
 
-/// Attempts of a call that the server says it has not seen (gRPC: transparent retries).
+/// Attempts of a call that the server reports as not processed (gRPC: transparent retries).
 const UNSEEN_ATTEMPTS_MAX: u32 = 2;
 
-/// Makes the call and tells its user.
+/// Makes the call and reports its outcome to its user.
 pub(super) async fn run(channel: Arc<ChannelShared>, call: Arc<ClientCall>, new: NewCall) {
     let encoding = new.encoding.unwrap_or(channel.config.default_encoding);
     let rules = MessageRules {
@@ -71,7 +71,7 @@ pub(super) async fn run(channel: Arc<ChannelShared>, call: Arc<ClientCall>, new:
                 let budget = Arc::clone(&deployment.entry.budget);
                 let upload = Upload::new(Kept::new(budget, deployment.request_bytes_max), false);
                 let mut exchange = Exchange::new(&mut user, head, upload, limits);
-                // What the deployment says of its method holds here as it does at the ingress.
+                // The deployment's settings for its method apply here as they do at the ingress.
                 let is_idempotent =
                     deployment.repeatable.has_method(exchange.head.parts.uri.path());
                 exchange.head.options.is_idempotent |= is_idempotent;
@@ -89,7 +89,7 @@ pub(super) async fn run(channel: Arc<ChannelShared>, call: Arc<ClientCall>, new:
     }
 }
 
-/// Takes a place for a call of the user's and tells the user.
+/// Reserves a place for a user's call and reports it to the user.
 pub(super) async fn choose_place(channel: Arc<ChannelShared>, choice: Choice) {
     let Choice { token, sink, deadline, new } = choice;
     let stop = CloseListener::new(&channel);
@@ -108,7 +108,7 @@ pub(super) async fn choose_place(channel: Arc<ChannelShared>, choice: Choice) {
     sink.push(token, Event::Chosen(chosen.map(Arc::new)));
 }
 
-/// A place that a user asks for.
+/// A reservation that a user asks for.
 #[derive(Debug)]
 pub(super) struct Choice {
     pub token: u64,
@@ -117,7 +117,7 @@ pub(super) struct Choice {
     pub new: NewChoice,
 }
 
-/// Dials when nothing is connected, for a user who wants to see the channel ready.
+/// Dials if nothing is connected, for a user who waits for the channel to be ready.
 pub(super) async fn connect(channel: Arc<ChannelShared>) {
     match &channel.destination {
         Destination::Address(target) => match acquire(target) {
@@ -154,7 +154,7 @@ async fn to_address(
     }
 }
 
-/// Waits for an open connection, as long as the call may.
+/// Waits for an open connection, within the call's deadline.
 async fn reach(
     channel: &Arc<ChannelShared>,
     target: &Arc<Target>,

@@ -1,4 +1,4 @@
-//! What a channel and its calls share, and how calls notice its end.
+//! State that a channel and its calls share, and how calls notice its end.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -51,9 +51,9 @@ pub(super) struct ChannelShared {
     pub scheme: Scheme,
     pub authority: Authority,
     pub tracker: Tracker,
-    /// For calls that the server says it has not seen.
+    /// For calls that the server reports as not processed.
     pub budget: Arc<KeptBudget>,
-    /// Who calls, where a call does not say it.
+    /// The caller, if a call does not name one.
     pub caller: u64,
     /// All calls of a channel run on one thread and share its connections.
     pub thread: IoThread,
@@ -71,7 +71,7 @@ pub(super) enum Destination {
 }
 
 impl ChannelShared {
-    /// `options` with somebody who calls.
+    /// `options`, with a caller filled in.
     pub(super) fn options(&self, options: CallOptions) -> CallOptions {
         match options.caller {
             0 => CallOptions { caller: self.caller, ..options },
@@ -84,16 +84,16 @@ impl ChannelShared {
     }
 }
 
-/// What the calls of a closed channel end with.
+/// The status with which the calls of a closed channel end.
 pub(super) fn closed() -> Status {
     Status::new(Code::Cancelled, "the channel was closed")
 }
 
-/// One call's ear for the end of its channel.
+/// Notifies one call of the end of its channel.
 #[derive(Debug)]
 pub(super) struct CloseListener {
     channel: Arc<ChannelShared>,
-    /// Our place among the waiting tasks; taken when the call waits for the first time.
+    /// Our place among the waiting tasks. It is taken when the call waits for the first time.
     place: Mutex<Option<usize>>,
 }
 
@@ -107,10 +107,10 @@ impl Stop for CloseListener {
     fn poll_stop(&self, cx: &mut Context<'_>) -> Poll<Status> {
         let mut place = self.place.lock();
         if place.is_none() {
-            // A call keeps its task, so its waker stays good.
+            // A call stays in its task, so its waker remains valid.
             *place = Some(self.channel.waiting.lock().insert(cx.waker().clone()));
         }
-        // Looked at after we are on the list: `close` does it the other way round.
+        // Check after we are on the list; `close` does it in the opposite order.
         if self.channel.is_closed() {
             return Poll::Ready(closed());
         }

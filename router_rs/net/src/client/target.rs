@@ -1,11 +1,11 @@
-//! The names of gRPC targets (gRPC name resolution), as far as they are spoken here.
+//! The names of gRPC targets (gRPC name resolution), as far as they are supported here.
 
 use std::path::PathBuf;
 
 use router_upstream::target::Endpoint;
 use thiserror::Error;
 
-/// What gRPC takes when an address names no port.
+/// gRPC's default port.
 const PORT_DEFAULT: &str = "443";
 
 /// A target that cannot be used.
@@ -31,7 +31,7 @@ pub(super) struct Parsed {
     pub authority: String,
 }
 
-/// Reads a target.
+/// Parses a target.
 ///
 /// # Errors
 /// It has another scheme, or no host.
@@ -46,7 +46,8 @@ pub(super) fn parse(target: &str) -> Result<Parsed, TargetError> {
     }
     let address = match target.split_once(':') {
         Some(("dns", rest)) => match rest.strip_prefix("//") {
-            // dns://server/host:port names a server to ask: the system's is asked all the same.
+            // dns://server/host:port names a DNS server; the system's resolver is used all the
+            // same.
             Some(rest) => rest.split_once('/').map_or(rest, |(_server, address)| address),
             None => rest,
         },

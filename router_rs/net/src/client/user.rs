@@ -20,14 +20,14 @@ use crate::link::{Command, Event, Mailbox};
 /// their own. Copying 16 KiB costs about as much as one more frame.
 const JOINED_BYTES_MAX: usize = 16 * 1024;
 
-/// What the user's settings say about messages.
+/// The user's settings for messages.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct MessageRules {
     pub received: SizeLimit,
     pub sent: SizeLimit,
     /// The call's encoding, as its head names it.
     pub encoding: Encoding,
-    /// What answers may have.
+    /// The encodings that answers may have.
     pub encodings: Encodings,
     pub is_response_streaming: bool,
 }
@@ -38,24 +38,25 @@ pub(super) struct User {
     call: Arc<ClientCall>,
     rules: MessageRules,
     pieces: VecDeque<Piece>,
-    /// Messages whose bytes are not all accepted: bytes left on the wire, and the user's credit.
+    /// Messages not yet accepted completely: their bytes left to send, and the user's credit for
+    /// them.
     unaccepted: VecDeque<(usize, usize)>,
     is_cancelled: bool,
     is_concluded: bool,
-    /// Where the last attempt went.
+    /// The replica of the last attempt.
     peer: Option<Arc<str>>,
-    /// Why we give the call up.
+    /// The reason why the call is being abandoned.
     failure: Option<Status>,
     answer: Answer,
 }
 
-/// The answer as far as it has come.
+/// The answer, as far as it has arrived.
 #[derive(Debug)]
 struct Answer {
     decoder: Decoder,
     encoding: Encoding,
     http: StatusCode,
-    /// The head has come and no event has told of it yet.
+    /// The head has arrived, but no event has announced it yet.
     is_unannounced: bool,
     /// The message of a unary answer.
     message: Option<Message>,
@@ -91,12 +92,12 @@ impl User {
         }
     }
 
-    /// The call is over: tells the user, unless it was the user who ended it.
+    /// Reports the end of the call to its user, unless the user ended it.
     pub(super) fn finish(mut self, status: Option<Status>) {
         self.conclude(status, HeaderMap::new());
     }
 
-    /// The call has failed: tells the user as much as is known.
+    /// Reports the failure of the call to its user, with all that is known.
     pub(super) fn fail_with(mut self, failure: Failure) {
         let mut trailers = HeaderMap::new();
         failure.write_explanation(&mut trailers);
@@ -133,7 +134,7 @@ impl User {
         Gone
     }
 
-    /// Takes in what the user has asked for.
+    /// Handles the user's commands.
     fn pump(&mut self, cx: &mut Context<'_>) {
         let call = Arc::clone(&self.call);
         while let Some(command) = call.link().next_command(cx) {
@@ -146,7 +147,7 @@ impl User {
                     self.pieces.push_back(Piece { bytes: Bytes::new(), is_last: true });
                 }
                 Command::Cancel => self.is_cancelled = true,
-                // The answer may have been looked at already in this turn.
+                // The answer may have been polled already in this turn.
                 Command::Resume => cx.waker().wake_by_ref(),
                 Command::Reply(_)
                 | Command::ContentType(_)
@@ -175,7 +176,7 @@ impl User {
         self.push_pieces(message);
     }
 
-    /// The prefix takes the segments along that it has room for; those after them go alone.
+    /// The prefix is sent together with the segments that fit; later segments are sent alone.
     fn push_pieces(&mut self, message: Message) {
         let mut room = JOINED_BYTES_MAX;
         let is_small = |segment: &&Bytes| {
@@ -229,7 +230,7 @@ impl User {
         let _first_end = self.call.end.set(End { status, trailers: block });
     }
 
-    /// An OK that does not fit what came before is none.
+    /// An OK status that contradicts what came before does not count as success.
     fn check_end(&self, status: Status) -> Status {
         if status.code != Code::Ok {
             status
@@ -293,7 +294,7 @@ impl Caller for User {
         self.answer.http = head.status;
         self.settle_peer();
         if is_last {
-            // Trailers-Only: there is no initial metadata.
+            // Trailers-Only: the response has no initial metadata.
             let _first_head = self.call.head.set(HeaderMap::new());
             self.end(head.headers);
             return Ok(());

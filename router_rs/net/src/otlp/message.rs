@@ -5,7 +5,7 @@ const FIXED_64: u32 = 1;
 const LENGTH_DELIMITED: u32 = 2;
 const FIXED_32: u32 = 5;
 
-/// A message that is being written. What has no value is left out by whoever writes.
+/// A message that is being written. Callers omit fields without a value.
 #[derive(Debug, Default)]
 pub(super) struct Message {
     bytes: Vec<u8>,
@@ -46,7 +46,7 @@ impl Message {
         let start = self.bytes.len();
         write(self);
         let end = self.bytes.len();
-        // Its length comes before it, and is known only now.
+        // The length precedes the message, and is known only now.
         self.varint((end - start) as u64);
         let length_bytes = self.bytes.len() - end;
         self.bytes[start..].rotate_right(length_bytes);
@@ -100,7 +100,7 @@ mod tests {
         #[test]
         fn what_is_written_is_read(
             number: u64, fixed_64: u64, fixed_32: u32,
-            // Lengths on both sides of what takes one byte, two bytes and three.
+            // Lengths on both sides of the limits of one, two and three bytes.
             sizes in proptest::collection::vec(0_usize..20_000, 0..4),
         ) {
             let mut read = Read { number, fixed_64, fixed_32, ..Read::default() };

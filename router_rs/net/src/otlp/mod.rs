@@ -1,8 +1,8 @@
-//! Spans in the words of OpenTelemetry (opentelemetry-proto, `trace/v1/trace.proto`): of calls that
-//! were routed, made of their records, and of calls that a server answers.
+//! Spans in the form of OpenTelemetry (opentelemetry-proto, `trace/v1/trace.proto`): of routed
+//! calls, from their records, and of calls that a server answers.
 //!
-//! Each is the bytes of a `ScopeSpans` with that span and nothing else, so that those of many spans,
-//! one after the other, are a `ScopeSpans` again. Nothing here reads a clock or sends anything.
+//! Each span is encoded as a `ScopeSpans` that contains only it, so that the concatenated bytes of
+//! several spans are a `ScopeSpans` again. Nothing here reads a clock or sends anything.
 
 mod message;
 mod routed;

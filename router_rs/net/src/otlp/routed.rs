@@ -1,5 +1,5 @@
-//! Spans of a call that was routed: of its hop (a server's at the ingress, a client's at a handle),
-//! of each attempt at a replica, whose id was sent along, and of the times that it was parked.
+//! Spans of a routed call: of its hop (a server span at the ingress, a client span at a handle), of
+//! each attempt at a replica, whose id was sent along, and of the times that it was parked.
 
 use router_core::{Nanos, SplitMix64};
 use router_dispatch::{AttemptRecord, CallRecord};
@@ -8,7 +8,7 @@ use router_protocol::trace_context::{SpanId, TraceId};
 use super::semantics::{self, CONNECT, End, GRPC};
 use super::span::{Frame, Kind, Said};
 
-/// The spans of a sampled call, its own first; none of any other.
+/// The spans of a sampled call, its own first. Empty for any other call.
 pub fn spans_of(record: &CallRecord) -> Vec<Vec<u8>> {
     let Some(trace) = record.trace.filter(|_| record.is_sampled) else { return Vec::new() };
     let Some(hop) = trace.span else { return Vec::new() };
@@ -19,7 +19,7 @@ pub fn spans_of(record: &CallRecord) -> Vec<Vec<u8>> {
         let is_last = at + 1 == record.attempts.len();
         Some(routed.attempt(attempt, attempt.span?, is_last))
     }));
-    // Ids of their own, drawn from one that was drawn: the same record has the same spans.
+    // Span ids derived from one random id: the same record always gives the same spans.
     let mut numbers = SplitMix64::new(u64::from_be_bytes(hop.to_bytes()));
     let waits = parked_times(record.parked, record.duration, &record.attempts);
     spans.extend(waits.into_iter().map(|wait| {
@@ -29,7 +29,7 @@ pub fn spans_of(record: &CallRecord) -> Vec<Vec<u8>> {
     spans
 }
 
-/// From when to when, since the call's start.
+/// Start and end, relative to the call's start.
 type Times = (Nanos, Nanos);
 
 struct Routed<'a> {
@@ -77,7 +77,7 @@ impl<'a> Routed<'a> {
 
     fn attempt(&self, attempt: &AttemptRecord, id: SpanId, is_last: bool) -> Vec<u8> {
         let times = (attempt.start, attempt.end.max(attempt.start));
-        // The call has ended as this attempt has.
+        // The call ended as this attempt did.
         let is_answer = is_last && self.record.answered_by == "replica";
         self.frame(&self.name, id, Kind::Client, times).encode("", |said| {
             self.say_begun(said);
@@ -87,7 +87,7 @@ impl<'a> Routed<'a> {
             if attempt.outcome == "ok" || (attempt.outcome == "failed" && is_answer) {
                 semantics::say_end(said, self.end(), true);
             } else if attempt.outcome != "superseded" {
-                // How that went is told by the attempt that has won.
+                // A superseded attempt has not failed; the attempt that won has the outcome.
                 said.error(attempt.outcome);
             }
             if let Some(at) = attempt.head {
@@ -150,10 +150,10 @@ fn say_record(said: &mut Said<'_>, record: &CallRecord) {
     said.float("pyserve.parked_ms", record.parked.0 as f64 / 1e6);
 }
 
-/// When a call was parked.
+/// The times that a call was parked.
 ///
-/// The record has the sum. What lies between attempts can be other work too (reading the request,
-/// connecting), which comes first; so each wait ends where its attempt begins.
+/// The record has only the sum. Between attempts there can be other work too (reading the request,
+/// connecting), which comes first; so each wait is placed to end where its attempt begins.
 fn parked_times(mut parked: Nanos, duration: Nanos, attempts: &[AttemptRecord]) -> Vec<Times> {
     let mut in_order: Vec<&AttemptRecord> = attempts.iter().collect();
     in_order.sort_by_key(|attempt| attempt.start);
@@ -205,7 +205,7 @@ mod tests {
         check(0, 100, &[(10, 90)], &[]);
         check(4, 100, &[(10, 90)], &[(6, 10)]);
         check(30, 100, &[(40, 99), (20, 30)], &[(0, 20), (30, 40)]);
-        // Side by side, for a slow answer: no wait between them.
+        // Hedged attempts run side by side: no wait between them.
         check(10, 100, &[(10, 90), (30, 60)], &[(0, 10)]);
     }
 

@@ -1,7 +1,7 @@
 //! Names and values of the semantic conventions, release 1.44.0, as spans of calls have them.
 //!
-//! RPC: opentelemetry.io/docs/specs/semconv/rpc (release candidate); HTTP: .../http. What they have
-//! no word for is called `pyserve.…`.
+//! RPC: opentelemetry.io/docs/specs/semconv/rpc (release candidate); HTTP: .../http. Attributes
+//! without a convention are called `pyserve.…`.
 
 use std::net::IpAddr;
 
@@ -12,15 +12,16 @@ use super::span::Said;
 pub(super) const GRPC: &str = "grpc";
 pub(super) const CONNECT: &str = "connectrpc";
 
-/// Other verbs may be anything, and are no good names of spans.
+/// Other methods may be any string, and do not make good span names.
 const VERBS: [&str; 10] =
     ["CONNECT", "DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT", "QUERY", "TRACE"];
 
-/// The lowest statuses that are errors: what a client did wrong is none of the server.
+/// The lowest statuses that are errors of the span: a client's mistake is not an error of the
+/// server.
 const SERVER_ERROR_MIN: u16 = 500;
 const CLIENT_ERROR_MIN: u16 = 400;
 
-/// Of requests whose clients have left, which no client ever sees.
+/// For requests whose clients have left; no client ever sees it.
 const LEFT: u16 = 499;
 
 /// The end of a call.
@@ -31,7 +32,7 @@ pub(super) enum End {
     Http(u16),
 }
 
-/// What a call of `/package.Service/Method` is named.
+/// The span name of a call of `/package.Service/Method`.
 pub(super) fn rpc_name(path: &str) -> &str {
     path.strip_prefix('/').unwrap_or(path)
 }
@@ -55,7 +56,7 @@ pub(super) fn say_http(said: &mut Said<'_>, verb: &str, route: &str) {
     said.text("http.route", route);
 }
 
-/// What the end adds; every code but OK is an error.
+/// Attributes that the end adds. Every code but OK is an error.
 pub(super) fn say_end(said: &mut Said<'_>, end: End, is_client: bool) {
     match end {
         End::Rpc(number) => {
@@ -75,7 +76,7 @@ pub(super) fn say_end(said: &mut Said<'_>, end: End, is_client: bool) {
     }
 }
 
-/// What is said of a peer: `ipv4:127.0.0.1:1`, `unix:`, or an address and a port.
+/// Attributes of a peer: `ipv4:127.0.0.1:1`, `unix:`, or an address and a port.
 pub(super) fn say_peer(said: &mut Said<'_>, peer: &str) {
     if peer.starts_with("unix:") {
         return said.text("network.transport", "unix");

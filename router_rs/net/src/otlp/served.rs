@@ -12,7 +12,7 @@ use super::semantics::{self, End, GRPC};
 use super::span::{Frame, Kind, Said};
 use crate::server::{Exchange, HttpHead};
 
-/// What the server has chosen for the span of a call.
+/// The id and start that the server has chosen for the span of a call.
 #[derive(Clone, Copy, Debug)]
 pub struct Served {
     pub span: SpanId,
@@ -25,13 +25,13 @@ pub struct Answer<'a> {
     pub at_unix: Nanos,
     /// gRPC's number.
     pub code: u32,
-    /// Of plain HTTP whose body was sent as a whole; 0: of any other.
+    /// The status of plain HTTP whose body was sent as a whole; otherwise 0.
     pub http_status: u16,
     pub details: &'a str,
 }
 
-/// The span of a call, with what its answer adds once there is one; `None` of a call that belongs to
-/// no trace.
+/// The span of a call, with attributes of its answer once there is one. `None` if the call belongs
+/// to no trace.
 pub fn span_of(exchange: &Exchange, served: Served, answer: Option<Answer<'_>>) -> Option<Vec<u8>> {
     let headers = &exchange.head.headers;
     let caller = TraceContext::of(headers)?;
@@ -68,7 +68,7 @@ pub fn span_of(exchange: &Exchange, served: Served, answer: Option<Answer<'_>>) 
 
 impl Answer<'_> {
     fn end(&self) -> End {
-        // A body that was broken off has a status of gRPC for that.
+        // An aborted body ends with a gRPC status.
         let is_whole = self.http_status != 0 && self.code == 0;
         if is_whole { End::Http(self.http_status) } else { End::Rpc(self.code) }
     }

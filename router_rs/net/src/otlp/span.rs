@@ -1,4 +1,4 @@
-//! One span, as a collector reads it.
+//! One span, in the format that a collector reads.
 
 use router_core::Nanos;
 use router_protocol::trace_context::{SpanId, TraceId};
@@ -7,7 +7,7 @@ use super::message::Message;
 
 const ERROR_TYPE: &str = "error.type";
 
-/// What most spans of calls take.
+/// The usual size of a call's span.
 const USUAL_BYTES: usize = 1024;
 
 /// Fields of `ScopeSpans`.
@@ -29,7 +29,7 @@ mod field {
     pub(super) const FLAGS: u32 = 16;
 }
 
-/// `SpanFlags`: whether the parent is in another process is known, and so it is.
+/// `SpanFlags`: `HAS_IS_REMOTE` and `IS_REMOTE`.
 const KNOWS_REMOTE: u32 = 0x100;
 const IS_REMOTE: u32 = 0x200;
 
@@ -44,7 +44,7 @@ pub(super) enum Kind {
     Client = 3,
 }
 
-/// What a span is called, where it stands in its trace, and when it was.
+/// A span's name, its place in its trace, and its times.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Frame<'a> {
     pub(super) trace: TraceId,
@@ -58,7 +58,7 @@ pub(super) struct Frame<'a> {
     pub(super) end_unix: Nanos,
 }
 
-/// What else is said of a span, while it is written.
+/// Collects the attributes of a span while it is written.
 #[derive(Debug)]
 pub(super) struct Said<'a> {
     span: &'a mut Message,
@@ -66,8 +66,8 @@ pub(super) struct Said<'a> {
 }
 
 impl Frame<'_> {
-    /// The bytes of the span, with what `say` adds. It has failed if that names an error, for the
-    /// reason `details`.
+    /// Encodes the span, with the attributes that `say` adds. It has failed if they include an
+    /// error; `details` is the reason.
     pub(super) fn encode(&self, details: &str, say: impl FnOnce(&mut Said<'_>)) -> Vec<u8> {
         let mut scope = Message::with_capacity(USUAL_BYTES);
         scope.message(SPANS, |span| {
@@ -114,7 +114,7 @@ impl Said<'_> {
         self.attribute(key, |value| value.bytes(1, text.as_bytes()));
     }
 
-    /// Says nothing of an empty text.
+    /// Omits empty text.
     pub(super) fn text_if_any(&mut self, key: &str, text: &str) {
         if !text.is_empty() {
             self.text(key, text);
@@ -122,7 +122,7 @@ impl Said<'_> {
     }
 
     pub(super) fn count(&mut self, key: &str, count: u64) {
-        // A negative one would be ten bytes; there is none.
+        // A negative value would take ten bytes; there are none.
         self.attribute(key, |value| value.number(3, count));
     }
 

@@ -1,4 +1,4 @@
-//! A request becomes a call: its head is read, a place at the gate is taken, its task begins.
+//! Turns a request into a call: reads its head, takes a place at the gate, starts its task.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -58,7 +58,8 @@ pub(super) fn admit_call(
     let default_encoding = accepted_encoding(&head.headers, server.config.default_encoding);
     let content_type = head.headers.get(CONTENT_TYPE).cloned().unwrap_or(CONTENT_TYPE_GRPC);
     let exchange = connection.exchange(head, deadline, method.index, false);
-    // A method's own limit is for handles; a stranger gets no more memory here than elsewhere.
+    // A method's own limit applies to handles only; a stranger gets no more memory here than
+    // elsewhere.
     let own_max = method.message_bytes_max.filter(|_| exchange.is_framed());
     let (received, sent) = match own_max {
         Some(bytes_max) => (bytes_max.into(), bytes_max.into()),
@@ -123,8 +124,8 @@ pub(super) enum Body {
 }
 
 impl Body {
-    /// Whether it is handed over with its request. h2 and the wire make sure that a body is as long as
-    /// announced; the ingress has, for what came whole.
+    /// Whether the body is handed over with its request. h2 and the wire ensure that a body is as
+    /// long as announced; the ingress has ensured it for one that came whole.
     fn comes_whole(&self, headers: &HeaderMap, http: PlainHttp) -> bool {
         let body = match self {
             Body::Whole(body) => return body.len() <= http.whole_body_bytes_max,
@@ -141,7 +142,7 @@ fn enter(
     head: &request::Parts,
 ) -> Result<(), NotAdmitted> {
     let may_bypass = || connection.info.is_trusted() && head.headers.contains_key(names::BYPASS);
-    // Most calls come without, and a name that a stranger gives counts for nothing.
+    // Most calls have none, and a name given by a stranger is ignored.
     let asker = head.headers.get(names::ASKER).filter(|_| connection.info.is_trusted());
     connection.server.enter(weight, asker.and_then(load::asker), may_bypass)
 }
@@ -171,7 +172,7 @@ fn spawn(
     });
 }
 
-/// Refuses what the connection may not speak, then what the method does not take.
+/// Refuses requests that the connection may not make, then those that the method does not take.
 fn check_codec(
     connection: &ConnectionState,
     method: &Method,
@@ -201,8 +202,8 @@ fn read_deadline(headers: &HeaderMap) -> Result<Option<Instant>, Status> {
     Ok(read_timeout(headers)?.map(|timeout| Instant::now() + timeout))
 }
 
-/// Answers a call that the gate does not let in. A router learns that it may go elsewhere by a
-/// mark of the mesh, another client of an ended server by `REFUSED_STREAM`.
+/// Answers a call that the gate does not let in. A mark of the mesh lets a router know that it may
+/// try another replica. Another client of a server that has ended gets `REFUSED_STREAM`.
 fn keep_out(respond: Respond, refused: NotAdmitted, is_trusted: bool) {
     let (status, load) = match refused {
         NotAdmitted::Full { status, load } => (status, Some(load)),

@@ -1,4 +1,4 @@
-//! What the replica's batcher does, for the load that routers are told.
+//! The state of the replica's batcher, for the load that is reported to routers.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -6,7 +6,7 @@ use std::time::Instant;
 use parking_lot::Mutex;
 use router_core::{BatchLoad, Nanos};
 
-/// What a batcher says when a step begins or ends, or when somebody begins to wait for one.
+/// The batcher's state when a step begins or ends, or when the first call begins to wait for one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchState {
     /// The most calls of one step.
@@ -15,7 +15,7 @@ pub struct BatchState {
     pub running: u32,
     /// When the step that runs is expected to end; `None`: an executor is free.
     pub busy_until: Option<Instant>,
-    /// Until when the first of those that wait may wait for others.
+    /// Until when the first waiting call may wait for others to join its step.
     pub window_until: Option<Instant>,
     /// A step's expected time is `step_fixed + calls * step_per_call`.
     pub step_fixed: Nanos,
@@ -26,7 +26,7 @@ pub struct BatchState {
 /// Where the batcher leaves its state for the I/O threads.
 #[derive(Debug, Default)]
 pub(super) struct BatchCell {
-    /// Most replicas have no batcher: they pay one load.
+    /// Most replicas have no batcher: for them this costs one atomic load.
     has_state: AtomicBool,
     state: Mutex<Option<BatchState>>,
 }
@@ -37,7 +37,7 @@ impl BatchCell {
         self.has_state.store(state.is_some(), Ordering::Release);
     }
 
-    /// The state as a router wants it, of a replica with `in_flight` calls.
+    /// The state to report to a router, for a replica with `in_flight` calls.
     pub(super) fn load(&self, in_flight: u32) -> Option<BatchLoad> {
         if !self.has_state.load(Ordering::Acquire) {
             return None;

@@ -1,7 +1,7 @@
 //! The task of one call: reads the request, waits for commands, writes the response.
 //!
-//! It holds the call's place at the gate from HEADERS until both the wire and the user's code
-//! have ended, whatever happens in between.
+//! It holds the call's place at the gate from HEADERS until both the wire and the user's code have
+//! ended, whatever happens in between.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -35,12 +35,12 @@ pub(super) struct CallTask {
     pub(super) registration: usize,
     /// The message of a unary request, until its end has come.
     pub(super) unary: Option<Message>,
-    /// Python knows of the call, and must be told of its end.
+    /// Python knows about the call, and must be notified of its end.
     pub(super) is_announced: bool,
     pub(super) said: Said,
     /// User code has ended, or never began.
     pub(super) is_user_done: bool,
-    /// A message that waits for the peer's window, and what was asked after it.
+    /// A message that waits for the peer's window, and the commands that came after it.
     pub(super) waiting: VecDeque<Command>,
 }
 
@@ -55,8 +55,8 @@ impl Future for CallTask {
         }
         if !this.outlet.is_closed() {
             this.read_request(context);
-            // A reply can come while the request was read on this very thread; a second look
-            // also registers for the next command.
+            // A reply can arrive while the request was read on this thread; a second look also
+            // registers for the next command.
             this.run_commands(context);
         }
         if this.outlet.is_closed() && this.is_user_done { Poll::Ready(()) } else { Poll::Pending }
@@ -139,7 +139,7 @@ impl CallTask {
         loop {
             while let Some(command) = self.exchange.link.next_command(context) {
                 match command {
-                    // These overtake a message that waits for the window.
+                    // These commands overtake a message that waits for the window.
                     Command::Resume => {}
                     Command::Release => self.is_user_done = true,
                     Command::Shutdown => {
@@ -175,7 +175,7 @@ impl CallTask {
                 self.notice_gone();
             }
             Some(Command::Message { payload, may_compress }) => {
-                // Of plain HTTP an empty piece is nothing, and may follow a whole answer.
+                // For plain HTTP an empty piece has no meaning, and may follow a whole answer.
                 let is_sent = !payload.is_empty() || !self.exchange.is_http;
                 self.exchange.link.sent(payload.len());
                 if let Err(status) = self.send(payload, may_compress) {
@@ -199,7 +199,7 @@ impl CallTask {
         true
     }
 
-    /// As `Outlet::send_message`.
+    /// Like `Outlet::send_message`.
     fn send(&mut self, payload: Message, may_compress: bool) -> Result<(), Status> {
         self.count_answer(&payload);
         self.outlet.send_message(payload, may_compress)
@@ -237,7 +237,7 @@ impl CallTask {
     fn start_response(&mut self, status: StatusCode, headers: HeaderMap) {
         self.said.http = Some(status);
         match self.outlet.start_response(status, headers, self.load()) {
-            // There is no more to send. User code need not stop for that, until it sends more.
+            // Nothing is left to send. User code need not stop until it sends more.
             Ok(Started::Whole) => self.conclude(End::Http(status)),
             Ok(Started::Open) => self.notice_gone(),
             Err(status) => self.fail(&status, CancelReason::Client),
@@ -260,7 +260,7 @@ impl CallTask {
         self.exchange.link.end();
     }
 
-    /// Answers in the user's stead and tells user code to stop.
+    /// Answers in place of user code and cancels it.
     fn fail(&mut self, status: &Status, reason: CancelReason) {
         if self.outlet.is_closed() {
             return;
@@ -271,7 +271,7 @@ impl CallTask {
         self.cancel(reason);
     }
 
-    /// A send that failed closes the outlet: user code that goes on writing has to be told.
+    /// A failed send closes the outlet: user code that goes on writing must be cancelled.
     fn notice_gone(&mut self) {
         if self.outlet.is_closed() && !self.exchange.link.is_ended() {
             self.cancel(CancelReason::Client);
@@ -280,7 +280,7 @@ impl CallTask {
 
     fn cancel(&mut self, reason: CancelReason) {
         self.intake.close();
-        // User code that has asked for the end already hears nothing more and says nothing more.
+        // User code that has already asked for the end neither gets nor sends anything more.
         let is_end = |command: &Command| {
             matches!(command, Command::Reply(_) | Command::Respond { .. } | Command::Finish { .. })
         };
@@ -305,7 +305,7 @@ impl CallTask {
         self.connection.server.load_after(self.method.weight, took, self.exchange.worked_alone())
     }
 
-    /// The answer is about to be whole.
+    /// The answer is about to be complete.
     fn conclude(&mut self, end: End) {
         self.said.conclude(end, self.exchange.elapsed());
     }
@@ -318,7 +318,7 @@ impl CallTask {
 impl Drop for CallTask {
     fn drop(&mut self) {
         // Also on a panic, or when the runtime ends: the place at the gate is never lost, and user
-        // code does not wait for a call that nobody drives.
+        // code does not wait for a call without a task.
         if self.exchange.link.end() && !self.is_user_done {
             self.exchange.link.push(Event::Cancel(CancelReason::Client));
         }

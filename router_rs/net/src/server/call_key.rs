@@ -1,8 +1,8 @@
-//! The token that every call of a server may have to carry.
+//! The token that a server may require of every call.
 //!
-//! Asked at HEADERS, before a byte of the body is kept: who does not have it costs the server no
-//! memory. It is for control planes; routers prove the mesh token once a connection (`trust`), and
-//! need not show it again.
+//! Checked at HEADERS, before a byte of the body is kept, so that callers without it cost the
+//! server no memory. It is for control planes; routers prove the mesh token once per connection
+//! (`trust`), and need not show it again.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -17,7 +17,8 @@ use router_protocol::names;
 pub(super) struct CallKey {
     hash: TokenHash,
     start: Instant,
-    /// Seconds from `start`, and one: when the server's user was last told of a call without it.
+    /// When the server's user was last notified of a call without it, in seconds since `start`,
+    /// plus one.
     told_s: AtomicU64,
 }
 
@@ -36,7 +37,7 @@ impl CallKey {
         values.flat_map(binary_values).any(|token| is_same_hash(&hash(&token), &self.hash))
     }
 
-    /// Whether the user may be told of one more: once a second, so that a flood costs Python
+    /// Whether the user may be notified of another one: once a second, so that a flood costs Python
     /// nothing.
     pub(super) fn may_tell(&self) -> bool {
         let now_s = self.start.elapsed().as_secs() + 1;
@@ -59,7 +60,7 @@ mod tests {
     #[test]
     fn the_token_opens_and_nothing_else_does() {
         assert!(CallKey::of(b"").is_none());
-        // "secret", and with another value before it, as metadata may come.
+        // "secret", alone and after another value, both valid forms of metadata.
         assert!(opens(&["c2VjcmV0"]));
         assert!(opens(&["YQ,c2VjcmV0"]));
         assert!(opens(&["YQ==", "c2VjcmV0"]));

@@ -1,4 +1,4 @@
-//! Who is told of a server's calls.
+//! The receiver of a server's calls.
 
 use std::sync::Arc;
 
@@ -7,14 +7,13 @@ use router_protocol::grpc::Message;
 use super::exchange::Exchange;
 use crate::link::EventSink;
 
-/// Receives the calls of a server and what happens to them; implemented by the bridge. Never
-/// blocks.
+/// Receives the calls of a server and their events; implemented by the bridge. Never blocks.
 pub trait CallSink: EventSink {
     /// A new call; with its message when the request is unary. Its events bear its link's token.
     fn begin(&self, exchange: Arc<Exchange>, message: Option<Message>);
 
-    /// Calls `then` once, as soon as user code has calls and nothing to do for any of them before
-    /// something else happens; on any thread, at once if that is so now. Of code that nobody watches
-    /// like that it is never called.
+    /// Calls `then` once, as soon as user code has calls but can do nothing for any of them until
+    /// something else happens. It is called on any thread, immediately if that is the case now, and
+    /// never for code that is not watched in this way.
     fn when_idle(&self, _then: Box<dyn FnOnce() + Send>) {}
 }

@@ -30,7 +30,7 @@ use super::{request, wire};
 /// whole request head.
 pub(super) const GREETING_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What a door of this process adds to a head: names and values of the mesh, a route prefix.
+/// Space that a door of this process adds to a head: names and values of the mesh, a route prefix.
 const INNER_HEADERS_BYTES: u32 = 16 << 10;
 
 /// Serves a fresh connection until it ends.
@@ -58,14 +58,14 @@ where
     }
 }
 
-/// What a peer at a port for members speaks.
+/// The protocol of a peer at a port for members.
 enum Greeted<S> {
     /// It has proven itself.
     Wire(S),
     Http2(Replayed<S>),
 }
 
-/// `None`: it is gone, or has to go.
+/// `None`: the peer is gone, or must be disconnected.
 async fn greet<S>(config: &ServerConfig, mut stream: S) -> Option<Greeted<S>>
 where
     S: AsyncRead + AsyncWrite + Unpin,
@@ -107,7 +107,8 @@ async fn serve_http2<S>(
 
 fn settings(server: &ServerState, info: &ConnectionInfo) -> Builder {
     let config = &server.config;
-    // Whoever passed an inner call on has counted, and has added to the head.
+    // The door that forwarded an inner call has already checked its size, and has added to the
+    // head.
     let own_bytes = if info.is_inner { INNER_HEADERS_BYTES } else { 0 };
     let mut builder = Builder::new();
     builder
@@ -116,17 +117,17 @@ fn settings(server: &ServerState, info: &ConnectionInfo) -> Builder {
         .max_frame_size(FRAME_BYTES_MAX)
         .max_concurrent_streams(config.concurrent_streams_max)
         .max_pending_accept_reset_streams(unseen_resets_max(config))
-        // A refused or late call is reset while its body may be on the way; h2 forgives the
-        // frames of streams that it remembers, its own bound is 50.
+        // A refused or late call is reset while its body may still arrive. h2 tolerates frames of
+        // the streams that it remembers; its own bound is 50.
         .max_concurrent_reset_streams(config.concurrent_streams_max as usize)
         .max_header_list_size(config.metadata_bytes_max.saturating_add(own_bytes));
     builder
 }
 
-/// How many calls may be reset before we have looked at them; one more ends the connection.
+/// How many calls may be reset before they are looked at; one more ends the connection.
 fn unseen_resets_max(config: &ServerConfig) -> usize {
     if config.token.is_empty() {
-        // h2's own bound is 20; a client that cancels everything at once is no attacker.
+        // h2's own bound is 20, but a client that cancels everything at once is not an attacker.
         config.concurrent_streams_max as usize
     } else {
         // In a mesh one connection of a router carries the calls of many clients, so the resets
@@ -141,7 +142,7 @@ struct Driver<S> {
     state: Rc<ConnectionState>,
     life: Life,
     keepalive: Option<Pin<Box<dyn Future<Output = ()>>>>,
-    /// `None`: it rests for as long as it likes.
+    /// `None`: it may rest indefinitely.
     rest: Option<Rest>,
 }
 
@@ -162,7 +163,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
         Self { connection, state, life, keepalive, rest }
     }
 
-    /// Takes a call, or what else a guest asks for.
+    /// Takes a call, or any other request of a guest.
     fn admit(&mut self, request: Request<RecvStream>, respond: SendResponse<Framed>) {
         if let Some(guest) = &self.state.guest {
             guest.front.on_request();
@@ -171,7 +172,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
         request::take(&self.state, request, respond);
     }
 
-    /// Whether a guest floods us; it has been told then.
+    /// Whether a guest floods us. If so, it has been notified.
     fn is_flood(&mut self) -> bool {
         let is_flood = self.state.guest.as_ref().is_some_and(|guest| guest.front.is_flood());
         if is_flood {
@@ -180,7 +181,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
         is_flood
     }
 
-    /// As `Rest::look`.
+    /// Like `Rest::look`.
     fn look_at_rest(&mut self, context: &Context<'_>) -> Option<Word> {
         let rest = self.rest.as_mut()?;
         rest.look(!self.connection.has_streams(), context)

@@ -1,4 +1,4 @@
-//! What the calls of a connection share.
+//! State that the calls of a connection share.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -23,24 +23,24 @@ pub(super) struct ConnectionState {
     pub(super) server: Arc<ServerState>,
     pub(super) info: Arc<ConnectionInfo>,
     pub(super) thread: IoThread,
-    /// The calls in flight, to be told when the server stops.
+    /// The calls in flight, to be woken when the server stops.
     pub(super) calls: RefCell<Slab<Arc<Exchange>>>,
-    /// Set when the connection takes no more calls: streams that end with it shall end.
+    /// Set when the connection takes no more calls: streams that end with it must end.
     pub(super) draining: watch::Sender<bool>,
     /// The nonce of an unfinished handshake.
     pub(super) nonce: Cell<Vec<u8>>,
-    /// `None`: a neighbour's, or one inside of this process.
+    /// `None`: the connection is local or inside this process.
     pub(super) guest: Option<Guest>,
 }
 
-/// A connection of somebody whom nobody knows.
+/// A connection of an unknown client.
 pub(super) struct Guest {
     pub(super) front: Rc<front::ConnectionState>,
-    /// What is no gRPC goes to the front.
+    /// Requests that are not gRPC go to the front.
     pub(super) has_doors: bool,
 }
 
-/// What serving a connection takes besides the connection.
+/// The context for serving a connection.
 #[derive(Clone)]
 pub(super) struct Host {
     pub(super) server: Arc<ServerState>,
@@ -67,7 +67,7 @@ impl Host {
 // === impl ConnectionState ===
 
 impl ConnectionState {
-    /// What the user of a call that has come is told of it.
+    /// The exchange handed to the user of a new call.
     pub(super) fn exchange(
         &self,
         head: request::Parts,

@@ -1,9 +1,9 @@
-//! A server's ports for strangers, and its doors: those where it takes more than gRPC over HTTP/2.
+//! A server's ports for strangers, and its doors: ports that accept more than gRPC over HTTP/2.
 //!
-//! At both the limits of a front hold. gRPC goes the way it goes without them. At a door all else
-//! goes through the same front as at an ingress, and comes back to the server over a connection in
-//! memory, one for each client's: so calls have their client's address and certificates, and the
-//! gate counts them where it counts all others.
+//! At both, the limits of a front apply. gRPC is handled as it is elsewhere. At a door, all other
+//! protocols go through the same front as at an ingress. The front forwards them to the server over
+//! a connection in memory, one per client connection. So calls have their client's address and
+//! certificates, and the gate counts them together with all others.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ use super::connection_state::{Guest, Host};
 use super::exchange::ConnectionInfo;
 use super::state::ServerState;
 
-/// What one side may write before the other has read; a quarter of a stream's window.
+/// How much one side may write before the other has read; a quarter of a stream's window.
 const BUFFER_BYTES: usize = 64 * 1024;
 
 /// The front of a server, in front of itself.
@@ -67,8 +67,8 @@ pub(super) fn front(
     Front::new(Source::Server(Arc::new(source)), config)
 }
 
-/// Makes the server's methods known, by serialized `FileDescriptorProto`s: returns what of them
-/// cannot be used, one sentence each.
+/// Registers the server's methods by serialized `FileDescriptorProto`s. Returns one sentence for
+/// each thing that cannot be used.
 pub(super) fn describe(front: &Front, server: &ServerState, files: &[Bytes]) -> Vec<String> {
     let Source::Server(source) = &front.source else { return Vec::new() };
     let services: Vec<ServiceRoute> = server.methods.services().into_iter().collect();
@@ -88,7 +88,7 @@ pub(super) struct Guard {
     pub(super) has_doors: bool,
 }
 
-/// One that has come to such a port.
+/// A peer that has connected to such a port.
 pub(super) struct Stranger {
     guard: Guard,
     entrant: Entrant,
@@ -123,10 +123,10 @@ pub(super) async fn serve(
     let arrival = Arrival { stream, peer, tls, count };
     let Some(opened) = open(front, arrival, &mut host.phase).await else { return };
     let Opened { state, stream, greeting, client } = opened;
-    // In boxes of their own: there may be many connections that have not come so far.
+    // Boxed: many connections may never get this far.
     match greeting {
         Greeting::Http1 if has_doors => Box::pin(serve_http1(state, stream, host.phase)).await,
-        // There is no answer that a client of gRPC would understand.
+        // No answer would be understood by a gRPC client.
         Greeting::Http1 => {}
         Greeting::Http2 => {
             drop(counted); // by the server from here on
@@ -164,7 +164,7 @@ impl std::fmt::Debug for Behind {
     }
 }
 
-/// The way from a client's connection at a door to the server.
+/// The route from a client's connection at a door to the server.
 struct Inner {
     host: Host,
     client: Remote,

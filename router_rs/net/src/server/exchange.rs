@@ -1,4 +1,4 @@
-//! What Python may ask of a call, from any thread.
+//! Properties of a call that Python may read from any thread.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use super::http_head::HttpHead;
 use super::probation::Probation;
 use crate::link::{Link, Mailbox};
 
-/// What is known of a connection.
+/// Properties of a connection.
 #[derive(Debug)]
 pub struct ConnectionInfo {
     pub peer: Peer,
@@ -27,7 +27,7 @@ pub struct ConnectionInfo {
     /// The server belongs to no mesh's data plane: mesh headers mean nothing there.
     pub(super) is_outside: bool,
     is_trusted: AtomicBool,
-    /// `None`: there is nothing to be proven, or nobody else to be let in.
+    /// `None`: the connection needs no proof.
     probation: Option<Arc<Probation>>,
 }
 
@@ -48,25 +48,25 @@ impl ConnectionInfo {
         Self { probation, ..self }
     }
 
-    /// Whether user code sees the headers of the mesh: those of a trusted peer, and any where
-    /// they are ordinary metadata.
+    /// Whether user code sees the headers of the mesh: those of a trusted peer, and any where they
+    /// are ordinary metadata.
     pub fn shows_mesh_headers(&self) -> bool {
         self.is_trusted() || self.is_outside
     }
 
-    /// That of a door of this process, which passes on the calls of a client.
+    /// The info for a door of this process, which forwards the calls of a client.
     pub(super) fn inner(client: &Remote) -> Self {
         Self { is_inner: true, ..Self::new(client.clone()) }
     }
 
-    /// The peer has proved that it holds the mesh token (design decision 12), and may do what
-    /// only members of the mesh may.
+    /// The peer has proven that it holds the mesh token (design decision 12), and has the rights of
+    /// members of the mesh.
     pub fn is_trusted(&self) -> bool {
         self.is_trusted.load(Ordering::Relaxed)
     }
 
-    /// The peer is a router, of the mesh or of this process, and speaks as routers do. What it
-    /// passes on may be a stranger's.
+    /// The peer is a router, of the mesh or of this process, and follows the rules of routers. The
+    /// calls that it forwards may come from a stranger.
     pub fn is_router(&self) -> bool {
         self.is_inner || self.is_trusted()
     }
@@ -76,7 +76,7 @@ impl ConnectionInfo {
         self.end_probation();
     }
 
-    /// The peer has shown the token, and takes nobody's place.
+    /// The peer has shown the token, and no longer counts as unproven.
     pub(super) fn end_probation(&self) {
         self.probation.iter().for_each(|probation| probation.end());
     }
@@ -94,13 +94,14 @@ pub struct Exchange {
     pub connection: Arc<ConnectionInfo>,
     /// A plain HTTP request, whose answer is not gRPC.
     pub is_http: bool,
-    /// Nanoseconds that user code worked on the call and on nothing else; 0: it could have.
+    /// Nanoseconds that user code worked exclusively on the call; 0 if it could have worked on
+    /// others.
     pub(super) alone_ns: AtomicU64,
 }
 
 impl Exchange {
-    /// User code has worked on the call for so long, and could work on no other one meanwhile. To be
-    /// said before its answer.
+    /// Records that user code has worked on the call for this long, and could work on no other one
+    /// meanwhile. Call it before the answer.
     pub fn note_alone(&self, worked: Duration) {
         let nanos = u64::try_from(worked.as_nanos()).unwrap_or(u64::MAX);
         self.alone_ns.store(nanos.max(1), Ordering::Relaxed);
@@ -134,38 +135,39 @@ impl Exchange {
         subtype(self.head.headers.get(CONTENT_TYPE))
     }
 
-    /// A handle calls: its messages are framed.
+    /// The caller is a handle: its messages are framed.
     pub fn is_framed(&self) -> bool {
         self.connection.is_trusted()
             && self.head.headers.get(names::FRAMING).is_some_and(|value| value == "1")
     }
 
-    /// The trace context of a call that is sampled; empty for all others.
+    /// The trace context of a sampled call; empty for all others.
     pub fn traceparent(&self) -> &str {
         let headers = &self.head.headers;
-        // Most calls have none, and are asked for it all the same.
+        // Most calls have none, and every call is checked.
         if !TraceContext::of(headers).is_some_and(|context| context.is_sampled) {
             return "";
         }
         headers.get(TRACEPARENT).and_then(|value| value.to_str().ok()).unwrap_or_default()
     }
 
-    /// What vendors add to that.
+    /// The vendor-specific part of the trace context.
     pub fn tracestate(&self) -> Cow<'_, str> {
         listed(&self.head.headers, &TRACESTATE)
     }
 
-    /// What the caller wants to be known all along the call (<https://www.w3.org/TR/baggage/>).
+    /// Properties that the caller propagates along the whole call
+    /// (<https://www.w3.org/TR/baggage/>).
     pub fn baggage(&self) -> Cow<'_, str> {
         listed(&self.head.headers, &BAGGAGE)
     }
 
-    /// The client wants to know why the call went where it went.
+    /// The client wants an explanation of the routing decision.
     pub fn is_asked(&self) -> bool {
         is_asked(&self.head.headers)
     }
 
-    /// How long the call has been here.
+    /// The time since the call was let in.
     pub fn elapsed(&self) -> Duration {
         self.since.elapsed()
     }

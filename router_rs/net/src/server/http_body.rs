@@ -1,4 +1,4 @@
-//! The request side of a plain HTTP request: pieces in, pieces out as they are.
+//! The request side of a plain HTTP request: pieces are passed on unchanged.
 
 use std::task::{Context, Poll, ready};
 
@@ -12,7 +12,7 @@ use super::request_body::{Incoming, Source, Taken};
 #[derive(Debug)]
 pub(super) struct HttpBody {
     source: Source,
-    /// Collects a body that is handed over whole; or holds one that has come so.
+    /// Collects a body that is handed over whole, or holds one that came whole.
     whole: Option<Message>,
 }
 
@@ -27,7 +27,8 @@ impl HttpBody {
         Self { source: Source::Ended, whole: body }
     }
 
-    /// Nothing more will be read; a client of HTTP/2 is told if it still sends, others by the answer's end.
+    /// Nothing more will be read. An HTTP/2 client that still sends is told to stop; others learn
+    /// it from the end of the answer.
     pub(super) fn close(&mut self) {
         self.source = Source::Closed;
         self.whole = None;

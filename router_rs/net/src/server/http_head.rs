@@ -8,18 +8,18 @@ use http::{HeaderMap, HeaderValue, request};
 use router_protocol::grpc::GRPC_TIMEOUT;
 use router_protocol::names::{self, CLIENT_TIMEOUT};
 
-/// What the server has to know of plain HTTP requests before Python sees one.
+/// Settings for plain HTTP requests that apply before Python sees one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PlainHttp {
     /// The number under which the registrar finds its handler.
     pub(super) index: i32,
-    /// What a request counts at the gate.
+    /// The weight of a request at the gate.
     pub(super) weight: u32,
-    /// A body that is announced to be no longer comes with the request's event.
+    /// A body whose announced length is at most this comes with the request's event.
     pub(super) whole_body_bytes_max: usize,
 }
 
-/// What the ingress tells of the client's connection, see [`names::HTTP`].
+/// The ingress's description of the client's connection, see [`names::HTTP`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Origin<'a> {
     version: &'a str,
@@ -33,7 +33,7 @@ impl<'a> Origin<'a> {
         let mut fields = mark.to_str().ok()?.splitn(4, ' ');
         let mut next = || fields.next();
         let (version, scheme, client) = (next()?, next()?, next()?);
-        // A prefix of "/" leads everywhere, and nothing of the path is its part.
+        // The prefix "/" matches every path; its root path is empty.
         let root_path = next().filter(|path| *path != "/").unwrap_or_default();
         Some(Self { version, scheme, client, root_path })
     }
@@ -76,7 +76,7 @@ impl<'a> HttpHead<'a> {
         self.origin.client.parse().ok()
     }
 
-    /// The prefix that led here; it is part of the target.
+    /// The route prefix, which the target includes.
     pub fn root_path(&self) -> &'a str {
         self.origin.root_path
     }
@@ -89,7 +89,7 @@ impl<'a> HttpHead<'a> {
         self.parts.method == http::Method::HEAD
     }
 
-    /// Walks the client's headers; values of one name follow each other as they came.
+    /// Iterates over the client's headers. Values of one name keep their order.
     pub fn for_each_header(&self, mut visit: impl FnMut(&str, &[u8])) {
         let headers = &self.parts.headers;
         if let Some(authority) = self.parts.uri.authority().filter(|_| !headers.contains_key(HOST))

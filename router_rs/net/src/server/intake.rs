@@ -17,7 +17,8 @@ pub(super) enum Intake {
 }
 
 impl Intake {
-    /// Nothing more will be read; a client of HTTP/2 is told if it still sends, others by the answer's end.
+    /// Nothing more will be read. An HTTP/2 client that still sends is told to stop; others learn
+    /// it from the end of the answer.
     pub(super) fn close(&mut self) {
         match self {
             Intake::Grpc(messages) => messages.close(),
@@ -34,8 +35,8 @@ impl Intake {
 
     /// Reads the next message, or piece of a body that has none.
     ///
-    /// The window is returned as soon as a chunk is here: what this side holds is bounded by its
-    /// caller, who stops polling when the user is behind.
+    /// The window is returned as soon as a chunk arrives. The caller bounds what this side holds:
+    /// it stops polling when the user is behind.
     pub(super) fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<Taken, Status>> {
         match self {
             Intake::Grpc(messages) => messages.poll(context),
@@ -59,7 +60,7 @@ impl Messages {
         Self::with_source(Source::Open(body), Bytes::new(), encoding, size_limit)
     }
 
-    /// Of a body that has come with its head.
+    /// For a body that came with its head.
     pub(super) fn of(body: Bytes, encoding: Encoding, size_limit: SizeLimit) -> Self {
         Self::with_source(Source::Ended, body, encoding, size_limit)
     }

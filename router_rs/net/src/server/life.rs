@@ -24,7 +24,7 @@ impl Life {
         Self { state, phases: Phases::new(phase), age, current: Phase::Serving }
     }
 
-    /// True once: the connection has to take no more calls.
+    /// Returns true once: the connection must take no more calls.
     pub(super) fn poll_end(&mut self, context: &mut Context<'_>) -> bool {
         let was_serving = self.current == Phase::Serving;
         while let Poll::Ready(phase) = self.phases.poll_next(context) {

@@ -1,11 +1,11 @@
-//! How many listening sockets are still open, for those who wait until none is.
+//! Counts the listening sockets still open, for those who wait until all are closed.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
-/// An I/O thread that does not answer for this long is gone; arbitrary.
+/// An I/O thread that does not react for this long is considered gone; arbitrary.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Default)]

@@ -1,7 +1,8 @@
-//! The load stream (design decision 7): what routers have to know of this replica, when it changes.
+//! The load stream (design decision 7): reports the state of this replica to routers when it
+//! changes.
 //!
-//! Answered here, without Python and without a place at the gate. Changes are coalesced by
-//! themselves: a report says how things are when it is written, not what happened.
+//! Answered here, without Python and without a place at the gate. Changes coalesce by themselves: a
+//! report describes the state when it is written, not what happened.
 
 use std::future::poll_fn;
 use std::rc::Rc;
@@ -25,10 +26,10 @@ use super::request_body::Incoming;
 use super::sink::{Respond, Sink};
 use super::state::{Granted, Models, ServerState};
 
-/// A request of one flag has two bytes; more is none.
+/// A request with one flag has two bytes; a longer one is invalid.
 const REQUEST_BYTES_MAX: usize = 64;
 
-/// The name of a router, `None` for what is none.
+/// The id of a router; `None` if the value is not one.
 pub(super) fn asker(value: &HeaderValue) -> Option<AskerId> {
     value.to_str().ok()?.parse().ok().map(AskerId)
 }
@@ -53,7 +54,7 @@ pub(super) fn answer(
     tokio::task::spawn_local(report(Rc::clone(connection), stream, models, asks));
 }
 
-/// What a router says on its side of the stream, and the places that are kept for it.
+/// A router's side of the stream, and the places that are kept for it.
 struct Asks {
     asker: AskerId,
     server: Arc<ServerState>,
@@ -76,7 +77,7 @@ impl Asks {
         }
     }
 
-    /// Follows what the router asks; returns how many places are kept for it now.
+    /// Handles the router's requests; returns how many places are kept for it now.
     async fn next_leases(&mut self) -> u32 {
         loop {
             let lease_end = self.lease_end;
@@ -139,7 +140,7 @@ async fn report(
     mut asks: Option<Asks>,
 ) {
     let mut draining = connection.draining.subscribe();
-    // The first report comes whether or not something has changed.
+    // The first report is sent whether or not something has changed.
     models.mark_changed();
     let mut sequence = 0;
     loop {
@@ -152,7 +153,7 @@ async fn report(
             granted = next_leases(&mut asks) => leases = granted,
         }
         sequence += 1;
-        // A report is for leases or for models, unless both came together.
+        // A report is about leases or about models, or both if they change at the same time.
         let has_new_models = leases == 0 || models.has_changed().unwrap_or(false);
         let model_ids = has_new_models.then(|| models.borrow_and_update().to_vec());
         let load = connection.server.load();

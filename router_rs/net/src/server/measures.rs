@@ -1,4 +1,4 @@
-//! How many calls of each method there were, how they ended and how long they took: for people.
+//! Metrics per method: the number of calls, how they ended and how long they took.
 
 use std::time::Duration;
 
@@ -8,45 +8,45 @@ use router_core::{Histogram, Nanos};
 use router_dispatch::End;
 use router_protocol::grpc::{Code, Status};
 
-/// What a server has counted of one method.
+/// The counts of one method.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MethodMeasures {
-    /// By gRPC's number.
+    /// Indexed by gRPC's status code.
     pub codes: [u64; 17],
-    /// Requests of plain HTTP by the hundreds of their status, from 1 on.
+    /// Plain HTTP requests by the hundreds of their status, from 1 on.
     pub http: [u64; 5],
-    /// Calls that were left before they had an answer.
+    /// Calls whose clients left before they had an answer.
     pub left: u64,
     /// From the head of an answered call to the end of its answer.
     pub latency: Histogram,
-    /// Of messages, or bodies.
+    /// Bytes of messages, or of bodies.
     pub request_bytes: u64,
     pub response_bytes: u64,
 }
 
-/// What is known of one call.
+/// The facts about one call.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Said {
     end: Option<(End, Duration)>,
-    /// Of a plain HTTP answer that has begun.
+    /// The status of a plain HTTP answer that has begun.
     pub(super) http: Option<StatusCode>,
     pub(super) request_bytes: usize,
     pub(super) response_bytes: usize,
 }
 
-/// By the methods' numbers, which begin at -1.
+/// Indexed by method number, which begins at -1.
 #[derive(Debug, Default)]
 pub(super) struct Measures(Vec<MethodMeasures>);
 
 // === impl Said ===
 
 impl Said {
-    /// The answer is whole after so long; the first time counts.
+    /// Records the time at which the answer was complete; the first call counts.
     pub(super) fn conclude(&mut self, end: End, took: Duration) {
         self.end.get_or_insert((end, took));
     }
 
-    /// How a call ends that is given this status.
+    /// The end of a call with this status.
     pub(super) fn end_by(&self, status: &Status, is_http: bool) -> End {
         match self.http {
             Some(http) if is_http && status.code == Code::Ok => End::Http(http),
@@ -54,7 +54,7 @@ impl Said {
         }
     }
 
-    /// How long the call took, if its answer is whole.
+    /// How long the call took, if its answer is complete.
     pub(super) fn took(&self) -> Option<Duration> {
         self.end.map(|(_, took)| took)
     }
@@ -63,7 +63,7 @@ impl Said {
 // === impl Measures ===
 
 impl Measures {
-    /// Takes memory for the first call of a method only.
+    /// Allocates memory only for the first call of a method.
     pub(super) fn count(&mut self, method: i32, said: &Said) {
         let place = (method + 1) as usize;
         if place >= self.0.len() {

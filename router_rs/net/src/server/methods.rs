@@ -9,20 +9,20 @@ use router_transcode::ServiceRoute;
 
 use super::http_head::PlainHttp;
 
-/// What the server has to know of a method before Python sees the call.
+/// Settings of a method that apply before Python sees the call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Method {
     /// The number under which the registrar finds its handler.
     pub index: i32,
     pub is_request_streaming: bool,
     pub is_response_streaming: bool,
-    /// What a call counts at the gate; 0 for idle streams (design decision 11).
+    /// The weight of a call at the gate; 0 for idle streams (design decision 11).
     pub weight: u32,
     /// The codecs that it takes, in lower case; `None`: any.
     pub subtypes: Option<Arc<[String]>>,
-    /// Replaces the limits of messages for calls of handles, both ways.
+    /// Replaces the message limits for calls of handles, in both directions.
     pub message_bytes_max: Option<usize>,
-    /// Replaces the server's limit of messages that come.
+    /// Replaces the server's limit for received messages.
     pub receive_bytes_max: Option<usize>,
 }
 
@@ -68,7 +68,7 @@ struct Known {
     http: Option<PlainHttp>,
     /// Calls without the token, whatever their path.
     turned_away: Option<i32>,
-    /// Numbers given so far.
+    /// The next free number.
     count: i32,
 }
 
@@ -80,7 +80,7 @@ impl Known {
 }
 
 impl Methods {
-    /// Makes a path known, or replaces what is known of it; returns its index.
+    /// Registers a path, or replaces its settings; returns its index.
     pub(super) fn register(&self, path: &str, mut method: Method) -> i32 {
         let mut known = self.known.write();
         let before = known.by_path.get(path).map(|known| known.index);
@@ -90,7 +90,7 @@ impl Methods {
         index
     }
 
-    /// As `register`, for plain HTTP.
+    /// Like `register`, for plain HTTP.
     pub(super) fn register_http(&self, weight: u32, whole_body_bytes_max: usize) -> i32 {
         let mut known = self.known.write();
         let before = known.http.map(|known| known.index);
@@ -99,7 +99,7 @@ impl Methods {
         index
     }
 
-    /// As `register`, for calls without the token that the server asks for.
+    /// Like `register`, for calls without the token that the server requires.
     pub(super) fn register_turned_away(&self) -> i32 {
         let mut known = self.known.write();
         let index = known.turned_away.unwrap_or_else(|| known.next_index());
@@ -111,7 +111,7 @@ impl Methods {
         self.known.read().by_path.get(path).cloned().unwrap_or(UNREGISTERED)
     }
 
-    /// The numbers by path; those of unregistered paths and of plain HTTP have names without a
+    /// The numbers by path. Those of unregistered paths and of plain HTTP have names without a
     /// slash.
     pub(super) fn names(&self) -> Vec<(String, i32)> {
         let known = self.known.read();
@@ -131,7 +131,7 @@ impl Methods {
         names.into_iter().map(route).collect()
     }
 
-    /// `None`: nobody wants to know of them.
+    /// `None`: such calls are not reported.
     pub(super) fn turned_away(&self) -> Option<i32> {
         self.known.read().turned_away
     }

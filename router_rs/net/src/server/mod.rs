@@ -1,7 +1,7 @@
-//! A gRPC server: listeners, connections, the admission gate, one task a call.
+//! A gRPC server: listeners, connections, the admission gate, one task per call.
 //!
-//! What calls mean is decided elsewhere: calls and events go to a `CallSink`, commands come back
-//! through each call's `Link`.
+//! The meaning of calls is decided elsewhere: calls and events go to a `CallSink`, commands come
+//! back through each call's `Link`.
 
 mod admit;
 mod batch;
@@ -80,20 +80,20 @@ enum Listener {
     Unix(std::os::unix::net::UnixListener),
 }
 
-/// How connections of a listener are spoken to.
+/// The kind of peers that a listener accepts.
 #[derive(Clone)]
 struct TcpManner {
     tls: Option<Arc<ServerTls>>,
-    /// `None`: only processes of the mesh come.
+    /// `None`: only processes of the mesh connect.
     guard: Option<Guard>,
 }
 
-/// A server. Binding and starting are separate, so that a port is known before it serves.
+/// A server. Binding and starting are separate, so that the port is known before it serves.
 pub struct Server {
     state: Arc<ServerState>,
     threads: Arc<IoThreads>,
     phase: watch::Sender<Phase>,
-    /// Made for the first listener that is for strangers.
+    /// Created for the first listener that is for strangers.
     door: OnceLock<Arc<Front>>,
     listeners: Mutex<Vec<Listener>>,
     /// Disconnects when the last acceptor has closed its listener.
@@ -129,19 +129,19 @@ impl Server {
         self.state.methods.register(path, method)
     }
 
-    /// Takes plain HTTP requests, which trusted connections mark. A body that is announced and no
-    /// longer than `whole_body_bytes_max` comes with its request.
+    /// Accepts plain HTTP requests, which trusted connections mark. A body whose announced length
+    /// is at most `whole_body_bytes_max` comes with its request.
     pub fn register_http(&self, weight: u32, whole_body_bytes_max: usize) -> i32 {
         self.state.methods.register_http(weight, whole_body_bytes_max)
     }
 
-    /// Lets the user hear of calls without `ServerConfig::call_token`, of one a second: they have
-    /// ended when they come.
+    /// Reports calls without `ServerConfig::call_token` to the user, at most one a second. They
+    /// have already ended when they are reported.
     pub fn register_turned_away(&self) -> i32 {
         self.state.methods.register_turned_away()
     }
 
-    /// Binds `host:port`, for routers of the mesh: none of what a front bounds is bounded.
+    /// Binds `host:port` for routers of the mesh. The limits of a front do not apply.
     ///
     /// # Errors
     /// As `io::bind_tcp`.
@@ -154,7 +154,7 @@ impl Server {
         self.listen(address, TcpManner { tls, guard: None }, reuse_port)
     }
 
-    /// As `listen_tcp`, for clients of gRPC that nobody knows.
+    /// Like `listen_tcp`, for gRPC clients that are not known.
     ///
     /// # Errors
     /// As `io::bind_tcp`.
@@ -167,7 +167,7 @@ impl Server {
         self.listen_guarded(address, tls, reuse_port, false)
     }
 
-    /// As `listen_grpc`, also for whatever else an ingress speaks.
+    /// Like `listen_grpc`, and also accepts the other protocols of an ingress.
     ///
     /// # Errors
     /// As `io::bind_tcp`.
@@ -191,8 +191,8 @@ impl Server {
         self.listen(address, TcpManner { tls, guard }, reuse_port)
     }
 
-    /// Lets clients of Connect, gRPC-Web, JSON and REST call what is registered so far, by
-    /// serialized `FileDescriptorProto`s; returns what of them cannot be used, one sentence each.
+    /// Lets clients of Connect, gRPC-Web, JSON and REST call the methods registered so far, by
+    /// serialized `FileDescriptorProto`s. Returns one sentence for each thing that cannot be used.
     pub fn register_descriptors(&self, files: &[Bytes]) -> Vec<String> {
         door::describe(self.door(), &self.state, files)
     }
@@ -221,7 +221,7 @@ impl Server {
         Ok(bound)
     }
 
-    /// Begins to accept on everything that is bound.
+    /// Begins to accept on all bound sockets.
     pub fn start(&self) {
         let (accepting, ended) = channel();
         *self.accepting.lock() = Some(ended);
@@ -244,14 +244,14 @@ impl Server {
         }
     }
 
-    /// What `/-/healthz` says at doors; everything is served all the same.
+    /// Sets what `/-/healthz` answers at doors; calls are served either way.
     pub fn set_healthy(&self, is_healthy: bool) {
         if let Some(door) = self.door.get() {
             door.set_healthy(is_healthy);
         }
     }
 
-    /// Stops listening and asks clients to go elsewhere; calls in flight go on.
+    /// Stops listening and asks clients to go elsewhere; calls in flight continue.
     ///
     /// Returns when the ports are free again, which takes the I/O threads some microseconds.
     pub fn drain(&self) {
@@ -259,15 +259,15 @@ impl Server {
         self.open_listeners.wait_for_none();
     }
 
-    /// Ends the server if no call is in flight; whether it has ended.
+    /// Ends the server if no call is in flight; returns whether it has ended.
     ///
-    /// A client that has not heard of the drain may still send calls: in one step with the look,
-    /// so that none is let in after it, they are turned away as not started.
+    /// A client that has not noticed the drain may still send calls. The check and the end are one
+    /// step, so that no call is let in between; later calls are refused as not processed.
     pub fn finish(&self) -> bool {
         self.state.shut_if_empty()
     }
 
-    /// Answers what is left with `UNAVAILABLE`; connections close when they are empty.
+    /// Answers the remaining calls with `UNAVAILABLE`; connections close when they are empty.
     pub fn stop(&self) {
         self.state.shut();
         self.advance(Phase::Stopped);
@@ -281,12 +281,13 @@ impl Server {
             is_later
         });
         if let Some(ended) = self.accepting.lock().take() {
-            // So that the port is free for the next server when this returns. An I/O thread
-            // does it in its next turn; nothing is ever sent, only the last sender dropped.
+            // The port must be free for the next server when this returns. An I/O thread closes it
+            // in its next turn. Nothing is ever sent on the channel; only its last sender is
+            // dropped.
             let _ = ended.recv_timeout(CLOSE_TIMEOUT);
         }
         for path in self.unix_paths.lock().drain(..) {
-            // Somebody may have removed it already; a path that stays harms nobody.
+            // It may have been removed already; a path that stays does no harm.
             let _ = std::fs::remove_file(path);
         }
     }
@@ -299,22 +300,23 @@ impl Server {
         self.state.set_limit(limit);
     }
 
-    /// Says which models are loaded or loading. Routers that listen learn it at once.
+    /// Reports which models are loaded or loading. Routers with a load stream are updated
+    /// immediately.
     pub fn set_models(&self, models: Vec<String>) {
         self.state.set_models(models.into());
     }
 
-    /// Says what the batcher does; `None` while there is none that is most of the calls' way.
+    /// Reports the batcher's state; `None` unless there is one that handles most of the calls.
     pub fn set_batch(&self, batch: Option<BatchState>) {
         self.state.set_batch(batch);
     }
 
-    /// Named counters, for status pages and tests.
-    /// What was counted of each method, by path.
+    /// The counts of each method, by path.
     pub fn measures(&self) -> Vec<(String, MethodMeasures)> {
         self.state.measures()
     }
 
+    /// Named counters, for status pages and tests.
     pub fn stats(&self) -> Vec<(&'static str, u64)> {
         let counters = &self.state.counters;
         let read = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
@@ -373,7 +375,7 @@ impl Acceptor {
                 loop {
                     let accepting = async { note_opened(listener.accept().await?.0) };
                     match between_forks(accepting).await {
-                        // Without a descriptor to spare the client finds a closed socket.
+                        // Without a free descriptor, the client finds a closed socket.
                         Ok(stream) => {
                             if let Ok(stream) = QuietUnixStream::new(stream) {
                                 self.serve_here(Stream::Unix(stream), Peer::Unix);
@@ -386,7 +388,7 @@ impl Acceptor {
         }
     }
 
-    /// Only strangers have to go.
+    /// Only connections of strangers can be closed to make room.
     fn make_room(&self, manner: &TcpManner) {
         for thread in manner.guard.iter().flat_map(|_| self.threads.all()) {
             let front = manner.guard.clone().map(|guard| guard.front);
@@ -394,7 +396,7 @@ impl Acceptor {
         }
     }
 
-    /// A Unix connection is a neighbour's and stays on the listener's thread.
+    /// A Unix connection is local and stays on the listener's thread.
     fn serve_here(&self, stream: Stream, peer: Peer) {
         let info = ConnectionInfo::new(Remote::of(peer, &stream));
         tokio::task::spawn_local(connection::serve(self.host.clone(), stream, info, None));
@@ -413,7 +415,7 @@ impl Acceptor {
             tokio::task::spawn_local(serve_tcp(host, stream, peer, stranger, tls));
             return;
         }
-        // A socket belongs to the poller of one thread; it moves as a plain descriptor.
+        // A socket belongs to the poller of one thread; it is handed over as a plain descriptor.
         let Ok(stream) = stream.into_std() else { return };
         target.run(move || {
             if let Ok(stream) = tokio::net::TcpStream::from_std(stream) {
@@ -433,7 +435,7 @@ async fn serve_tcp(
     if let Some(stranger) = stranger {
         return door::serve(host, stranger, stream, peer, tls).await;
     }
-    // Whoever serves no mesh has nothing that could be proven.
+    // A server outside any mesh has no token that could be proven.
     let held = (!host.server.config.token.is_empty()).then(|| host.server.probations.begin());
     let probation = held.as_ref().map(Held::probation);
     let displaced = async {
@@ -467,7 +469,7 @@ async fn serve_member(
     };
     let info =
         ConnectionInfo::new(Remote::of(Peer::Tcp(peer), &stream)).on_probation(probation.clone());
-    // Where calls need no token, one that has proven nothing may be a client with much to say.
+    // If calls need no token, an unproven peer may be an ordinary client that sends a lot.
     let slowed = probation.filter(|_| !host.server.config.call_token.is_empty());
     connection::serve(host, Slowed::new(stream, slowed), info, None).await;
 }

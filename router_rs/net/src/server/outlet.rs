@@ -22,8 +22,9 @@ enum Stage {
     Closed,
 }
 
-/// User metadata of one block. Routers that speak HTTP/2 take blocks of 64 KiB; the rest is for the
-/// status, its details and what the mesh adds. A longer one would end their connection with all calls.
+/// The limit for user metadata in one block. Routers that speak HTTP/2 accept blocks of 64 KiB; the
+/// rest is for the status, its details and the mesh's own headers. A longer block would end their
+/// connection with all its calls.
 const METADATA_BYTES_MAX: usize = 48 * 1024;
 
 /// Writes one response.
@@ -32,7 +33,7 @@ pub(super) struct Outlet {
     dialect: Dialect,
 }
 
-/// What the client understands.
+/// The protocol of the client.
 enum Dialect {
     Grpc(Grpc),
     Http(HttpRequest),
@@ -40,12 +41,12 @@ enum Dialect {
 
 struct Grpc {
     content_type: HeaderValue,
-    /// What messages of this response may be compressed with.
+    /// The compression of this response's messages.
     encoding: Encoding,
     size_limit: SizeLimit,
 }
 
-/// What the answer to a plain HTTP request depends on.
+/// The properties of a plain HTTP request that its answer depends on.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct HttpRequest {
     /// The method is HEAD: no answer has a body.
@@ -88,8 +89,8 @@ impl Outlet {
         }
     }
 
-    /// Waits until the other side would be sent something of a message of `size` bytes now. So it
-    /// buffers one message beyond the peer's window at most (design decision 10).
+    /// Waits until at least a part of a message of `size` bytes could be sent now. So at most one
+    /// message is buffered beyond the peer's window (design decision 10).
     pub(super) fn poll_ready(&mut self, size: usize, context: &mut Context<'_>) -> Poll<()> {
         let Stage::Body(sink) = &mut self.stage else { return Poll::Ready(()) };
         sink.poll_room(size, context)
@@ -131,7 +132,7 @@ impl Outlet {
         Ok(())
     }
 
-    /// Whether `message` can be the one of a reply.
+    /// Whether `message` can be the message of a reply.
     ///
     /// # Errors
     /// `RESOURCE_EXHAUSTED` over the limit; `INTERNAL` where the request was plain HTTP.
@@ -150,8 +151,8 @@ impl Outlet {
         }
     }
 
-    /// Sends the final status: trailers, or all in one block when no headers went before.
-    /// The caller has checked the size of what the user put into `trailers`.
+    /// Sends the final status: as trailers, or in one block if no headers were sent. The caller has
+    /// checked the size of the user's `trailers`.
     pub(super) fn finish(&mut self, status: &Status, mut trailers: HeaderMap) {
         let Dialect::Grpc(grpc) = &mut self.dialect else {
             return self.finish_http(status, trailers);
@@ -165,7 +166,7 @@ impl Outlet {
         }
     }
 
-    /// Most answers: one message that was checked, and the status OK, which need not go through
+    /// The usual answer: one checked message and the status OK, without the detour through
     /// `Status`.
     pub(super) fn reply(&mut self, message: Message, mut trailers: HeaderMap) {
         let Dialect::Grpc(grpc) = &self.dialect else { return };
@@ -187,7 +188,7 @@ impl Outlet {
         self.stage = Stage::Closed;
     }
 
-    /// Gives the stream up without an answer.
+    /// Abandons the stream without an answer.
     pub(super) fn abandon(&mut self) {
         self.stage = Stage::Closed;
     }
@@ -203,12 +204,12 @@ impl Outlet {
         }
     }
 
-    /// Sends the head of an answer that goes on.
+    /// Sends the head of an answer whose rest follows.
     fn send_response(&mut self, status: StatusCode, headers: HeaderMap) {
         self.answer(|respond| respond.send_response(response(status, headers)).map(Stage::Body));
     }
 
-    /// Sends all of an answer.
+    /// Sends a complete answer.
     fn send_whole(
         &mut self,
         status: StatusCode,
@@ -231,7 +232,7 @@ impl Outlet {
 }
 
 impl Grpc {
-    /// Adds what each answer says of its messages.
+    /// Adds the headers that describe the messages.
     fn headers(&self, mut headers: HeaderMap) -> HeaderMap {
         headers.insert(CONTENT_TYPE, self.content_type.clone());
         if let Some(value) = self.encoding.header() {
@@ -248,7 +249,7 @@ fn response(status: StatusCode, headers: HeaderMap) -> Response<()> {
     response
 }
 
-/// Refuses metadata that peers would not take.
+/// Refuses metadata that peers would not accept.
 ///
 /// # Errors
 /// `RESOURCE_EXHAUSTED` over the limit, naming both sizes.
@@ -277,7 +278,7 @@ fn not_grpc() -> Status {
     Status::new(Code::Internal, "a plain HTTP request was answered as gRPC")
 }
 
-/// What a call may be compressed with, given what its client accepts.
+/// The encoding for a call, given what its client accepts.
 pub(super) fn accepted_encoding(headers: &HeaderMap, wish: Encoding) -> Encoding {
     let list = headers.get(GRPC_ACCEPT_ENCODING);
     if wish.is_accepted_by(list) { wish } else { Encoding::Identity }

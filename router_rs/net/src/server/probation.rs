@@ -1,7 +1,8 @@
-//! Peers at the ports of a mesh that have not proven its token yet.
+//! Peers at a mesh's ports that have not yet proven that they hold its token.
 //!
-//! Whoever reaches such a port can connect, and members prove themselves in their first round trip.
-//! So that the others take few descriptors, one of them is let go when so many have come after it.
+//! Anyone who can reach such a port can connect. Members prove themselves in their first round
+//! trip. To limit the descriptors that the others take, an unproven connection is closed once a
+//! certain number of unproven ones have come after it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -10,14 +11,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use router_io::BriefMutex;
 use tokio::sync::Notify;
 
-/// Arbitrary: more than a mesh has routers that connect within a round trip.
+/// The number of unproven connections kept. Arbitrary: more than a mesh has routers that connect
+/// within a round trip.
 const UNPROVEN_MAX: usize = 256;
 
-/// Those who have not proven themselves, in the order in which they came.
+/// The unproven connections, in order of arrival.
 #[derive(Debug)]
 pub(super) struct Probations(BriefMutex<VecDeque<Arc<Probation>>>);
 
-/// That of one connection.
+/// The probation of one connection.
 #[derive(Debug, Default)]
 pub(super) struct Probation {
     /// The peer has proven itself, or is gone.
@@ -35,7 +37,7 @@ impl Probations {
         Self(BriefMutex::new(VecDeque::new()))
     }
 
-    /// A peer has come; one that came long before it may have to go.
+    /// Begins a probation; one that began long before may end with its connection.
     pub(super) fn begin(&self) -> Held {
         let probation = Arc::new(Probation::default());
         let mut line = self.0.lock();
@@ -67,7 +69,7 @@ impl Held {
         Arc::clone(&self.0)
     }
 
-    /// Completes when the peer has to go; never if it proves itself before.
+    /// Completes when the connection must close; never if the peer proves itself before.
     pub(super) async fn displaced(&self) {
         loop {
             self.0.displaced.notified().await;

@@ -1,4 +1,4 @@
-//! Answers without a call.
+//! Answers to requests that do not become calls.
 
 use h2::server::SendResponse;
 use http::header::CONTENT_TYPE;
@@ -10,11 +10,11 @@ use router_protocol::names;
 
 use super::sink::Respond;
 
-/// A Trailers-Only answer: no task, nothing admitted. Dropping the stream tells a client that
-/// still sends to stop (RST_STREAM with NO_ERROR).
+/// A Trailers-Only answer: no task is started, nothing is admitted. Dropping the stream tells a
+/// client that still sends to stop (RST_STREAM with NO_ERROR).
 pub(super) fn refuse(respond: Respond, status: &Status, mut trailers: HeaderMap) {
     if status.code == Code::Unimplemented {
-        // The specification asks for it with an unknown compression; it never does harm.
+        // The specification requires it with an unknown compression; otherwise it does no harm.
         trailers.entry(GRPC_ACCEPT_ENCODING).or_insert(compress::ACCEPTED);
     }
     status.write(&mut trailers);

@@ -1,4 +1,4 @@
-//! What happens at HEADERS of a stream: its request becomes a call, or is answered on the spot.
+//! Handles the HEADERS of a stream: its request becomes a call, or is answered immediately.
 
 use std::rc::Rc;
 

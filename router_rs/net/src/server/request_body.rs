@@ -1,4 +1,4 @@
-//! Where the body of a request comes from, and what of it is read.
+//! The source of a request body, and how much of it has been read.
 
 use std::task::{Context, Poll, ready};
 
@@ -25,7 +25,7 @@ pub(super) enum Taken {
 #[derive(Debug)]
 pub(super) enum Source {
     Open(Incoming),
-    /// All has come, and its end is to be told.
+    /// Everything has arrived; only the end is still to be reported.
     Ended,
     Closed,
 }
@@ -40,7 +40,7 @@ pub(super) enum Incoming {
 // === impl Incoming ===
 
 impl Incoming {
-    /// So many bytes have been taken, and as many more may come.
+    /// Acknowledges `bytes`: as many more may come.
     pub(super) fn release(&mut self, bytes: usize) {
         match self {
             Incoming::Http2(stream) => {

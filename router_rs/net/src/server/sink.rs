@@ -1,6 +1,6 @@
-//! Where an answer goes: a stream of HTTP/2, or a call of the wire.
+//! The destination of an answer: an HTTP/2 stream, or a call of the wire.
 //!
-//! Errors of HTTP/2 mean that the client is gone: there is nobody to tell.
+//! HTTP/2 errors mean that the client is gone, so they are not reported.
 
 use std::task::{Context, Poll, ready};
 
@@ -24,7 +24,7 @@ pub(super) enum Sink {
     Wire(WireReply),
 }
 
-/// The client takes no more.
+/// The client accepts no more.
 #[derive(Debug)]
 pub(super) struct ClientGone;
 
@@ -45,7 +45,7 @@ impl Respond {
         }
     }
 
-    /// Sends the head of an answer that goes on; `None` if nobody wants the rest.
+    /// Sends the head of an answer whose rest follows; `None` if the rest is not wanted.
     pub(super) fn send_response(self, response: Response<()>) -> Option<Sink> {
         match self {
             Respond::Http2(mut respond) => {
@@ -58,7 +58,7 @@ impl Respond {
         }
     }
 
-    /// Sends all of an answer.
+    /// Sends a complete answer.
     pub(super) fn send_whole(self, response: Response<()>, body: Framed, trailers: HeaderMap) {
         let mut respond = match self {
             Respond::Http2(respond) => respond,
@@ -95,8 +95,8 @@ impl Sink {
         }
     }
 
-    /// Waits until something of `size` bytes would be sent now; ready as well when the client is
-    /// gone.
+    /// Waits until at least a part of `size` bytes could be sent now. It is also ready when the
+    /// client is gone.
     pub(super) fn poll_room(&mut self, size: usize, context: &mut Context<'_>) -> Poll<()> {
         let stream = match self {
             Sink::Http2(stream) => stream,
@@ -113,7 +113,7 @@ impl Sink {
     }
 
     /// # Errors
-    /// The client takes no more.
+    /// The client accepts no more.
     pub(super) fn send_data(&mut self, data: Framed) -> Result<(), ClientGone> {
         match self {
             Sink::Http2(stream) => stream.send_data(data, false).map_err(|_| ClientGone),

@@ -1,7 +1,8 @@
-//! What a peer that has not proven itself may send: as much as a proof needs, then little.
+//! Limits how much an unproven peer may send: enough for a proof, then little.
 //!
-//! At a port for members frames are not rationed, since members send no useless ones. Whoever reaches
-//! it may send what costs most, so that the thread's other connections have their turn late.
+//! Frames are not rationed at a port for members, since members send no useless ones. Without this
+//! limit, anyone who can reach the port could send the most expensive frames and delay the thread's
+//! other connections.
 
 use std::io;
 use std::pin::Pin;
@@ -17,17 +18,17 @@ use super::probation::Probation;
 /// Twice what our routers need for preface, settings and both requests of the handshake.
 const AT_ONCE_BYTES: usize = 2048;
 
-/// From then on. Of 256 peers together some hundred thousand frames of nine bytes a second, a fifth
-/// of a core. A call with the token at its head is no stranger's any more.
+/// The rate after that. For 256 peers together it allows some hundred thousand frames of nine bytes
+/// a second, which cost a fifth of a core. The limit ends with a call that carries the token.
 const BYTES_PER_SECOND: usize = 4096;
 
-/// What is worth a turn of the loop.
+/// The least that is worth a turn of the loop.
 const PORTION_BYTES: usize = 512;
 
 /// A stream that is read slowly while its peer is on probation.
 pub(super) struct Slowed<S> {
     stream: S,
-    /// `None`: of a server that has nothing to be proven.
+    /// `None`: the server has no token to prove.
     probation: Option<Arc<Probation>>,
     allowance: Allowance,
     pause: Option<Pin<Box<Sleep>>>,
@@ -47,7 +48,7 @@ impl Allowance {
         Self { left_bytes: AT_ONCE_BYTES, since: now }
     }
 
-    /// What may be read now, or how long to wait for a portion.
+    /// How much may be read now, or how long to wait for a portion.
     fn at(&mut self, now: Instant) -> Result<usize, Duration> {
         if self.left_bytes == 0 {
             let earned = now.saturating_duration_since(self.since).as_secs_f64();

@@ -1,4 +1,4 @@
-//! What all connections of a server share: settings, methods, the gate, the counters.
+//! State that all connections of a server share: settings, methods, the gate, the counters.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -41,54 +41,55 @@ pub struct ServerConfig {
     pub metadata_bytes_max: u32,
     /// The admission gate; `None`: no limit.
     pub concurrent_calls_max: Option<u32>,
-    /// Bound of calls of methods with weight 0.
+    /// The bound for calls of methods with weight 0.
     pub idle_streams_max: u32,
     pub concurrent_streams_max: u32,
     pub default_encoding: Encoding,
     pub encodings: Encodings,
     pub keepalive: Option<Keepalive>,
     pub connection_age_max: Option<Duration>,
-    /// As `FrontLimits::idle_bytes_max`, for the connections at its doors.
+    /// Like `FrontLimits::idle_bytes_max`, for the connections at its doors.
     pub idle_bytes_max: u64,
-    /// As `FrontLimits::descriptors_max`.
+    /// Like `FrontLimits::descriptors_max`.
     pub descriptors_max: u64,
-    /// Those in front of its doors.
+    /// The trusted proxies in front of its doors.
     pub proxies: Arc<Proxies>,
-    /// What a router's handshake must find; empty for a server that is no replica.
+    /// The replica id that a router expects in its handshake; empty for a server that is not a
+    /// replica.
     pub replica_id: String,
-    /// The mesh token; empty: nobody is trusted.
+    /// The mesh token; empty: no peer is trusted.
     pub token: Vec<u8>,
-    /// What every call has to carry as [`names::TOKEN`] unless its connection has proven `token`;
-    /// empty: nothing.
+    /// The value of [`names::TOKEN`] that every call needs unless its connection has proven
+    /// `token`; empty: none.
     pub call_token: Vec<u8>,
 }
 
 // === impl ServerConfig ===
 
 impl ServerConfig {
-    /// It is a replica, and can prove that.
+    /// Whether this is a replica that can prove it.
     pub(super) fn is_of_mesh(&self) -> bool {
         !self.token.is_empty() && !self.replica_id.is_empty()
     }
 
-    /// Of a message that comes; `bytes_max`: what the method has instead of the server's.
+    /// The limit for a received message. `bytes_max` is the method's own limit, if it has one.
     pub(super) fn receive_limit(&self, bytes_max: Option<usize>) -> SizeLimit {
         let option = self.option(DEPLOYMENT_RECEIVES, SERVER_RECEIVES);
         SizeLimit { bytes_max: bytes_max.unwrap_or(self.receive_bytes_max), option }
     }
 
-    /// Of a message that goes.
+    /// The limit for a sent message.
     pub(super) fn send_limit(&self) -> SizeLimit {
         let option = self.option(DEPLOYMENT_SENDS, SERVER_SENDS);
         SizeLimit { bytes_max: self.send_bytes_max, option }
     }
 
-    /// What a user sets a limit by.
+    /// The name of the option with which a user sets a limit.
     fn option(&self, of_deployment: &'static str, of_server: &'static str) -> &'static str {
         match (self.replica_id.is_empty(), self.call_token.is_empty()) {
             (false, _) => of_deployment,
             (true, true) => of_server,
-            // A controller's: nobody does.
+            // A controller's limits cannot be set by users.
             (true, false) => "",
         }
     }
@@ -101,7 +102,7 @@ pub(super) type Models = Arc<[String]>;
 #[derive(Debug, Default)]
 pub(super) struct Counters {
     pub(super) calls: AtomicU64,
-    /// Those that came over the wire, with those that the gate refused.
+    /// Calls that came over the wire, including those that the gate refused.
     pub(super) wire_calls: AtomicU64,
     pub(super) refused: AtomicU64,
     pub(super) cancelled_by_client: AtomicU64,
@@ -125,14 +126,14 @@ impl Counters {
 pub(super) struct ServerState {
     pub(super) config: ServerConfig,
     pub(super) methods: Methods,
-    /// `None`: anybody may call.
+    /// `None`: calls need no token.
     pub(super) call_key: Option<CallKey>,
     pub(super) probations: Probations,
     pub(super) sink: Arc<dyn CallSink>,
     pub(super) counters: Counters,
     pub(super) models: watch::Sender<Models>,
     entrance: BriefMutex<Entrance>,
-    /// The gate's time counts from here.
+    /// The origin of the gate's time.
     start: Instant,
     batch: BatchCell,
 }
@@ -143,15 +144,15 @@ struct Entrance {
     gate: Gate,
     measures: Measures,
     is_shut: bool,
-    /// Who is told of leases.
+    /// The routers to notify of leases.
     askers: BTreeMap<AskerId, Arc<Granted>>,
-    /// Those who ask for a place once user code idles beside its calls.
+    /// The routers that ask for a place once user code idles while it has calls.
     idle_askers: BTreeMap<AskerId, Arc<Granted>>,
-    /// The sink is to say when user code idles, and has not yet.
+    /// The sink was asked to report when user code idles, and has not done so yet.
     waits_for_idle: bool,
 }
 
-/// Asks beyond this are not kept, as at the gate.
+/// Asks beyond this are dropped, as at the gate.
 const IDLE_ASKS_MAX: usize = 1024;
 
 impl Entrance {
@@ -162,7 +163,7 @@ impl Entrance {
     }
 }
 
-/// The leases of one router that it has not been told of.
+/// The leases of one router that have not been reported to it.
 #[derive(Debug, Default)]
 pub(super) struct Granted {
     count: AtomicU32,
@@ -170,7 +171,7 @@ pub(super) struct Granted {
 }
 
 impl Granted {
-    /// How many there are, once there is one.
+    /// Waits for leases and returns their number.
     pub(super) async fn wait(&self) -> u32 {
         loop {
             let changed = self.changed.notified();
@@ -187,11 +188,11 @@ impl Granted {
     }
 }
 
-/// Why a call does not get in.
+/// The reason why a call is not admitted.
 pub(super) enum NotAdmitted {
     /// The limit is reached.
     Full { status: Status, load: HeaderValue },
-    /// The server has ended; the call came while the client was being told.
+    /// The server has ended; the call came before its client had noticed.
     Shut,
 }
 
@@ -219,7 +220,7 @@ impl ServerState {
         }
     }
 
-    /// `asker` is the router for which a place may be kept; `may_bypass` is asked when there is no
+    /// `asker` is the router for which a place may be kept; `may_bypass` is called if there is no
     /// room.
     pub(super) fn enter(
         &self,
@@ -259,7 +260,7 @@ impl ServerState {
         }
     }
 
-    /// A call of `method` is over, and whoever ran it is done.
+    /// A call of `method` is over, for the wire and for user code.
     pub(super) fn leave(&self, weight: u32, method: i32, said: &Said) {
         let mut entrance = self.entrance.lock();
         entrance.measures.count(method, said);
@@ -267,7 +268,7 @@ impl ServerState {
         self.grant(&mut entrance);
     }
 
-    /// A router wants a place; `granted` is told when one is kept for it.
+    /// A router wants a place; `granted` is notified when one is kept for it.
     pub(super) fn ask(&self, asker: AskerId, granted: &Arc<Granted>) {
         let mut entrance = self.entrance.lock();
         entrance.idle_askers.remove(&asker);
@@ -275,13 +276,13 @@ impl ServerState {
         self.grant(&mut entrance);
     }
 
-    /// As [`ServerState::ask`], once user code idles although it has calls.
+    /// Like [`ServerState::ask`], once user code idles although it has calls.
     pub(super) fn ask_when_idle(server: &Arc<Self>, asker: AskerId, granted: &Arc<Granted>) {
         let mut entrance = server.entrance.lock();
         entrance.gate.withdraw(asker);
         entrance.askers.remove(&asker);
         server.grant(&mut entrance);
-        // Once, however often routers withdraw and ask again before it idles.
+        // Asked once, however often routers withdraw and ask again before it idles.
         let is_first = !std::mem::replace(&mut entrance.waits_for_idle, true);
         if entrance.idle_askers.len() < IDLE_ASKS_MAX {
             entrance.idle_askers.insert(asker, Arc::clone(granted));
@@ -294,7 +295,7 @@ impl ServerState {
         }
     }
 
-    /// User code idles: those who waited for that ask for a place now.
+    /// User code idles: the waiting routers now ask for a place.
     fn on_idle(&self) {
         let mut entrance = self.entrance.lock();
         entrance.waits_for_idle = false;
@@ -304,7 +305,7 @@ impl ServerState {
         self.grant(&mut entrance);
     }
 
-    /// A router wants no place any more.
+    /// A router no longer wants a place.
     pub(super) fn withdraw(&self, asker: AskerId) {
         let mut entrance = self.entrance.lock();
         entrance.gate.withdraw(asker);
@@ -313,7 +314,7 @@ impl ServerState {
         self.grant(&mut entrance);
     }
 
-    /// Gives leases that were not used to others. To be called when their time is over.
+    /// Offers unused leases to other routers. Call it when their time is over.
     pub(super) fn end_leases(&self) {
         self.grant(&mut self.entrance.lock());
     }
@@ -332,7 +333,7 @@ impl ServerState {
         }
     }
 
-    /// The load as it will be when a call of `weight` has gone that took so long.
+    /// The load after a call of `weight`, which took this long, has gone.
     pub(super) fn load_after(
         &self,
         weight: u32,
@@ -362,7 +363,7 @@ impl ServerState {
         names.into_iter().filter_map(of).collect()
     }
 
-    /// What the replica's batcher has begun, or that it has none.
+    /// Sets the state of the replica's batcher; `None`: it has none.
     pub(super) fn set_batch(&self, batch: Option<BatchState>) {
         self.batch.set(batch);
     }
@@ -390,7 +391,7 @@ impl ServerState {
         self.entrance.lock().is_shut = true;
     }
 
-    /// Shuts the gate if nobody is inside; whether it is shut.
+    /// Shuts the gate if no call is inside; returns whether it is shut.
     pub(super) fn shut_if_empty(&self) -> bool {
         let mut entrance = self.entrance.lock();
         let is_empty = entrance.gate.in_flight() == 0 && entrance.gate.idle_streams() == 0;

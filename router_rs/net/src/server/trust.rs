@@ -12,8 +12,8 @@ pub(super) fn is_handshake(head: &http::request::Parts) -> bool {
     matches!(head.uri.path(), names::HELLO_PATH | names::PROVE_PATH)
 }
 
-/// Answers Hello with the replica's id, a fresh nonce, and the proof that the server is a member for
-/// the router's; Prove with 200 or 403. A server that is no replica answers 404.
+/// Answers Hello with the replica's id, a fresh nonce, and a proof for the router's nonce that the
+/// server is a member. Answers Prove with 200 or 403. A server that is not a replica answers 404.
 pub(super) fn answer(
     connection: &ConnectionState,
     head: &http::request::Parts,
@@ -28,7 +28,7 @@ pub(super) fn answer(
     } else {
         *response.status_mut() = prove(connection, head.headers.get(names::PROOF));
     }
-    // An error means that the client is gone: there is nobody to tell.
+    // An error means that the client is gone.
     let _ = respond.send_response(response, true);
 }
 
@@ -52,7 +52,7 @@ fn hello(connection: &ConnectionState, asked: Option<&HeaderValue>, response: &m
     connection.nonce.replace(nonce);
 }
 
-/// A nonce serves once, right or wrong.
+/// A nonce is used once, whether the proof is right or wrong.
 fn prove(connection: &ConnectionState, claimed: Option<&HeaderValue>) -> StatusCode {
     let config = &connection.server.config;
     let nonce = connection.nonce.take();

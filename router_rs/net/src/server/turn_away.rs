@@ -1,4 +1,4 @@
-//! Calls without the token that they have to carry (`call_key`).
+//! Refuses calls without the token that they need (`call_key`).
 
 use std::rc::Rc;
 
@@ -10,13 +10,13 @@ use super::connection_state::ConnectionState;
 use super::refusal::refuse;
 use super::sink::Respond;
 
-/// The key that a call does not have and needs.
+/// The key that a call needs but does not have.
 pub(super) fn missing_key<'a>(
     connection: &'a ConnectionState,
     head: &request::Parts,
 ) -> Option<&'a CallKey> {
     let key = connection.server.call_key.as_ref()?;
-    // A replica has ports for strangers too, which are open by what they are for.
+    // A replica also has ports for strangers, which are open by design.
     let is_replica = !connection.server.config.replica_id.is_empty();
     let is_open = is_replica && (connection.guest.is_some() || connection.info.is_inner);
     if is_open || connection.info.is_trusted() {
@@ -29,7 +29,7 @@ pub(super) fn missing_key<'a>(
     (!is_known).then_some(key)
 }
 
-/// Answers a call without the token, and tells the user of it if one wants to know.
+/// Answers a call without the token, and reports it to the user if wanted.
 pub(super) fn turn_away(
     key: &CallKey,
     connection: &Rc<ConnectionState>,
@@ -42,7 +42,7 @@ pub(super) fn turn_away(
     connection.guest.iter().for_each(|guest| guest.front.on_refusal());
     let Some(index) = connection.server.methods.turned_away() else { return };
     if key.may_tell() {
-        // A call that has ended: there is nothing that its user could answer.
+        // A call that has ended: its user cannot answer it.
         let exchange = connection.exchange(head, None, index, false);
         exchange.link.end();
         connection.server.sink.begin(exchange, None);

@@ -27,10 +27,11 @@ use super::sink::Respond;
 use super::state::ServerConfig;
 use super::wire_call::{Shared, WireReply, WireRequestBody};
 
-/// How long a client may take to close when all is said. Arbitrary: it has said that it goes.
+/// How long a client may take to close after the last frame. Arbitrary: it has announced that it
+/// closes.
 const LINGER_TIME: Duration = Duration::from_secs(5);
 
-/// Whoever does not prove itself is none of ours.
+/// The peer has not proven that it is a member of the mesh.
 #[derive(Debug)]
 pub(super) struct Stranger;
 
@@ -40,9 +41,9 @@ impl From<io::Error> for Stranger {
     }
 }
 
-/// Proves that the server is a member of the mesh, and has the client prove that it is one.
+/// Proves that the server is a member of the mesh, and requires the same proof of the client.
 ///
-/// `begun`: the first byte that came.
+/// `begun`: the first byte received.
 pub(super) async fn greet<S: AsyncRead + AsyncWrite + Unpin>(
     config: &ServerConfig,
     begun: u8,
@@ -77,7 +78,7 @@ where
     let mut driver = WireDriver { frames: FrameStream::new(stream), session, state, life };
     let ended = poll_fn(|context| driver.poll(context)).await;
     driver.session.borrow_mut().lose();
-    // Whatever has gone wrong, the client notices, and there is nobody else to tell.
+    // If the connection failed, the client notices by itself.
     if ended.is_ok() {
         let _gone_or_slow = timeout(LINGER_TIME, poll_fn(|cx| driver.poll_close(cx))).await;
     }
@@ -114,14 +115,15 @@ impl<S: AsyncRead + AsyncWrite + Unpin> WireDriver<S> {
         }
     }
 
-    /// Says that nothing follows, and reads on until the client closes: what it still says of answers that
-    /// it has would reset the connection, and take the end of others with it.
+    /// Announces the end of our side, then reads on until the client closes. Closing with frames
+    /// unread (about answers that the client already has) would reset the connection and cut off
+    /// other answers.
     fn poll_close(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(self.frames.poll_shutdown(context))?;
         self.frames.poll_discard(context)
     }
 
-    /// Ready at the end of what comes.
+    /// Ready at the end of the input.
     fn poll_read(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let (session, state) = (&self.session, &self.state);
         let take = |frame| {
@@ -136,7 +138,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> WireDriver<S> {
 }
 
 impl<S> Drop for WireDriver<S> {
-    /// Also where it has panicked: calls that nobody drives must not wait.
+    /// Also after a panic: calls without a driver must not wait.
     fn drop(&mut self) {
         if let Ok(mut session) = self.session.try_borrow_mut() {
             session.lose();

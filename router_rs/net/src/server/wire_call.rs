@@ -1,4 +1,4 @@
-//! A call of the wire, as its task has it: the body that comes, and the answer that goes.
+//! A call of the wire, as its task sees it: the incoming body and the outgoing answer.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -10,7 +10,7 @@ use http::{HeaderMap, Response};
 use router_protocol::grpc::Framed;
 use router_wire::{CallId, Cut, Session};
 
-/// The calls of one connection, shared by its driver and by them. It lives on one thread.
+/// The calls of one connection, shared by its driver and the calls. It lives on one thread.
 pub(super) type Shared = Rc<RefCell<Session>>;
 
 /// The answer of one call. Dropping it resets the call, unless its end was sent.
@@ -39,7 +39,7 @@ impl WireReply {
         self.session.borrow_mut().poll_gone(self.id, context)
     }
 
-    /// As `Sink::poll_room`.
+    /// Like `Sink::poll_room`.
     pub(super) fn poll_room(&self, context: &Context<'_>) -> Poll<()> {
         self.session.borrow_mut().poll_room(self.id, context).map(drop)
     }

@@ -37,7 +37,7 @@ pub async fn one_app_limited(limits: IngressLimits) -> (Replica, Front) {
     one_app_with(IngressConfig { limits, ..IngressConfig::default() }).await
 }
 
-/// The preface of HTTP/2 and settings that say nothing.
+/// The preface of HTTP/2 and empty settings.
 pub const GREETING: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 
 /// A client that has been answered, and rests.
@@ -52,7 +52,7 @@ pub async fn ask(client: &Client) {
     assert_eq!(200, call.reply().await.http);
 }
 
-/// A connection over which a test writes what it likes.
+/// A connection to which a test writes raw bytes.
 pub struct Http1 {
     pub stream: TcpStream,
     unread: BytesMut,
@@ -83,13 +83,13 @@ impl Http1 {
         self.send(format!("GET {path} HTTP/1.1\r\nhost: test\r\n\r\n")).await;
     }
 
-    /// Whether anything has come.
+    /// Whether anything has arrived.
     async fn fill(&mut self) -> bool {
         let read = within("bytes of an answer", self.stream.read_buf(&mut self.unread)).await;
         read.is_ok_and(|length| length > 0)
     }
 
-    /// The next bytes, as many as are wanted.
+    /// The next `count` bytes.
     pub async fn bytes(&mut self, count: usize) -> Bytes {
         while self.unread.len() < count {
             assert!(self.fill().await, "the connection was closed in the middle of an answer");

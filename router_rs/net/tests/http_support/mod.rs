@@ -1,4 +1,4 @@
-//! A server whose user is the test, and a client that speaks to it as an ingress does.
+//! A server whose user is the test, and a client that talks to it as an ingress does.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use tokio::time::timeout;
 
 pub(crate) const WHOLE_BYTES_MAX: usize = 1000;
 
-/// What the user was told, in order.
+/// The events that the user got, in order.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Told {
     /// With the body, or `None` for one in pieces.
@@ -31,7 +31,7 @@ pub(crate) enum Told {
     Writable,
 }
 
-/// A user that tells the test everything; the test answers.
+/// A user that passes everything to the test; the test answers.
 #[derive(Debug)]
 pub(crate) struct Teller {
     pub(crate) told: mpsc::UnboundedSender<(u64, Told)>,
@@ -61,7 +61,7 @@ impl CallSink for Teller {
 
 impl Teller {
     fn tell(&self, token: u64, told: Told) {
-        // The test has ended when nobody listens.
+        // The receiver is gone once the test has ended.
         let _ = self.told.send((token, told));
     }
 }
@@ -103,7 +103,7 @@ impl Fixture {
         timeout(PATIENCE, self.told.recv()).await.expect("an event in time").expect("a server")
     }
 
-    /// Waits for a call, and says how it came.
+    /// Waits for a call, and returns how it came.
     pub(crate) async fn next_call(&mut self) -> (Arc<Exchange>, Option<Vec<u8>>) {
         match self.next().await {
             (token, Told::Call(body)) => (self.teller.calls.lock()[&token].clone(), body),

@@ -137,7 +137,7 @@ impl Events {
     }
 }
 
-/// Replicas with room for `capacity` calls, of which the router thinks that they have `assumed`.
+/// Replicas with room for `capacity` calls, for which the router assumes `assumed`.
 pub fn start(capacity: u32, assumed: u32) -> Fixture {
     let threads = IoThreads::start("test", 1).unwrap();
     let replicas = ["r-1", "r-2"].map(|id| Replica::start(id, capacity, &threads));
@@ -165,7 +165,7 @@ impl Fixture {
         Self { replicas, table, channel: channel.unwrap(), threads, events }
     }
 
-    /// Another router before the same replicas.
+    /// Another router in front of the same replicas.
     pub fn another(&self, assumed: u32) -> Self {
         Self::before(Arc::clone(&self.replicas), Arc::clone(&self.threads), assumed)
     }
@@ -211,7 +211,7 @@ impl Fixture {
         }
     }
 
-    /// Which replicas hold how many calls, once there are `total`.
+    /// The number of calls that each replica holds, once there are `total`.
     pub async fn held(&self, total: usize) -> [usize; 2] {
         let held = || self.replicas.each_ref().map(Replica::held);
         until("the calls are at replicas", || held().iter().sum::<usize>() >= total).await;

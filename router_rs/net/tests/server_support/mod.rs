@@ -19,7 +19,7 @@ use router_net::server::{CallSink, Exchange, Method, Server, ServerConfig};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-/// No test waits longer for anything.
+/// The longest wait of any test.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 pub(crate) const UNARY: &str = "/test.T/Unary";
@@ -32,7 +32,7 @@ pub(crate) const SILENT: &str = "/test.T/Silent";
 /// Its user ends the call with as many bytes of metadata as the request says, at its end.
 pub(crate) const BULKY: &str = "/test.T/Bulky";
 
-/// Its user answers what it was told of the call, as `application/grpc+raw`.
+/// Its user answers with a description of the call, as `application/grpc+raw`.
 pub(crate) const ABOUT: &str = "/test.T/About";
 /// Its user answers with as many parts as the request says, of these sizes: "3,70000,1".
 pub(crate) const PARTS: &str = "/test.T/Parts";
@@ -42,7 +42,7 @@ pub(crate) const PICKY: &str = "/test.T/Picky";
 /// Takes messages of 10 bytes.
 pub(crate) const NARROW: &str = "/test.T/Narrow";
 
-/// A user that echoes at once, on the I/O thread, and notes what it was told.
+/// A user that echoes immediately, on the I/O thread, and records its events.
 #[derive(Debug, Default)]
 pub(crate) struct EchoUser {
     calls: Mutex<HashMap<u64, Arc<Exchange>>>,
@@ -97,7 +97,7 @@ fn tell_about(exchange: &Arc<Exchange>) {
     send(exchange, Command::Reply(Bytes::from(text).into()));
 }
 
-/// What `PARTS` answers with: every part has other bytes than its neighbours.
+/// The answer to `PARTS`: every part has other bytes than its neighbours.
 pub(crate) fn parts(sizes: &[u8]) -> Message {
     let sizes = std::str::from_utf8(sizes).expect("text").split(',');
     Message::from_parts(sizes.enumerate().map(|(index, size)| {
@@ -132,7 +132,7 @@ impl EventSink for EchoUser {
                 self.on_message(&exchange, message.into_bytes());
             }
             (Event::HalfClose, Some(exchange)) => {
-                // It has ended for its user, who will not react to anything after it.
+                // It has ended for its user, who ignores anything after that.
                 self.calls.lock().remove(&token);
                 let status = router_net::grpc::Status::ok();
                 let metadata = HeaderMap::new();
@@ -183,7 +183,7 @@ fn method(path: &str) -> Method {
     }
 }
 
-/// A started server; `connect` gives clients.
+/// A started server; `connect` creates clients.
 pub(crate) struct Fixture {
     pub(crate) server: Server,
     pub(crate) user: Arc<EchoUser>,
@@ -252,7 +252,7 @@ pub(crate) fn frame(flag: u8, payload: &[u8]) -> Bytes {
     bytes.into()
 }
 
-/// What came back.
+/// The response.
 #[derive(Debug, Default)]
 pub(crate) struct Answer {
     pub(crate) http: StatusCode,

@@ -33,10 +33,10 @@ pub const TOKEN: &[u8] = b"test token";
 pub const NODE: &str = "node-1";
 pub const PATH: &str = "/pkg.Echo/Call";
 
-/// Of every wait of a test; the machine may be busy.
+/// The limit of every wait of a test; the machine may be busy.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Waits for `work`, for a bounded time.
+/// Waits for `work`, with a limit.
 pub async fn within<T>(what: &str, work: impl Future<Output = T>) -> T {
     tokio::time::timeout(PATIENCE, work)
         .await
@@ -62,12 +62,12 @@ pub struct Incoming {
     pub respond: SendResponse<Bytes>,
 }
 
-/// What a scripted replica does besides handing over calls.
+/// Settings of a scripted replica.
 #[derive(Clone, Debug)]
 pub struct Manners {
     pub replica_id: String,
     pub token: Vec<u8>,
-    /// What a stream may send before it is read.
+    /// How much may be sent on a stream before it is read.
     pub window_bytes: u32,
 }
 
@@ -82,7 +82,7 @@ pub struct Replica {
     pub id: String,
     pub address: String,
     pub calls: mpsc::UnboundedReceiver<Incoming>,
-    /// Routers that wait for places or models listen; nobody answers unless a test does.
+    /// Routers that want places or models open load streams, which only a test answers.
     load_streams: mpsc::UnboundedReceiver<Incoming>,
     pub connections: Arc<AtomicUsize>,
     pub proven: Arc<AtomicUsize>,
@@ -179,7 +179,7 @@ impl Replica {
         within("a load stream", self.load_streams.recv()).await.expect("the replica lives")
     }
 
-    /// From now on nothing is read or written, as with a stopped process.
+    /// From now on nothing is read or written, as in a stopped process.
     pub fn freeze(&self) {
         self.freeze.send_replace(true);
     }
@@ -284,7 +284,7 @@ impl Incoming {
         self.respond.send_response(response, true).unwrap();
     }
 
-    /// As `reset`, once the answer has begun.
+    /// Like `reset`, once the answer has begun.
     pub async fn reset_of(&self, stream: &mut SendStream<Bytes>) -> h2::Reason {
         let reset = std::future::poll_fn(|cx| stream.poll_reset(cx));
         within("the reset of the call", reset).await.unwrap()

@@ -1,4 +1,4 @@
-//! A server, the ingress before it, and a connection of the wire between them.
+//! A server, the ingress in front of it, and a connection of the wire between them.
 #![allow(dead_code)] // each test file uses its own part
 
 use std::sync::Arc;
@@ -72,7 +72,7 @@ pub(crate) fn post(body: &str, headers: &str) -> String {
     )
 }
 
-/// Passes bytes on until it is aborted, which closes both sides at once.
+/// Forwards bytes until it is aborted, which closes both sides at once.
 pub(crate) async fn pass_on(to: u16) -> (u16, JoinHandle<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();

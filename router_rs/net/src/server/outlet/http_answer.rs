@@ -1,7 +1,7 @@
-//! Answers to plain HTTP requests: whole, in pieces, or made here in the application's stead.
+//! Answers to plain HTTP requests: whole, in pieces, or created here in place of the application's.
 //!
-//! Their last block carries the replica's load, as trailers of gRPC do: the head of those that are
-//! given whole, which have no trailers then, as each block costs both sides as much as the body.
+//! Their last block carries the replica's load, as gRPC trailers do. For answers sent whole that is
+//! the head: they have no trailers, since each block costs both sides as much as the body.
 
 use std::time::Duration;
 
@@ -13,15 +13,15 @@ use router_protocol::names;
 
 use super::{Dialect, HttpRequest, METADATA_BYTES_MAX, Outlet, Stage, block_bytes};
 
-/// When a client may come again, as gRPC's retries call it: milliseconds.
+/// When a client may retry, in the format of gRPC's pushback: milliseconds.
 const RETRY_PUSHBACK: &str = "grpc-retry-pushback-ms";
 
-/// How far an answer is after its head.
+/// The state of an answer after its head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::server) enum Started {
-    /// Its body and its end are to come.
+    /// Its body and its end follow.
     Open,
-    /// It cannot have a body, and so it is over.
+    /// It cannot have a body, so it is complete.
     Whole,
 }
 
@@ -101,7 +101,7 @@ impl Outlet {
         Ok(())
     }
 
-    /// Ends the body, breaks it off, or answers with what stands for `status` in HTTP.
+    /// Ends the body, aborts it, or answers with the HTTP equivalent of `status`.
     pub(super) fn finish_http(&mut self, status: &Status, trailers: HeaderMap) {
         match &mut self.stage {
             Stage::Head(_) if status.code == Code::Ok => {
@@ -118,7 +118,7 @@ impl Outlet {
                 let broken = (names::BROKEN, HeaderValue::from_static("1"));
                 self.send_trailers(load.into_iter().chain([broken]).collect());
             }
-            // It is given up: nobody waits for what has been written.
+            // The call is abandoned: its client does not wait for buffered data.
             Stage::Body(sink) => {
                 let is_late = status.code == Code::DeadlineExceeded;
                 sink.send_reset(if is_late { Reason::CANCEL } else { Reason::INTERNAL_ERROR });
@@ -149,7 +149,8 @@ impl HttpRequest {
     }
 }
 
-/// Whether GET would have a body with it, whose length HEAD may tell (RFC 9110, 6.4.1).
+/// Whether GET would have a body with this status, whose length HEAD may announce (RFC 9110,
+/// 6.4.1).
 fn has_content(status: StatusCode) -> bool {
     status != StatusCode::NO_CONTENT && status != StatusCode::NOT_MODIFIED
 }
