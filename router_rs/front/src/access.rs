@@ -1,8 +1,8 @@
-//! Asks the access rules about each request, and keeps what was refused for the audit log.
+//! Checks each request against the access rules, and keeps refusals for the audit log.
 //!
-//! The rules themselves are `router_core`'s. Here a request is read for them: the names in the
-//! client's certificate, and the hash of its bearer token. The token itself goes nowhere from
-//! here; the header stays with the request, because applications may read it too.
+//! The rules themselves are in `router_core`. This module extracts from a request what they need:
+//! the names in the client's certificate, and the hash of its bearer token. The token is not passed
+//! on from here; the header stays with the request, because applications may read it too.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -22,14 +22,14 @@ use router_protocol::grpc::{Code, Status};
 /// costs no memory. Arbitrary.
 const REFUSALS_KEPT_MAX: usize = 256;
 
-/// Of a path in a refusal. Arbitrary: longer than names of methods are.
+/// The limit for a path in a refusal. Arbitrary: longer than method names are.
 const PATH_BYTES_MAX: usize = 256;
 
 const UNAUTHENTICATED: &str =
     "this needs a client certificate or a bearer token that an access rule names";
 const DENIED: &str = "no access rule lets this caller make this call";
 
-/// The rules of one ingress, exchangeable while it serves.
+/// The rules of one ingress, replaceable while it serves.
 #[derive(Debug, Default)]
 pub struct Access {
     policy: ArcSwap<AccessPolicy>,
@@ -40,7 +40,7 @@ pub struct Access {
     refusals: Mutex<VecDeque<RefusedRequest>>,
 }
 
-/// One request that was not let in. It never holds the token.
+/// A refused request. It never holds the token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RefusedRequest {
     pub code: Code,
@@ -53,8 +53,8 @@ pub struct RefusedRequest {
     pub had_token: bool,
 }
 
-/// Who has sent a request, as the rules see it: all that is asked about the request is asked of it.
-/// Without rules everybody may everything.
+/// The sender of a request, as the rules see it; all checks of the request go through it. Without
+/// rules everything is allowed.
 pub(super) struct Asker<'a>(Option<Known<'a>>);
 
 struct Known<'a> {
@@ -65,7 +65,7 @@ struct Known<'a> {
     had_token: bool,
 }
 
-/// Who is at the other end of a connection, as far as its certificate tells.
+/// The peer of a connection, as identified by its certificate.
 #[derive(Clone, Debug)]
 pub(super) struct ClientIdentity {
     peer: Peer,
@@ -94,7 +94,7 @@ impl Access {
         self.policy.store(Arc::new(policy));
     }
 
-    /// Takes the refusals since the last time, oldest first.
+    /// Takes the refusals since the last call, oldest first.
     pub fn take_refusals(&self) -> Vec<RefusedRequest> {
         std::mem::take(&mut *self.refusals.lock()).into()
     }
@@ -138,19 +138,19 @@ impl<'a> Asker<'a> {
         }))
     }
 
-    /// Whether it may make a call of this path, in some application at least. Asked before anything
-    /// is looked up for it, so that who is not let in does not learn what is there.
+    /// Whether the caller may make a call of this path in at least one application. Checked before
+    /// any lookup, so that a refused caller does not learn which paths exist.
     pub(super) fn may(&self, path: &str) -> bool {
         self.is_let_in(path, Reach::Unknown)
     }
 
-    /// Whether it may make a call of this path that leads to `application`; `None`: to nothing that
-    /// an application has.
+    /// Whether the caller may make a call of this path that leads to `application`; `None`: to no
+    /// application.
     pub(super) fn may_reach(&self, path: &str, application: Option<&str>) -> bool {
         self.is_let_in(path, application.map_or(Reach::Nowhere, Reach::Application))
     }
 
-    /// Whether [`Self::may`] is not the last word.
+    /// Whether [`Self::may`] is only a preliminary answer.
     pub(super) fn names_applications(&self) -> bool {
         self.0.as_ref().is_some_and(|known| known.policy.names_applications())
     }
@@ -160,16 +160,16 @@ impl<'a> Asker<'a> {
         matches!(known.ruling(path, reach), Ruling::Allowed(_))
     }
 
-    /// Its request is let in.
+    /// Records that its request is admitted.
     pub(super) fn admit(&self) {
         if let Some(known) = &self.0 {
             known.access.allowed.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// Writes down that it may not make a call of this path; returns what it is told.
-    /// `UNAUTHENTICATED`: saying who it is may help; `PERMISSION_DENIED`: it does not. Where another
-    /// application would have let it in the answer is that of a path which leads nowhere.
+    /// Records that the caller may not make a call of this path, and returns the answer.
+    /// `UNAUTHENTICATED`: credentials may help; `PERMISSION_DENIED`: they do not. If the rules
+    /// allow the call in another application, the answer is that of an unknown path.
     pub(super) fn refuse(&self, path: &str) -> Status {
         let known = self.0.as_ref();
         let ruling =
@@ -213,7 +213,8 @@ impl Known<'_> {
     }
 }
 
-/// The token of `authorization: Bearer`; none if there are several, since others may read another.
+/// The token of `authorization: Bearer`; none if there are several, since other readers may use
+/// another one.
 fn bearer_token(headers: &HeaderMap) -> Option<&[u8]> {
     let mut values = headers.get_all(AUTHORIZATION).iter();
     let (value, None) = (values.next()?.as_bytes(), values.next()) else { return None };
@@ -221,7 +222,7 @@ fn bearer_token(headers: &HeaderMap) -> Option<&[u8]> {
     scheme.eq_ignore_ascii_case(b"bearer ").then(|| token.trim_ascii())
 }
 
-/// Tokens are compared by it, so that the time says nothing of their length either.
+/// Tokens are compared by hash, so that the time reveals nothing about their length either.
 pub fn hash(token: &[u8]) -> TokenHash {
     let mut hash = TokenHash::default();
     hash.copy_from_slice(digest(&SHA256, token).as_ref());
@@ -259,7 +260,7 @@ mod tests {
         ClientIdentity { peer: Peer::Unix, names: Vec::new() }
     }
 
-    /// Asks for a call with these `authorization` headers.
+    /// Checks a call with these `authorization` headers.
     fn check(access: &Access, values: &[&'static str], path: &str) -> Result<(), Status> {
         let values = values.iter().map(|value| (AUTHORIZATION, HeaderValue::from_static(value)));
         let caller = caller();

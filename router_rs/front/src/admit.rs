@@ -1,4 +1,4 @@
-//! What happens to a request's head: it becomes a call, or is answered on the spot.
+//! Handles a request's head: it becomes a call, or is answered immediately.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -34,15 +34,15 @@ use crate::heads::websocket;
 use crate::upstream::{GrpcRoute, HttpRoute, OWN_PREFIX, Upstream};
 use crate::{Front, builtin};
 
-/// A body of unknown length, or a long one, is offered to a replica so long after its head at the
+/// How long after its head a body of unknown length, or a long one, is offered to a replica at the
 /// latest. Arbitrary: longer than most clients need, shorter than an answer that waits for it.
 const BODY_START_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// A plain HTTP request that has somewhere to go.
+/// A plain HTTP request with a route.
 struct Forward {
     head: Head,
     deadline: Option<Instant>,
-    /// Only until the answer's head: a WebSocket may stay open longer.
+    /// The deadline of the answer's head only: a WebSocket may stay open longer.
     acceptance: Option<Instant>,
     upstream: Upstream,
     mirror: Option<Arc<Deployment>>,
@@ -127,8 +127,8 @@ fn admit_grpc(
         Ok(Forward { head, deadline, upstream, mirror, .. }) => {
             let is_bodiless = body.is_end_stream();
             let client = GrpcEnd::new(Http2End::new(body, respond), connection);
-            // Whether its body may rest is known to the method's server only; what has a mirror is
-            // unary, and is copied once it is whole.
+            // Only the method's server knows whether its body is a stream that may idle. A call
+            // with a mirror is unary, and is copied once it is complete.
             let awaited = if mirror.is_some() { Awaited::Body } else { Awaited::Nothing };
             let call = Call { head, deadline, upstream, mirror, is_bodiless, awaited, client };
             start(connection, call);
@@ -140,7 +140,7 @@ fn admit_grpc(
     }
 }
 
-/// Where a gRPC call goes that may be made, and until when.
+/// The route and deadline of a gRPC call that is allowed.
 fn admit_call(
     connection: &ConnectionState,
     parts: request::Parts,
@@ -182,7 +182,7 @@ fn options(connection: &ConnectionState) -> CallOptions {
 fn refuse_method(mut respond: SendResponse<Bytes>) {
     let mut response = Response::new(());
     *response.status_mut() = StatusCode::METHOD_NOT_ALLOWED;
-    // An error means that the client is gone: there is nobody to tell.
+    // An error means that the client is gone.
     let _nobody_to_tell = respond.send_response(response, true);
 }
 
@@ -311,7 +311,7 @@ pub(super) fn answer_here<T: Transport>(
     client.tell(failure);
 }
 
-/// A request has been answered on the spot.
+/// Counts a request that was answered immediately.
 fn count_here(front: &Front, door: Door, status: Option<StatusCode>) {
     front.counters.answered_here.count();
     front.counters.doors.count(door, status);
@@ -367,7 +367,7 @@ fn prepare<T: Transport>(
         ClientTimeout::Unsaid => route.upstream.request_timeout().or(front.request_timeout()),
     };
     let is_said = client_timeout != ClientTimeout::Unsaid;
-    // It matters only where the deployment asks for retries.
+    // It matters only if the deployment asks for retries.
     let below = parts.uri.path().strip_prefix(&*route.prefix).unwrap_or_default();
     let is_idempotent = route.upstream.may_repeat(&parts.method, below);
     let origin = Origin {
@@ -377,10 +377,10 @@ fn prepare<T: Transport>(
     };
     rewrite(&mut parts, origin, &route.prefix)?;
     let mut request_id = client.request_id().clone();
-    // Each is another: in HPACK's table it would take the place of what is said again.
+    // Each id is different: in HPACK's table it would displace headers that are repeated.
     request_id.set_sensitive(true);
     parts.headers.insert(REQUEST_ID, request_id);
-    // A client may say more than the clock can count, which is for ever.
+    // A client may give a longer timeout than the clock can count, which means no limit.
     let received = Instant::now();
     let until = timeout.and_then(|timeout| received.checked_add(timeout));
     let (mut deadline, mut acceptance) = (until, None);
@@ -406,7 +406,7 @@ fn prepare<T: Transport>(
     Ok(Forward { head, deadline, acceptance, upstream, mirror })
 }
 
-/// A body that says that it is too large need not come.
+/// Refuses a body whose announced length is too large before it is sent.
 fn check_length(connection: &ConnectionState, headers: &HeaderMap) -> Result<(), HttpFailure> {
     let Some(limit) = connection.front.limits().body_bytes_max else { return Ok(()) };
     if content_length(headers).is_some_and(|length| length > limit) {
@@ -420,7 +420,7 @@ fn check_length(connection: &ConnectionState, headers: &HeaderMap) -> Result<(),
 #[derive(Clone, Copy, Debug)]
 struct Announced {
     is_small: bool,
-    /// The client asks before it sends (`expect: 100-continue`).
+    /// The client expects an interim answer first (`expect: 100-continue`).
     is_offer: bool,
 }
 
@@ -439,12 +439,13 @@ impl Announced {
 fn awaited(connection: &ConnectionState, kind: Kind, announced: Announced) -> Awaited {
     match kind {
         Kind::Plain | Kind::Transcoded { .. } if announced.is_small => Awaited::Body,
-        // It is told to go on when a replica takes it, and spared its upload otherwise.
+        // The client gets `100 Continue` when a replica takes the request, and otherwise need not
+        // upload.
         Kind::Plain if announced.is_offer => Awaited::Nothing,
         Kind::Transcoded { is_stream: false } => Awaited::Body,
         Kind::WebSocket | Kind::Transcoded { is_stream: true } => Awaited::Nothing,
         Kind::Plain => {
-            // Before the client counts as one that has stopped.
+            // Must be earlier than the time at which the client counts as stalled.
             let limit = connection.front.limits().body_timeout / 2;
             Awaited::Start(limit.min(BODY_START_TIMEOUT))
         }

@@ -1,4 +1,4 @@
-//! A fresh connection: who comes, when it is heard, and what it speaks.
+//! A fresh connection: who the client is, when it is read, and which protocol it speaks.
 
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -28,10 +28,10 @@ use crate::{Front, handshake, http1, http2};
 /// Every HTTP/2 client begins with it (RFC 9113, 3.4).
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// What TLS peers agree on for HTTP/2 (RFC 9113, 3.2).
+/// The ALPN name of HTTP/2 (RFC 9113, 3.2).
 const ALPN_HTTP2: &[u8] = b"h2";
 
-/// How often one that waits is looked at: one that has ended is not kept. Arbitrary.
+/// How often a waiting connection is checked, so that one that has ended is dropped. Arbitrary.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A connection that was accepted.
@@ -71,7 +71,7 @@ pub struct Opened {
 pub(crate) async fn serve(front: Arc<Front>, arrival: Arrival, mut phase: watch::Receiver<Phase>) {
     let Some(opened) = open(front, arrival, &mut phase).await else { return };
     let Opened { state, stream, greeting, .. } = opened;
-    // In boxes of their own: there may be many connections that have not come so far.
+    // Boxed: many connections may never get this far.
     match greeting {
         Greeting::Http1 => Box::pin(http1::serve(state, stream, phase)).await,
         Greeting::Http2 => Box::pin(http2::serve(state, stream, phase)).await,
@@ -79,7 +79,8 @@ pub(crate) async fn serve(front: Arc<Front>, arrival: Arrival, mut phase: watch:
     on_buffers_freed();
 }
 
-/// Waits until it is clear who speaks; `None` for a peer that does not, and at the end of the front.
+/// Waits until the protocol is clear; `None` for a peer that sends nothing, and at the end of the
+/// front.
 pub async fn open(
     front: Arc<Front>,
     arrival: Arrival,
@@ -90,7 +91,7 @@ pub async fn open(
     let resting = Rest::new(Rc::clone(&room), Speech::Unknown, arrival.tls.is_some());
     let met = tokio::select! {
         met = resting.during(|| received.get(), meet(&front, arrival, &received)) => met?,
-        // Nothing was asked, so there is nothing to answer.
+        // No request was made, so none is answered.
         _ = phase.wait_for(|phase| *phase > Phase::Serving) => return None,
     };
     // An error before the first request affects no call, so it is dropped.
@@ -100,7 +101,7 @@ pub async fn open(
     Some(Opened { state, stream, greeting, client })
 }
 
-/// Learns who comes, and hears the client when others of its address have had their turn.
+/// Identifies the client, and waits until other connections of its address have had their turn.
 async fn meet(
     front: &Arc<Front>,
     mut arrival: Arrival,
@@ -112,7 +113,7 @@ async fn meet(
         front.counters.delayed_connections.count();
         wait(&arrival.stream, time).await?;
     }
-    // In a box, so that those that wait are small.
+    // Boxed, so that waiting connections are small.
     let greeted = Box::pin(greet(front, arrival, received, guest.peer, &met.gauge)).await?;
     Some((met, greeted))
 }
@@ -123,7 +124,7 @@ async fn introduce(front: &Front, arrival: &mut Arrival) -> Option<Guest> {
     if !proxies.has_headers || !proxies.trusts(proxy.ip()) {
         return Some(Guest::new(proxies, proxy));
     }
-    // In a box, since few have one and it holds the longest header.
+    // Boxed, since few connections have one and it holds the longest header.
     let header = Box::pin(proxy_header::read(&mut arrival.stream));
     let Ok(client) = front.in_time(async { Some(header.await) }).await? else {
         front.counters.proxy_headers_malformed.count();
@@ -139,7 +140,7 @@ fn time_to_wait(visit: &Visit, is_suspect: bool) -> Option<Duration> {
     in_line.max(is_suspect.then_some(WAIT))
 }
 
-/// `None`: the client did not wait so long.
+/// `None`: the client left before its turn.
 async fn wait(stream: &TcpStream, time: Duration) -> Option<()> {
     let until = Instant::now() + time;
     loop {
@@ -154,7 +155,7 @@ async fn wait(stream: &TcpStream, time: Duration) -> Option<()> {
     }
 }
 
-/// Hears the client, and waits for its turn before each step that costs much.
+/// Reads from the client, and waits for its turn before each expensive step.
 async fn greet(
     front: &Front,
     arrival: Arrival,
@@ -184,7 +185,7 @@ async fn greet(
     Some(Greeted { stream, greeting, caller, client })
 }
 
-/// Reads until it is clear who speaks, and no further; `None` when the peer says nothing.
+/// Reads until the protocol is clear, and no further; `None` when the peer sends nothing.
 async fn sniff(stream: &mut Stream) -> Option<(Greeting, Bytes)> {
     let mut first = [0; PREFACE.len()];
     let mut length = 0;

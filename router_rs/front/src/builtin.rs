@@ -1,4 +1,4 @@
-//! What a front answers itself, below `/-/`: whether it serves, and what it leads to.
+//! Requests below `/-/` that a front answers itself: its health, and its routes.
 
 use bytes::Bytes;
 use http::header::{ALLOW, CONTENT_LENGTH, CONTENT_TYPE};
@@ -7,7 +7,7 @@ use router_protocol::grpc::HttpFailure;
 
 use crate::upstream::{NOTHING_YET, OWN_PREFIX, RouteLookup};
 
-/// Whether a load balancer may send more: 200 or 503.
+/// Health check for load balancers: 200 or 503.
 const HEALTH: &str = "/-/healthz";
 
 /// Route prefixes and their applications, as a JSON object.
@@ -28,7 +28,7 @@ pub(super) fn answer(
             let text = format!("{} is shutting down", lookup.owner());
             return Err(HttpFailure::new(StatusCode::SERVICE_UNAVAILABLE, text));
         }
-        // As Ray Serve's: balancers send nothing where everything would be 404.
+        // As in Ray Serve: balancers send nothing where everything would be 404.
         HEALTH if !lookup.is_populated() => {
             return Err(HttpFailure::new(StatusCode::SERVICE_UNAVAILABLE, NOTHING_YET));
         }

@@ -16,36 +16,36 @@ use crate::counters::CallCount;
 use crate::shadow;
 use crate::upstream::Upstream;
 
-/// A request that is well-formed and has somewhere to go.
+/// A well-formed request with a route.
 pub(super) struct Call<E> {
     pub head: Head,
     pub deadline: Option<Instant>,
     pub upstream: Upstream,
-    /// Gets a copy, if the body is whole by then.
+    /// The deployment that gets a copy, if the body is complete at the start.
     pub mirror: Option<Arc<Deployment>>,
     /// The request has no body.
     pub is_bodiless: bool,
-    /// Of the body, before a replica is asked for a place.
+    /// How much of the body is awaited before a replica is asked for a place.
     pub awaited: Awaited,
     pub client: E,
 }
 
-/// Runs the call, in a task of its own or in that of its connection.
+/// Runs the call, in its own task or in that of its connection.
 ///
-/// A panic in there ends that task only: the guards give everything back, and the client sees a
-/// broken answer.
+/// A panic in it ends only that task: the guards release everything, and the client sees an aborted
+/// answer.
 pub(super) fn start<E: ClientEnd + 'static>(connection: &Rc<ConnectionState>, call: Call<E>) {
     let Call { head, deadline, upstream, mirror, is_bodiless, awaited, mut client } = call;
     let door = head.door;
     let in_flight = CallCount::new(&connection.front.counters, door);
     let home = connection;
     let connection = Rc::clone(home);
-    // A block that captures its parts, not a function that would move them. In a box of its own,
-    // since tokio copies a task of 2 KiB when it is made, when it ends and when it is let go.
+    // A block that captures its parts, not a function that would move them. Boxed, since tokio
+    // copies a task of 2 KiB when it is created, when it ends and when it is dropped.
     let call = Box::pin(async move {
         let _in_flight = in_flight;
-        // The connection reads on before this runs: a client that floods us with calls which it
-        // resets at once costs nothing but this look.
+        // The connection reads on before this runs: a flood of calls that are reset at once costs
+        // nothing but this check.
         if poll_fn(|cx| Poll::Ready(client.poll_gone(cx).is_ready())).await {
             return conclude(&connection, &mut client, door, Ending::Gone, Seen::default()).await;
         }
@@ -75,7 +75,7 @@ pub(super) fn start<E: ClientEnd + 'static>(connection: &Rc<ConnectionState>, ca
     home.run(call);
 }
 
-/// Answers a request that becomes no call, in the words of its client.
+/// Answers a request that does not become a call, in the client's protocol.
 pub(super) fn fail<E: ClientEnd + 'static>(
     connection: &Rc<ConnectionState>,
     mut client: E,
@@ -92,7 +92,8 @@ pub(super) fn fail<E: ClientEnd + 'static>(
     });
 }
 
-/// Counts, tells the client what it does not know yet, and hands over what it has not taken.
+/// Counts the outcome, sends the client what it has not been sent, and hands over data that it has
+/// not taken.
 async fn conclude<E: ClientEnd>(
     connection: &ConnectionState,
     client: &mut E,
@@ -115,7 +116,7 @@ async fn conclude<E: ClientEnd>(
             client.fail(&failure);
         }
     }
-    // A client that takes nothing for so long gets no more.
+    // A client that takes nothing for this long is disconnected.
     let finish = poll_fn(|cx| client.poll_finish(cx));
     let _finished_or_given_up = timeout(connection.front.limits().body_timeout, finish).await;
 }

@@ -29,28 +29,29 @@ use crate::hypers_answer::{Unread, status_of_hypers};
 /// Arbitrary.
 const TURN_BYTES: usize = 64 * 1024;
 
-/// The frames of HTTP/2 after which a turn is over, and what one read takes of a connection that has
-/// had as many in its last one: about 200 microseconds of PINGs. Arbitrary.
+/// The number of HTTP/2 frames after which a turn is over. After a read with that many, the next
+/// one takes fewer bytes: about 200 microseconds of PINGs. Arbitrary.
 const TURN_FRAMES: usize = 256;
 const READ_BYTES_OF_SMALL_FRAMES: usize = 8 * 1024;
 
-/// What a piece of an answer earns, in the points of a ration: two window updates for each frame of
-/// 16 KiB, which clients send at most, and more.
+/// The points that a piece of an answer earns: two window updates for each frame of 16 KiB, which
+/// clients send at most, and more.
 const ANSWER_POINTS: u64 = 4;
 const BYTES_PER_POINT: usize = 1024;
 
-/// So much is read of what ends a rest; the rest of it follows. Arbitrary.
+/// How much is read when a rest ends; the rest follows. Arbitrary.
 const BEGINNING_BYTES: usize = 64;
 
-/// A head comes in one read, or in a few; one that takes more is read now and then. Arbitrary.
+/// A head usually comes in one read, or in a few; one that takes more is read at intervals.
+/// Arbitrary.
 const HEAD_READS_MAX: u32 = 8;
 const TRICKLE_INTERVAL: Duration = Duration::from_millis(50);
 
-/// As hyper's own buffers are filled.
+/// Filled as hyper's own buffers are.
 const SCRATCH_BYTES: usize = 64 * 1024;
 
 thread_local! {
-    /// hyper's buffers can be filled without a copy by unsafe code only.
+    /// Only unsafe code can fill hyper's buffers without a copy.
     static SCRATCH: RefCell<Vec<u8>> = RefCell::default();
 }
 
@@ -67,7 +68,7 @@ pub(super) struct Gauge {
     has_closed_stream: AtomicBool,
     is_rationed: AtomicBool,
     is_flushed: AtomicBool,
-    /// Its turns have pauses between them, for now.
+    /// Its turns are separated by pauses, for now.
     is_suspect: AtomicBool,
 }
 
@@ -87,8 +88,8 @@ impl Gauge {
         })
     }
 
-    /// To be called when the connection's task is polled. The turn of one that is suspect begins with
-    /// the end of its pause.
+    /// Call it when the connection's task is polled. The turn of a suspect connection begins at the
+    /// end of its pause.
     pub(super) fn begin_turn(&self) {
         if !self.is_suspect() {
             self.fill_turn();
@@ -103,36 +104,36 @@ impl Gauge {
         self.turn_bytes_left.store(TURN_BYTES, Ordering::Relaxed);
     }
 
-    /// All that has come so far.
+    /// All bytes received so far.
     pub(super) fn received_bytes(&self) -> u64 {
         self.received_bytes.load(Ordering::Relaxed)
     }
 
-    /// The client has had something useful done; see `Ration`.
+    /// Records useful work for the client; see `Ration`.
     pub(super) fn earn(&self, points: u64) {
         // One thread writes these, so no read-modify-write is needed.
         let earned = self.earned_points.load(Ordering::Relaxed);
         self.earned_points.store(earned + points, Ordering::Relaxed);
     }
 
-    /// The client has had us work for nothing, as its next bytes will be told.
+    /// Records useless work for the client, which is charged with its next bytes.
     pub(super) fn waste(&self, points: u64) {
         let wasted = self.wasted_points.load(Ordering::Relaxed);
         self.wasted_points.store(wasted + points, Ordering::Relaxed);
     }
 
-    /// A piece of an answer goes out, for which a client may update windows.
+    /// Records a piece of an answer, for which a client may update windows.
     pub(super) fn earn_by_answer(&self, bytes: usize) {
         self.earn(ANSWER_POINTS + (bytes / BYTES_PER_POINT) as u64);
     }
 
-    /// The client floods us, and is to be told to go.
+    /// The client floods us, and must be asked to close.
     pub(super) fn is_too_much(&self) -> bool {
         self.is_too_much.load(Ordering::Relaxed)
     }
 
-    /// The client has sent headers on a stream that it had reset before. h2 has forgotten the stream
-    /// by then, and would take them for an error of another kind.
+    /// The client has sent headers on a stream that it had reset before. By then h2 has forgotten
+    /// the stream, and would report another kind of error.
     pub(super) fn has_closed_stream(&self) -> bool {
         self.has_closed_stream.load(Ordering::Relaxed)
     }
@@ -143,7 +144,7 @@ impl Gauge {
         self.is_rationed.store(is_rationed, Ordering::Relaxed);
     }
 
-    /// Whether all that was written has left us.
+    /// Whether everything written has been sent.
     pub(super) fn is_flushed(&self) -> bool {
         self.is_flushed.load(Ordering::Relaxed)
     }
@@ -167,12 +168,12 @@ impl Gauge {
 #[derive(Debug)]
 pub struct ClientStream {
     stream: Stream,
-    /// Read before the stream got here.
+    /// Bytes read before the stream got here.
     first: Bytes,
     gauge: Arc<Gauge>,
-    /// Of HTTP/2 only.
+    /// For HTTP/2 only.
     flood: Option<Box<Flood>>,
-    /// Of HTTP/1.1 only, as long as hyper reads.
+    /// For HTTP/1.1 only, as long as hyper reads.
     lines: HeadLines,
     unclear: Option<Unclear>,
     /// hyper has answered a request that it could not read.
@@ -182,13 +183,14 @@ pub struct ClientStream {
     /// Reads are paused until it fires. If the client has gone meanwhile, nothing more is read.
     pause: Option<Pin<Box<Sleep>>>,
     suspicion: Suspicion,
-    /// Here, because it lives as long as the socket does: longer than what hyper makes of it when
-    /// it becomes a WebSocket, shorter than calls that go on without their client.
+    /// Here, because it lives as long as the socket: longer than hyper's state when the connection
+    /// becomes a WebSocket, shorter than calls that go on without their client.
     _count: ConnectionCount,
 }
 
-/// What stands for the line feed of what is unclear, and for all that follows: hyper answers it with
-/// 400 wherever it is in a head, once that has an end, and takes it nowhere between a body's chunks.
+/// Replaces the line feed of an ambiguous line, and all that follows. hyper answers it with 400
+/// wherever it is in a head, once the head has an end, and never accepts it between a body's
+/// chunks.
 const REFUSED: &[u8] = b"\r\0\r\n\r\n";
 
 /// State of the flood detection for one HTTP/2 connection.
@@ -210,7 +212,7 @@ impl Flood {
         }
     }
 
-    /// Something has come; until when nothing more is to be read.
+    /// Handles received bytes; returns until when nothing more may be read.
     fn on_read(&mut self, tally: Tally, gauge: &Gauge) -> Option<Instant> {
         self.has_small_frames = tally.frames >= TURN_FRAMES;
         self.turn_frames += tally.frames;
@@ -237,7 +239,7 @@ impl Flood {
 }
 
 impl ClientStream {
-    /// `is_http2`: what comes are its preface and frames.
+    /// `is_http2`: the bytes are its preface and frames.
     pub(super) fn new(
         stream: Stream,
         first: Bytes,
@@ -265,14 +267,14 @@ impl ClientStream {
         }
     }
 
-    /// What hyper could not read, if it has said so; told once, and what is written from then on
-    /// goes to the client.
+    /// hyper's verdict on a request that it could not read, if there is one. It is returned once;
+    /// everything written from then on goes to the client.
     pub(super) fn take_unread(&mut self) -> Option<Unread> {
         self.unread.take()
     }
 
     /// Whether these bytes are hyper's answer to a request that it could not read. Such an answer
-    /// comes alone: what was before it has left us.
+    /// is written alone: everything before it has been sent.
     fn keeps(&mut self, bytes: &[u8]) -> bool {
         if !self.gauge.is_flushed() {
             return false;
@@ -282,7 +284,7 @@ impl ClientStream {
         true
     }
 
-    /// As `AsyncRead::poll_read`, of what the stream has.
+    /// Like `AsyncRead::poll_read`, from the stream's own buffers.
     fn poll_stream(
         &mut self,
         cx: &mut Context<'_>,
@@ -299,7 +301,7 @@ impl ClientStream {
         Poll::Ready(Ok(()))
     }
 
-    /// Ready when something has come that can be read then, or with false at the end.
+    /// Ready when bytes can be read, or with false at the end.
     pub(super) fn poll_begun(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
         let mut storage = [0; BEGINNING_BYTES];
         let mut buffer = ReadBuf::new(&mut storage);
@@ -308,7 +310,7 @@ impl ClientStream {
         Poll::Ready(read.is_ok() && !self.first.is_empty())
     }
 
-    /// Reads something that nobody wants; 0 at the end.
+    /// Reads and discards bytes; 0 at the end.
     pub(super) fn poll_discard(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         SCRATCH.with_borrow_mut(|scratch| {
             scratch.resize(SCRATCH_BYTES, 0);
@@ -318,14 +320,14 @@ impl ClientStream {
         })
     }
 
-    /// Between two requests: what was read of the second one is to be read once more.
+    /// Between two requests: bytes already read of the second one will be read again.
     pub(super) fn read_again(&mut self, bytes: Bytes) {
         debug_assert!(self.first.is_empty(), "what was read came before what was not");
         self.lines = HeadLines::default();
         self.first = bytes;
     }
 
-    /// Returns how much of it is to be passed on.
+    /// Returns how much of it may be passed on.
     fn on_read(&mut self, bytes: &[u8]) -> usize {
         self.gauge.on_read(bytes.len());
         let Some(flood) = &mut self.flood else { return bytes.len() };
@@ -339,7 +341,7 @@ impl ClientStream {
         tally.closed_at.unwrap_or(bytes.len())
     }
 
-    /// Counts what was read; pending if none of it is for h2. Nothing at all is the end.
+    /// Counts the bytes read. Pending if none of them is for h2; an empty read is the end.
     fn pass_on(&mut self, buffer: &mut ReadBuf<'_>, before: usize) -> Poll<io::Result<()>> {
         let read = buffer.filled().len() - before;
         let passed_on = self.on_read(&buffer.filled()[before..]);
@@ -359,7 +361,7 @@ impl ClientStream {
         Poll::Ready(())
     }
 
-    /// A client that trickles its head in is read now and then.
+    /// A client that trickles its head in is read at intervals.
     fn on_head_read(&mut self) {
         self.head_reads = if self.lines.is_in_head() { self.head_reads + 1 } else { 0 };
         if self.head_reads > HEAD_READS_MAX {
@@ -392,7 +394,7 @@ impl AsyncRead for ClientStream {
         }
         if this.gauge.is_rationed.load(Ordering::Relaxed) {
             this.gauge.set_rationed(false);
-            // Nobody wants what it has left unread.
+            // The bytes that it left unread are not wanted.
             if this.stream.has_ended() {
                 return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
             }

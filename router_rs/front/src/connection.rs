@@ -28,8 +28,8 @@ use crate::own_call::{CallFuture, OwnCall};
 use crate::rest::{Rest, Room, Speech};
 use crate::upstream::RouteLookup;
 
-/// What a request earns its connection that was not taken back at once, in the points of its ration:
-/// a client may take back what it has waited for.
+/// The points that a request earns for its connection, unless it was cancelled at once: a client
+/// may cancel a request for which it has waited.
 const CALL_POINTS: u64 = 16;
 
 /// See the module's documentation. It lives on one thread.
@@ -39,7 +39,7 @@ pub struct ConnectionState {
     pub(super) lookup: RouteLookup,
     guest: Guest,
     pub(super) caller: ClientIdentity,
-    /// Names the connection among those who call.
+    /// Identifies the connection among callers.
     pub(super) number: u64,
     pub(super) is_tls: bool,
     /// Other connections of its address were closed as offenders.
@@ -53,26 +53,26 @@ pub struct ConnectionState {
     pub(super) own_call: RefCell<Weak<OwnCall>>,
     /// The task that reads the call's output is polled next, so it need not be woken.
     pub(super) is_attentive: Cell<bool>,
-    /// No further request is wanted.
+    /// No further requests are accepted.
     pub(super) is_draining: Cell<bool>,
     is_stopped: Cell<bool>,
     /// The client was informed that it sends too many requests.
     is_told: Cell<bool>,
     /// The tasks of calls that wait for something.
     waiting: RefCell<Slab<Waker>>,
-    /// Closes when nobody needs this state any more.
+    /// Closes when this state is dropped.
     held: RefCell<Option<oneshot::Sender<()>>>,
 }
 
-/// Whose connection it is: its other end's, or that for which a trusted proxy says that it comes.
+/// The client of a connection: its peer, or the one that a trusted proxy names.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Guest {
     pub peer: SocketAddr,
-    /// It is a trusted proxy itself.
+    /// The peer itself is a trusted proxy.
     is_proxy: bool,
 }
 
-/// Somebody who has come, before anything was heard of it.
+/// A new peer, before anything was read from it.
 pub(super) struct Met {
     pub guest: Guest,
     pub visit: Visit,
@@ -87,7 +87,7 @@ impl Guest {
         Self { peer, is_proxy: proxies.trusts(peer.ip()) }
     }
 
-    /// What others at the same address are counted with; `None`: behind it are strangers to each other.
+    /// The address for limits that apply per address; `None`: the clients behind it are unrelated.
     fn counted(self) -> Option<IpAddr> {
         (!self.is_proxy).then(|| self.peer.ip())
     }
@@ -137,14 +137,14 @@ impl ConnectionState {
         }
     }
 
-    /// Has calls run in the connection's own task, which polls what is returned.
+    /// Runs calls in the connection's own task, which polls the returned value.
     pub(super) fn take_calls(&self) -> Rc<OwnCall> {
         let own = Rc::new(OwnCall::default());
         self.own_call.replace(Rc::downgrade(&own));
         own
     }
 
-    /// Runs `call` in the connection's task, if that takes calls, or in one of its own.
+    /// Runs `call` in the connection's task if that accepts calls, or in its own.
     pub(super) fn run(&self, call: CallFuture) {
         match self.own_call.borrow().upgrade() {
             Some(own) => own.begin(call),
@@ -152,7 +152,7 @@ impl ConnectionState {
         }
     }
 
-    /// Who makes a request: the client, or that which a trusted proxy names in its head.
+    /// The sender of a request: the client, or the one that a trusted proxy names in its head.
     pub(super) fn client(&self, headers: &HeaderMap) -> Client {
         let own = Client { peer: self.guest.peer, is_tls: self.is_tls };
         if !self.guest.is_proxy {
@@ -161,17 +161,17 @@ impl ConnectionState {
         named_client(headers, own, &self.front.config.proxies)
     }
 
-    /// Lets go of `sender` with the last call.
+    /// Drops `sender` with the last call.
     pub(super) fn hold(&self, sender: oneshot::Sender<()>) {
         self.held.replace(Some(sender));
     }
 
-    /// Who has sent these headers.
+    /// The sender of these headers.
     pub(super) fn asker(&self, headers: &HeaderMap) -> Asker<'_> {
         Asker::new(self.front.config.access.as_deref(), &self.caller, headers)
     }
 
-    /// The client asks for something.
+    /// Records a request of the client.
     pub fn on_request(&self) {
         self.visit.on_request();
     }
@@ -183,22 +183,22 @@ impl ConnectionState {
         }
     }
 
-    /// Its part in the memory of connections that rest.
+    /// Its share of the memory for resting connections.
     pub(super) fn rest(&self, speech: Speech) -> Rest {
         Rest::new(Rc::clone(&self.room), speech, self.is_tls)
     }
 
-    /// As `rest`, for HTTP/2.
+    /// Like `rest`, for HTTP/2.
     pub fn rest_http2(&self) -> Rest {
         self.rest(Speech::Http2)
     }
 
-    /// To be called when the connection's task is polled.
+    /// Call it when the connection's task is polled.
     pub fn begin_turn(&self) {
         self.gauge.begin_turn();
     }
 
-    /// A call is at work that was not taken back at once.
+    /// A call is running that was not cancelled at once.
     pub fn earn_by_call(&self) {
         self.gauge.earn(CALL_POINTS);
     }
@@ -208,12 +208,12 @@ impl ConnectionState {
         self.gauge.waste(IDLE_POINTS);
     }
 
-    /// A piece of an answer goes out.
+    /// A piece of an answer is sent.
     pub fn earn_by_answer(&self, bytes: usize) {
         self.gauge.earn_by_answer(bytes);
     }
 
-    /// Whether the client floods us, and is to be told so; true once.
+    /// Whether the client floods us and must be notified; true once.
     pub fn is_flood(&self) -> bool {
         if self.is_told.get() || !self.gauge.is_too_much() {
             return false;
@@ -224,7 +224,7 @@ impl ConnectionState {
         true
     }
 
-    /// No further request is wanted.
+    /// Stops accepting requests.
     pub fn drain(&self) {
         self.is_draining.set(true);
     }
@@ -238,11 +238,11 @@ impl ConnectionState {
     }
 }
 
-/// One call's ear for the end of the front.
+/// Notifies one call of the end of the front.
 #[derive(Debug)]
 pub(super) struct StopListener {
     connection: Rc<ConnectionState>,
-    /// Our place among the waiting tasks; taken when the call waits for the first time.
+    /// Our place among the waiting tasks. It is taken when the call waits for the first time.
     place: Cell<Option<usize>>,
 }
 
@@ -260,7 +260,7 @@ impl Stop for StopListener {
         }
         let mut waiting = self.connection.waiting.borrow_mut();
         match self.place.get().and_then(|place| waiting.get_mut(place)) {
-            // Another one since the call has moved from its connection's task to its own.
+            // The waker changes when the call moves from its connection's task to its own.
             Some(waker) => waker.clone_from(cx.waker()),
             None => self.place.set(Some(waiting.insert(cx.waker().clone()))),
         }

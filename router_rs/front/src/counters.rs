@@ -8,7 +8,7 @@ use router_call::Door;
 
 use crate::doors::Doors;
 
-/// A number for people and tests; relaxed, since nothing is decided by it.
+/// A number for people and tests. Relaxed, since no decision depends on it.
 #[derive(Debug, Default)]
 pub(super) struct Counter(AtomicU64);
 
@@ -26,19 +26,19 @@ impl Counter {
 /// See `Ingress.stats` for the names.
 #[derive(Debug, Default)]
 pub struct Counters {
-    /// Requests of all kinds.
+    /// Requests in all protocols.
     pub(super) calls: Counter,
-    /// Those that got a replica's answer.
+    /// Those answered by a replica.
     pub(super) forwarded: Counter,
-    /// Those that the front answered itself.
+    /// Those answered by the front itself.
     pub(super) answered_here: Counter,
-    /// Those whose client went away.
+    /// Those whose client left.
     pub(super) cancelled_by_client: Counter,
-    /// Those that failed by a defect of ours.
+    /// Those that failed because of a bug of ours.
     pub(super) panics: Counter,
     /// Plain HTTP requests by the class of their status, 1 to 5.
     by_class: [Counter; 5],
-    /// Plain HTTP requests whose client went away before it was answered.
+    /// Plain HTTP requests whose client left before they were answered.
     pub(super) client_closed: Counter,
     pub(super) connections_refused: Counter,
     /// Handshakes in which one side refused the other, or a client that did not speak TLS.
@@ -51,15 +51,15 @@ pub struct Counters {
     pub(super) idle_timeouts: Counter,
     pub(super) body_timeouts: Counter,
     pub(super) keep_alive_timeouts: Counter,
-    /// Connections that were told to go because all that rested kept too much.
+    /// Connections asked to close because all resting ones kept too much memory.
     pub(super) idle_closed: Counter,
-    /// Connections at rest that were told to go because new ones needed their place.
+    /// Resting connections asked to close because new ones needed their place.
     pub(super) displaced: Counter,
     /// Connections closed because they flooded the front.
     pub(super) floods: Counter,
     /// Connections delayed because others of their address were closed as offenders.
     pub(super) delayed_connections: Counter,
-    /// Requests that gave their place up because their client was slow and others waited.
+    /// Requests that gave up their place because their client was slow and others waited.
     pub(super) slow_clients: Counter,
     /// How often a connection of HTTP/1.1 came to rest.
     pub(super) rests: Counter,
@@ -156,7 +156,7 @@ pub struct ConnectionCount {
 }
 
 impl ConnectionCount {
-    /// Also says how many others there are.
+    /// Also returns how many others there are.
     pub(super) fn new(counters: &Arc<Counters>) -> (Self, u64) {
         let before = counters.connections.fetch_add(1, Ordering::AcqRel);
         (Self { counters: Arc::clone(counters) }, before)

@@ -16,19 +16,20 @@ use crate::counters::ConnectionCount;
 use crate::limits::FrontLimits;
 use crate::rest::Room;
 
-/// Of all descriptors, what clients do not get. Arbitrary: of the usual 1 024 it is 256, which a
-/// controller with a dozen replicas and four I/O threads has never come to.
+/// The part of all descriptors that clients do not get. Arbitrary: of the usual 1 024 it is 256,
+/// which a controller with a dozen replicas and four I/O threads has never reached.
 const RESERVED_PART: u64 = 4;
 
-/// More is reserved of no limit. Arbitrary: connections to 64 replicas from four threads.
+/// The most that is reserved. Arbitrary: connections to 64 replicas from four threads.
 const RESERVED_MAX: u64 = 1024;
 
 /// The count may exceed its bound by this many connections that were asked to close but have not
 /// done so. Arbitrary: two turns of a listener.
 const LEAVING_MAX: u64 = 32;
 
-/// Of each thread, when hardly a descriptor is left. Those that come next take the numbers that
-/// become free, so with fewer all of them would have to wait. Arbitrary: a turn's newcomers.
+/// How many connections each thread closes when hardly a descriptor is left. New connections take
+/// the descriptors that become free, so with fewer all of them would have to wait. Arbitrary: the
+/// new connections of one turn.
 const MADE_AT_THE_BRIM: u32 = 16;
 
 /// The time in which all places may change hands once. Arbitrary: a few round trips of a slow
@@ -45,11 +46,11 @@ const PAUSE_MIN: Duration = Duration::from_millis(1);
 /// How crowded it is when a connection arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Crowd {
-    /// A place.
+    /// There is room.
     Free,
-    /// No place: as many have to go for it.
+    /// It is full: this many others must close for it.
     Crowded(u32),
-    /// The second half of the reserve is in use, which new connections may not enter. Many others
+    /// Half of the reserve is in use, and new connections may not use the other half. Many others
     /// must close, and so must this one.
     Brimful,
 }
@@ -74,7 +75,7 @@ pub struct Pace {
 // === impl FrontLimits ===
 
 impl FrontLimits {
-    /// Connections for which there are descriptors; fewer if much else is open.
+    /// The number of connections for which there are descriptors; fewer if much else is open.
     pub fn connections_bound(&self) -> u64 {
         self.connections_max.min(self.descriptors_max - reserved(self.descriptors_max))
     }
@@ -87,7 +88,7 @@ fn reserved(descriptors_max: u64) -> u64 {
 // === impl Crowd ===
 
 impl Crowd {
-    /// `before`: connections without the one that comes.
+    /// `before`: the number of connections without the new one.
     fn at(limits: &FrontLimits, before: u64, descriptor: RawFd) -> Self {
         let open = u64::try_from(descriptor).unwrap_or(u64::MAX);
         let free = limits.descriptors_max.saturating_sub(open);
@@ -96,7 +97,8 @@ impl Crowd {
         if free <= reserved / 2 {
             Crowd::Brimful
         } else if free <= reserved || before >= bound + LEAVING_MAX {
-            // Somebody else has taken of the places of clients, or they go slowly: these get fewer.
+            // Something else uses descriptors meant for clients, or these close slowly: reduce
+            // their number.
             Crowd::Crowded(2)
         } else if before >= bound {
             Crowd::Crowded(1)
@@ -109,22 +111,22 @@ impl Crowd {
 // === impl Entrant ===
 
 impl Entrant {
-    /// To be asked of every connection that is accepted.
+    /// Call it for every accepted connection.
     pub fn new(front: &Arc<Front>, stream: &TcpStream) -> Self {
         let (count, before) = ConnectionCount::new(&front.counters);
         let crowd = Crowd::at(front.limits(), before, stream.as_raw_fd());
         Self { front: Arc::clone(front), count, crowd }
     }
 
-    /// Whether nobody has to go for it.
+    /// Whether there is room without closing another one.
     pub fn is_free(&self) -> bool {
         self.crowd == Crowd::Free
     }
 
-    /// Lets it in if there is a place or somebody who rests on this thread goes for it.
+    /// Admits it if there is room or a connection that rests on this thread can be closed for it.
     ///
     /// # Errors
-    /// Itself: nobody goes, on this thread. To be dropped if another one has nobody either.
+    /// Itself, if none on this thread can be closed. Drop it if no other thread has one either.
     pub fn enter(self) -> Result<ConnectionCount, Self> {
         let (wanted, is_welcome) = match self.crowd {
             Crowd::Free => return Ok(self.count),
@@ -150,7 +152,7 @@ impl Pace {
         Self { step: TURNOVER / places, owed: Duration::ZERO }
     }
 
-    /// How long the next one has to wait.
+    /// How long the next connection has to wait.
     pub fn after(&mut self, entrant: &Entrant) -> Duration {
         match entrant.crowd {
             Crowd::Free => return Duration::ZERO,
@@ -162,7 +164,8 @@ impl Pace {
     }
 }
 
-/// Has some of those go that rest on this thread: no descriptor was left for one that came.
+/// Closes some of the connections that rest on this thread, because no descriptor was left for a
+/// new one.
 pub fn make_room(front: &Arc<Front>) {
     let room = Room::of(front);
     for _ in 0..MADE_AT_THE_BRIM {

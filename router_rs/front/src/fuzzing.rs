@@ -1,4 +1,4 @@
-//! A request's head, made into the one that replicas get.
+//! Turns a request's head into the one that replicas get.
 
 use http::header::{CONNECTION, HOST, TE, TRANSFER_ENCODING, UPGRADE};
 use http::request;
@@ -43,7 +43,7 @@ pub fn forwarded(parts: &request::Parts, prefix: &str) -> Option<request::Parts>
     Some(forwarded)
 }
 
-/// Who asks, if everybody or nobody is a proxy.
+/// Identifies the client, with all peers or none as proxies.
 fn asked(parts: &request::Parts, proxy: Client) -> Client {
     let everybody = ["0.0.0.0/0", "::/0"].map(|text| text.parse().expect("a network"));
     let all = Proxies { networks: everybody.to_vec(), has_headers: false };

@@ -1,4 +1,4 @@
-//! The TLS handshake of a client, and how one that fails ends.
+//! The TLS handshake of a client, and how a failed one ends.
 
 use std::io;
 use std::time::Duration;
@@ -11,20 +11,20 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::Front;
 
-/// A client that is refused gets so long to read why. Arbitrary.
+/// How long a refused client has to read the reason. Arbitrary.
 const LINGER: Duration = Duration::from_secs(2);
 
-/// What is read of such a client: a request that it has sent behind its certificate. Arbitrary.
+/// How much is read from such a client: a request that it sent after its certificate. Arbitrary.
 const UNREAD_BYTES_MAX: usize = 64 * 1024;
 
-/// `None`: it came to nothing, and the client knows why.
+/// `None`: it failed, and the client has been notified.
 pub(super) async fn accept(front: &Front, tls: &ServerTls, stream: CountedTcp) -> Option<Stream> {
     let accepting = TlsAcceptor::from(tls.current()).accept(stream).into_fallible();
     let (error, stream) = match front.in_time(async { Some(accepting.await) }).await? {
         Ok(stream) => return Some(Stream::Tls(Box::new(stream.into()))),
         Err(failed) => failed,
     };
-    // One that leaves amid a handshake, as probes do, has failed at nothing.
+    // A client that leaves during the handshake, as probes do, does not count as a failure.
     if error.kind() == io::ErrorKind::InvalidData {
         front.counters.tls_failures.count();
         part(stream).await;
@@ -32,9 +32,9 @@ pub(super) async fn accept(front: &Front, tls: &ServerTls, stream: CountedTcp) -
     None
 }
 
-/// Closes so that the alert arrives: a socket that is closed with bytes unread resets the connection,
-/// and its peer may throw away what it has not read itself. In TLS 1.3 a client sends its request
-/// before it knows what becomes of its certificate.
+/// Closes so that the alert arrives: closing a socket with unread bytes resets the connection, and
+/// its peer may discard data that it has not read itself. In TLS 1.3 a client sends its request
+/// before it knows whether its certificate is accepted.
 async fn part(mut stream: CountedTcp) {
     let ending = async {
         stream.shutdown().await?;

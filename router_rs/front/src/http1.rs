@@ -1,7 +1,8 @@
-//! The task of one HTTP/1.1 (or 1.0) connection: hyper speaks, this watches the time and drains.
+//! The task of one HTTP/1.1 (or 1.0) connection: hyper handles the protocol, this code handles
+//! timeouts and drains.
 //!
 //! hyper keeps its buffers between requests, 16 KiB and more. A connection that has been idle for a
-//! second has none: it rests, which is a socket and a timer, until another byte comes.
+//! second has none: it rests, as a socket and a timer only, until another byte arrives.
 
 use std::cell::Cell;
 use std::pin::Pin;
@@ -38,11 +39,11 @@ use crate::own_call::OwnCall;
 use crate::rest::{Rest, Speech};
 use crate::unreadable;
 
-/// hyper keeps no more than this of what is to be read or written, besides the piece that it has
-/// just taken. Its own bound is six times as much, its least one is 8 KiB.
+/// hyper buffers no more than this for reading or writing, in addition to the piece that it has
+/// just taken. Its own bound is six times as much, its minimum is 8 KiB.
 const BUFFER_BYTES: usize = 64 * 1024;
 
-/// Serves the connection, and what becomes of it, until it ends.
+/// Serves the connection, and its WebSocket if it becomes one, until it ends.
 pub async fn serve(
     state: Rc<ConnectionState>,
     stream: ClientStream,
@@ -54,8 +55,8 @@ pub async fn serve(
     Driver::new(Rc::clone(&state), stream, phase.clone(), Rc::clone(&own_call)).await;
     own_call.leave();
     drop(own_call);
-    // Calls may outlive the connection: WebSockets, and those that do not care for their client.
-    // They have to learn of the end.
+    // Calls may outlive the connection: WebSockets, and those that continue without their client.
+    // They must be notified of the end.
     let calls = Rc::downgrade(&state);
     drop(state);
     let mut phase = phase;
@@ -75,11 +76,11 @@ fn settings(limits: &FrontLimits) -> Builder {
     builder
         .max_header_size(header_bytes_max)
         .max_buf_size(BUFFER_BYTES.max(header_bytes_max))
-        // hyper has one time for the head and for the wait before it; ours are two.
+        // hyper has one timeout for both the head and the wait before it; we have two.
         .header_read_timeout(None)
-        // A client that closes and one that only ends its side look alike until something is
-        // sent, and leaving a replica at work for nobody is worse than ending a request whose
-        // client shuts its side down early, which few do.
+        // A full close and a half-close look alike until something is sent. Leaving a replica at
+        // work for no client is worse than ending a request whose client half-closes early, which
+        // few do.
         .half_close(false);
     builder
 }
@@ -89,7 +90,7 @@ struct Door {
     state: Rc<ConnectionState>,
     /// How many there were.
     served: Rc<Cell<u64>>,
-    /// Shared by the answers that are under way.
+    /// Shared by the answers in progress.
     busy: Busy,
 }
 
@@ -138,14 +139,14 @@ struct Driver {
     rest: Rest,
 }
 
-/// Who has the connection.
+/// The owner of the connection.
 enum Speaker {
     Hyper(Box<UpgradeableConnection<ClientStream, Door>>),
-    /// Nobody, until something comes.
+    /// None, until bytes arrive.
     Resting(ClientStream, Door),
-    /// We, for the last time: what is left of our answer.
+    /// Us, for the last time: the rest of our answer.
     Refusing(ClientStream, Bytes),
-    /// The client alone; nobody listens.
+    /// The client alone; nothing reads.
     Lingering(Linger),
     /// It is over.
     Nobody,
@@ -167,7 +168,7 @@ impl Driver {
         Self { speaker, own_call, state, phases, current, patience, rest }
     }
 
-    /// Whether others may have its place: nothing is asked for, or no request is whole.
+    /// Whether others may have its place: it has no request, or no complete one.
     fn is_resting(&self) -> bool {
         matches!(self.speaker, Speaker::Resting(..)) || self.patience.awaited == Awaited::Head
     }
@@ -175,7 +176,7 @@ impl Driver {
     fn enter(&mut self, phase: Phase) {
         if self.current == Phase::Serving {
             match &mut self.speaker {
-                // Requests that are under way are answered with `connection: close`.
+                // Requests in progress are answered with `connection: close`.
                 Speaker::Hyper(connection) => Pin::new(&mut **connection).graceful_shutdown(),
                 Speaker::Resting(..) | Speaker::Lingering(_) => self.speaker = Speaker::Nobody,
                 Speaker::Refusing(..) | Speaker::Nobody => {}
@@ -198,7 +199,7 @@ impl Driver {
             return Poll::Ready(());
         }
         if served != self.patience.served.get() {
-            // A call has begun, and nobody but us polls it.
+            // A call has begun, which only this task polls.
             self.own_call.poll(cx);
         }
         Poll::Pending
@@ -230,7 +231,7 @@ impl Driver {
         }
     }
 
-    /// All is said; the client may not know yet.
+    /// Everything is sent; the client may not have read it yet.
     fn linger(&mut self) {
         let stream = match std::mem::replace(&mut self.speaker, Speaker::Nobody) {
             Speaker::Hyper(connection) => connection.into_parts().map(|parts| parts.io),
@@ -242,7 +243,7 @@ impl Driver {
         }
     }
 
-    /// hyper gives up; we say why, if it was a request that it could not read.
+    /// hyper gives up; we send the reason, if it was a request that it could not read.
     fn on_error(&mut self, error: &hyper::Error) {
         if error.is_parse_too_large() {
             self.state.front.counters.header_bytes_exceeded.count();
@@ -261,7 +262,7 @@ impl Driver {
         }
     }
 
-    /// Takes the connection from hyper, if all that it had to write has been written.
+    /// Takes the connection from hyper, if everything that it had to write has been written.
     fn rest(&mut self) {
         if self.current != Phase::Serving {
             return;
@@ -272,7 +273,7 @@ impl Driver {
         }
         self.speaker = match std::mem::replace(&mut self.speaker, Speaker::Nobody) {
             Speaker::Hyper(connection) => match connection.into_parts() {
-                // An empty line between requests may be left.
+                // An empty line between requests may remain.
                 Some(parts) if parts.read_buf.trim_ascii().is_empty() => {
                     self.state.front.counters.rests.count();
                     on_buffers_freed();
@@ -290,7 +291,7 @@ impl Driver {
     }
 }
 
-/// Ready when the client has got all of it, or is gone.
+/// Ready when the client has got everything, or is gone.
 fn poll_last_words(
     stream: &mut ClientStream,
     answer: &mut Bytes,
@@ -302,7 +303,7 @@ fn poll_last_words(
             _ => return Poll::Ready(()),
         }
     }
-    // An error means that the client is gone: there is nobody to tell.
+    // An error means that the client is gone.
     AsyncWrite::poll_shutdown(Pin::new(stream), cx).map(drop)
 }
 
@@ -327,7 +328,7 @@ impl Future for Driver {
                 return Poll::Ready(());
             }
             if matches!(this.speaker, Speaker::Lingering(_)) {
-                // It has times of its own.
+                // It has its own timeouts.
                 this.rest.keep(0);
                 return this.rest.look(true, cx).map_or(Poll::Pending, |_| Poll::Ready(()));
             }
@@ -377,10 +378,10 @@ struct Patience {
     /// The bytes received when the awaited head began.
     head_from: u64,
     until: Instant,
-    /// When a connection that waits for a request is to rest, unless it does.
+    /// When a connection that waits for a request starts to rest.
     rest: Option<Instant>,
     awake: Awake,
-    /// Set to what is due first; looked at again when it rings, and not moved for each request.
+    /// Set to the earliest deadline. It is checked when it fires, and not moved for each request.
     timer: Pin<Box<Sleep>>,
 }
 
@@ -406,7 +407,7 @@ impl Patience {
         if self.awaited == Awaited::Head { self.seen_bytes - self.head_from } else { 0 }
     }
 
-    /// It could not rest yet, and will have to another time.
+    /// It could not rest yet, and will try again.
     fn stay_awake(&mut self) {
         self.awake.begin();
         self.rest = Some(after(REST_AFTER));
@@ -441,10 +442,10 @@ impl Patience {
         Poll::Pending
     }
 
-    /// Notices what has changed since the last look.
+    /// Notes what has changed since the last look.
     fn look(&mut self, state: &ConnectionState) {
         let limits = state.front.limits();
-        // Ours, the door's, and those of answers.
+        // References held by us, by the door, and by answers.
         if Rc::strong_count(&self.busy) > 2 {
             self.awaited = Awaited::Nothing;
             self.awake.end();
@@ -466,7 +467,7 @@ impl Patience {
     }
 }
 
-/// A time that far away; a limit beyond what the clock can count is as good as none.
+/// A time that far away. A limit beyond what the clock can count has no effect.
 fn after(limit: Duration) -> Instant {
     const AS_GOOD_AS_NEVER: Duration = Duration::from_secs(365 * 24 * 3600);
     Instant::now() + limit.min(AS_GOOD_AS_NEVER)

@@ -20,22 +20,23 @@ use crate::connection::ConnectionState;
 use crate::guard::offenders::Offence;
 use crate::rest::{Rest, is_over};
 
-/// What h2 may charge for the small DATA frames that wait to be read: about 256 bytes each, so
-/// this is 128 K frames. A flood of one-byte frames ends the connection there.
+/// h2's budget for small DATA frames that wait to be read: about 256 bytes each, so this allows 128
+/// K frames. A flood of one-byte frames ends the connection there.
 const SMALL_FRAMES_BUDGET_BYTES: usize = 32 << 20;
 
-/// Requests that one turn of a connection admits before other tasks of its thread get theirs.
-/// Arbitrary.
+/// The number of requests that one turn of a connection admits before other tasks of its thread
+/// run. Arbitrary.
 pub const ADMITTED_PER_TURN_MAX: usize = 64;
 
-/// The streams of a connection whose address is suspect: the least that RFC 9113 (6.5.2) advises.
+/// The stream limit of a connection whose address is suspect: the least that RFC 9113 (6.5.2)
+/// advises.
 const SUSPECT_STREAMS_MAX: u32 = 100;
 
-/// The streams that such a connection may have reset for its own mistakes: those that it opens
-/// before it has heard of its limit, and some. h2's own bound is 1 024.
+/// How many streams of such a connection may be reset for its own errors: those that it opens
+/// before it knows its limit, and some more. h2's own bound is 1 024.
 const SUSPECT_ERRORS_MAX: usize = 256;
 
-/// An idle connection is looked at so many times in its time, which is how exact that is.
+/// How often an idle connection is checked within its timeout, which determines the precision.
 const IDLE_LOOKS: u32 = 4;
 
 /// Serves the connection until it ends.
@@ -76,10 +77,10 @@ fn settings(state: &ConnectionState) -> Builder {
         .initial_window_size(STREAM_WINDOW_BYTES)
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
         .max_frame_size(FRAME_BYTES_MAX)
-        // h2 refuses a list of just this size.
+        // h2 refuses a list of exactly this size.
         .max_header_list_size(limits.header_bytes_max.saturating_add(1))
-        // As in `router_net::server`: what was on its way to calls that ended here is not held against the
-        // connection's other calls.
+        // As in `router_net::server`: data on its way to calls that ended here is not counted
+        // against the connection's other calls.
         .max_concurrent_reset_streams(limits.streams_max as usize)
         // WebSocket over HTTP/2 (RFC 8441).
         .enable_connect_protocol();
@@ -93,17 +94,17 @@ pub fn on_error(state: &ConnectionState, error: &h2::Error) {
     }
 }
 
-/// What h2 ends the connection for; `None`: not for anything that the client has sent.
+/// The offence for which h2 ends the connection; `None`: the client is not to blame.
 fn offence(error: &h2::Error) -> Option<Offence> {
     match error.reason() {
         _ if !error.is_go_away() || !error.is_library() => None,
-        // Who sends beyond the windows has sent megabytes that nobody asked for.
+        // A client that sends beyond the windows has sent megabytes without permission.
         Some(Reason::ENHANCE_YOUR_CALM | Reason::FLOW_CONTROL_ERROR) => Some(Offence::Flood),
         _ => Some(Offence::Malformed),
     }
 }
 
-/// Polls the connection, the front's phase and the time of idleness.
+/// Polls the connection, the front's phase and the idle timeout.
 struct Driver {
     connection: Connection<ClientStream, Bytes>,
     state: Rc<ConnectionState>,
@@ -121,7 +122,7 @@ struct Idle {
     interval: Duration,
     seen_bytes: u64,
     looks_in_vain: u32,
-    /// The peer was told to go; it has as long again.
+    /// The peer was asked to close; it has as long again.
     is_over: bool,
 }
 
@@ -148,7 +149,7 @@ impl Driver {
         self.current = phase;
     }
 
-    /// Whether the peer floods us; it has been told then, if it was not before.
+    /// Whether the peer floods us. If so, it has been notified, now or before.
     fn is_flood(&mut self) -> bool {
         let is_flood = self.state.is_flood();
         if is_flood {
@@ -157,7 +158,7 @@ impl Driver {
         is_flood
     }
 
-    /// Whether the client goes on with a stream that it has closed; it has been told then.
+    /// Whether the client continues with a stream that it has closed. If so, it has been notified.
     fn has_closed_stream(&mut self) -> bool {
         let is_news = self.state.gauge.has_closed_stream() && !self.is_told;
         if is_news {
@@ -168,8 +169,8 @@ impl Driver {
         is_news
     }
 
-    /// Ready when the connection is to be closed: it was idle for its whole time, and for as long
-    /// again after it was told.
+    /// Ready when the connection must be closed: it was idle for the whole timeout, and for as long
+    /// again after it was asked to close.
     fn poll_idle(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         while self.idle.look.as_mut().poll(cx).is_ready() {
             let received_bytes = self.state.gauge.received_bytes();
@@ -194,7 +195,7 @@ impl Idle {
         Self { look, interval, seen_bytes: 0, looks_in_vain: 0, is_over: false }
     }
 
-    /// Whether the whole time has passed without anything.
+    /// Whether the whole timeout has passed without any activity.
     fn on_look(&mut self, received_bytes: u64, is_busy: bool) -> bool {
         let has_moved = std::mem::replace(&mut self.seen_bytes, received_bytes) != received_bytes;
         self.looks_in_vain = if has_moved || is_busy { 0 } else { self.looks_in_vain + 1 };

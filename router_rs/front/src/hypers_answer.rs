@@ -1,5 +1,5 @@
-//! How hyper answers a request of HTTP/1.1 that it could not read, which is kept from the wire
-//! (`unreadable` says what its client is told instead).
+//! Recognises hyper's answer to an HTTP/1.1 request that it could not read, which is not sent
+//! (`unreadable` has the answer that the client gets instead).
 
 use http::StatusCode;
 use router_protocol::names::REQUEST_ID;
@@ -14,8 +14,8 @@ pub(super) struct Unread {
     pub unclear: Option<Unclear>,
 }
 
-/// The status of an answer that hyper made: what is written then is all of it. All others name their
-/// request.
+/// The status of an answer that hyper generated, if what is written is all of it. All other answers
+/// carry their request's id.
 pub(super) fn status_of_hypers(written: &[u8]) -> Option<StatusCode> {
     let rest = written.strip_prefix(b"HTTP/1.1 ")?;
     if rest.first() != Some(&b'4') || !rest.ends_with(b"\r\n\r\n") {
@@ -42,7 +42,7 @@ mod tests {
             ),
             ("HTTP/1.1 404 Not Found\r\nX-Request-Id: a\r\n\r\n", None),
             ("HTTP/1.1 200 OK\r\n\r\n", None),
-            // Not all of it, or more than it.
+            // An incomplete one, or more than one.
             ("HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n", None),
             ("HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\nx", None),
             ("4", None),

@@ -61,7 +61,7 @@ pub use upstream::{FixedServer, ServerBehind, Source};
 
 use router_transcode as transcode;
 
-/// How a front behaves.
+/// Settings of a front.
 #[derive(Clone, Debug)]
 pub struct FrontConfig {
     pub limits: FrontLimits,
@@ -69,9 +69,9 @@ pub struct FrontConfig {
     pub io_threads: usize,
     /// The prefix that a proxy in front has removed from every path; empty, or `/` and a name.
     pub root_path: String,
-    /// Who we say we are in answers of our own.
+    /// The server's name in answers of our own.
     pub answered_by: HeaderValue,
-    /// Who may call what; `None`: everybody may everything.
+    /// The access rules; `None`: everything is allowed.
     pub access: Option<Arc<Access>>,
     pub proxies: Arc<Proxies>,
 }
@@ -86,11 +86,11 @@ pub struct Front {
     strangers: Arc<Strangers>,
     /// The memory limit for the connections that rest on one thread.
     rest_bytes_max: u64,
-    /// The part of the limits that transcoding has.
+    /// The part of the limits that transcoding uses.
     transcoding: transcode::Limits,
-    /// What load balancers are told; everything else is served all the same.
+    /// The health reported to load balancers; everything else is served all the same.
     is_healthy: AtomicBool,
-    /// Of requests for which neither client nor deployment says anything.
+    /// The timeout of requests for which neither client nor deployment sets one.
     request_timeout: Mutex<Option<Duration>>,
 }
 
@@ -143,7 +143,8 @@ impl Front {
         *self.request_timeout.lock()
     }
 
-    /// Awaits a step for as long as a client has for its head; `None` also when it takes longer.
+    /// Awaits a step, up to the time that a client has for its head; `None` also if it takes
+    /// longer.
     async fn in_time<T>(&self, step: impl Future<Output = Option<T>>) -> Option<T> {
         let Ok(outcome) = timeout(self.limits().header_timeout, step).await else {
             self.counters.header_timeouts.count();

@@ -9,29 +9,29 @@ use router_protocol::grpc::size_limit::INGRESS_TRANSCODES;
 /// `pyserve/_router.pyi`.
 #[derive(Clone, Debug)]
 pub struct FrontLimits {
-    /// Open connections; for one more another that rests has to go, else it is closed at once.
+    /// Open connections. For one more, a resting one is closed, else the new one at once.
     pub connections_max: u64,
-    /// What the process may have open of all kinds; part of it is kept from clients.
+    /// The process's limit of descriptors of all kinds; part of it is kept from clients.
     pub descriptors_max: u64,
-    /// What all connections that rest may keep in memory, estimated by what they speak; beyond it
-    /// those that have rested longest are closed. 0: no limit.
+    /// The memory of all resting connections, estimated by their protocol. Beyond it, those that
+    /// have rested longest are closed. 0: no limit.
     pub idle_bytes_max: u64,
-    /// Requests that one HTTP/2 connection may have open; one more is refused as not started.
+    /// Requests that one HTTP/2 connection may have open; another one is refused as not processed.
     pub streams_max: u32,
-    /// Of a request's head: as it is sent in HTTP/1.1, as RFC 9113 (6.5.2) counts in HTTP/2.
+    /// The size of a request's head: as sent in HTTP/1.1, as counted by RFC 9113 (6.5.2) in HTTP/2.
     pub header_bytes_max: u32,
-    /// Of the body of one plain HTTP request; `None`: no limit.
+    /// The size of a plain HTTP request's body; `None`: no limit.
     pub body_bytes_max: Option<u64>,
-    /// Of one message that is transcoded.
+    /// The size of one transcoded message.
     pub message_size: SizeLimit,
-    /// JSON with fields that its message does not have is refused, unless the client says otherwise.
+    /// Refuse JSON with unknown fields, unless the client asks otherwise.
     pub refuses_unknown_fields: bool,
     /// For the TLS handshake and the first bytes, and for the head of each HTTP/1.1 request.
     pub header_timeout: Duration,
-    /// A connection without a byte and a request.
+    /// For a connection without traffic and requests.
     pub idle_timeout: Duration,
-    /// A plain HTTP client that neither sends what is missing nor takes what is there, and a gRPC
-    /// client that takes nothing.
+    /// For a plain HTTP client that neither sends its request's rest nor reads its answer, and for
+    /// a gRPC client that does not read.
     pub body_timeout: Duration,
     /// HTTP/1.1 between two requests.
     pub keep_alive_timeout: Duration,

@@ -11,12 +11,12 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::client_stream::ClientStream;
 
-/// How long a client may send what nobody wants, and how long it may send nothing. It has our answer
+/// How long a client may send unwanted bytes, and how long it may send nothing. It has our answer
 /// and our end of the stream by then. Arbitrary; half a minute is nginx's `lingering_time`.
 const SENDING_MAX: Duration = Duration::from_secs(30);
 const SILENCE_MAX: Duration = Duration::from_secs(2);
 
-/// A connection to which all has been written.
+/// A connection on which everything has been written.
 pub(super) struct Linger {
     stream: ClientStream,
     until: Instant,
@@ -30,7 +30,7 @@ impl Linger {
         Self { stream, until: now + SENDING_MAX, silence }
     }
 
-    /// Ready when the client has ended its side, or has had its time.
+    /// Ready when the client has closed its side, or its time is over.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         while let Poll::Ready(read) = self.stream.poll_discard(cx) {
             if !matches!(read, Ok(1..)) {

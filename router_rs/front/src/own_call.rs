@@ -1,7 +1,7 @@
 //! The call of a connection that has one at a time, driven by the connection's own task.
 //!
-//! A task of its own would be made, queued and woken for each call, on the same thread and by the
-//! same events as that of the connection.
+//! A separate task would be created, queued and woken for each call, on the same thread and by the
+//! same events as the connection's.
 
 use std::cell::RefCell;
 use std::pin::Pin;
@@ -22,25 +22,25 @@ impl std::fmt::Debug for OwnCall {
 }
 
 impl OwnCall {
-    /// The client asks again before the end of its last call, of which it has all that it wants:
-    /// that goes on in a task.
+    /// The client sends a request before the end of its last call, of which it has read all that it
+    /// wants: that call continues in a task.
     pub(super) fn begin(&self, call: CallFuture) {
         if let Some(before) = self.call.replace(Some(call)) {
             tokio::task::spawn_local(before);
         }
     }
 
-    /// Moves the call on, if there is one.
+    /// Polls the call, if there is one.
     pub(super) fn poll(&self, cx: &mut Context<'_>) {
-        // Not in its place while it is polled: if it panics it is gone, and gives everything back.
+        // Taken out while it is polled: if it panics it is dropped, and releases everything.
         let Some(mut call) = self.call.take() else { return };
         if call.as_mut().poll(cx).is_pending() {
             self.call.replace(Some(call));
         }
     }
 
-    /// The connection has ended: its call goes on in a task, which finds its client gone, or does
-    /// not care.
+    /// The connection has ended: its call continues in a task, which notices that its client is
+    /// gone, or does not depend on it.
     pub(super) fn leave(&self) {
         if let Some(call) = self.call.take() {
             tokio::task::spawn_local(call);

@@ -1,9 +1,9 @@
-//! The connections of one front that rest on one I/O thread, and what each of them knows of it. Also
-//! those of which nobody knows yet what they want.
+//! The connections of one front that rest on one I/O thread, and each connection's view of that.
+//! Connections that have not sent anything yet are included.
 //!
-//! A thread has its share of what connections at rest may keep, because they are spread evenly: so
-//! none of this needs a lock or an atomic, and a call on a connection that rested costs two steps
-//! of a list.
+//! Each thread has its share of the memory for resting connections, because they are spread evenly.
+//! So none of this needs a lock or an atomic, and a call on a connection that rested costs two list
+//! operations.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -19,8 +19,8 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use crate::Front;
 use crate::guard::resting::{Place, Resting, Word};
 
-/// What a connection keeps while it rests: its share of the process's memory, as
-/// `benchmarks/hostile` has measured it with ten thousand of them.
+/// The memory that a resting connection keeps: its share of the process's memory, as measured by
+/// `benchmarks/hostile` with ten thousand of them.
 const SILENT_BYTES: u64 = 3 << 10;
 const HTTP1_BYTES: u64 = 6 << 10;
 
@@ -33,7 +33,7 @@ const TLS_BYTES: u64 = 9 << 10;
 /// The protocol of a connection, which determines the memory that it keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Speech {
-    /// It has not said yet.
+    /// Not known yet.
     Unknown,
     Http1,
     Http2,
@@ -51,7 +51,7 @@ impl Speech {
 }
 
 thread_local! {
-    /// Of the fronts that have connections on this thread.
+    /// The fronts that have connections on this thread.
     static ROOMS: RefCell<Vec<Weak<Room>>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -67,7 +67,7 @@ pub(super) struct Room {
 pub struct Rest {
     room: Rc<Room>,
     bytes: u64,
-    /// Of something that has come in part, besides.
+    /// The additional bytes of a partly received item.
     partial_bytes: u64,
     place: Option<Place>,
     heard: Option<Word>,
@@ -76,7 +76,7 @@ pub struct Rest {
 // === impl Room ===
 
 impl Room {
-    /// That of this thread.
+    /// The room of this thread.
     pub(super) fn of(front: &Arc<Front>) -> Rc<Self> {
         ROOMS.with_borrow_mut(|rooms| {
             let mut known = rooms.iter().filter_map(Weak::upgrade);
@@ -91,7 +91,7 @@ impl Room {
         })
     }
 
-    /// Somebody who comes needs a place: has one go that rests here. False: none rests.
+    /// Closes a connection that rests here, to make room for a new one. False: none rests.
     pub(super) fn make_room(&self) -> bool {
         let told = self.resting.borrow_mut().make_room();
         if told.iter().all(Option::is_none) {
@@ -132,7 +132,8 @@ impl Rest {
         Self { room, bytes: speech.bytes(is_tls), partial_bytes: 0, place: None, heard: None }
     }
 
-    /// So much has come of something that is not whole, such as a head. To be called before `look`.
+    /// Sets how many bytes of an incomplete item, such as a head, have been received. Call it
+    /// before `look`.
     pub(super) fn keep(&mut self, received_bytes: u64) {
         // Buffers grow by doubling.
         let kept = if received_bytes == 0 { 0 } else { received_bytes.next_power_of_two() };
@@ -144,14 +145,14 @@ impl Rest {
         }
     }
 
-    /// To be called when the connection has done what there was to do; `is_resting`: it waits for
-    /// its client to ask for something. Returns what it is told, once.
+    /// Call it when the connection has nothing left to do. `is_resting`: it waits for a request of
+    /// its client. Returns the word given to it, once.
     pub fn look(&mut self, is_resting: bool, cx: &Context<'_>) -> Option<Word> {
         let room = &self.room;
         match (self.place, is_resting) {
             (None, false) => None,
             (None, true) => {
-                // A task keeps its waker, so this one stays good.
+                // A task keeps its waker, so this one remains valid.
                 self.place = Some(room.add(self.bytes + self.partial_bytes, cx));
                 None
             }
@@ -176,8 +177,8 @@ impl Rest {
         }
     }
 
-    /// Awaits a step of a client that has asked for nothing yet, and keeps as much of what it has
-    /// sent as `partial_bytes` says; `None`: it has to go before that.
+    /// Awaits a step of a client that has sent no request yet, and counts the bytes that
+    /// `partial_bytes` returns; `None`: it must close before that.
     pub async fn during<T>(
         mut self,
         partial_bytes: impl Fn() -> u64,
@@ -201,15 +202,15 @@ impl Drop for Rest {
     }
 }
 
-/// Has an HTTP/2 connection do what it was told; whether nothing is left of it but to be dropped.
-/// Else it has to be polled, to say so.
+/// Makes an HTTP/2 connection follow its word. Returns whether it can be dropped now; otherwise it
+/// must be polled to send the word.
 pub fn is_over<S, B>(connection: &mut Connection<S, B>, word: Word, cx: &mut Context<'_>) -> bool
 where
     S: AsyncRead + AsyncWrite + Unpin,
     B: Buf,
 {
     match word {
-        // Its client is heard until it has agreed, so no request of it is lost.
+        // Requests are accepted until the client has agreed, so none is lost.
         Word::Go => connection.graceful_shutdown(),
         Word::End => {
             // A request that arrives at this moment is reported to its client as not processed.

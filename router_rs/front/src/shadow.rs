@@ -1,4 +1,4 @@
-//! The copy of a call that goes to a mirror: it is sent once, and whatever comes back is dropped.
+//! The copy of a call that goes to a mirror: it is sent once, and its answer is dropped.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -11,12 +11,12 @@ use router_call::{Caller, Door, Gone, Piece};
 use router_dispatch::{CallOptions, Deployment, Exchange, Head, Kept, Limits, Stop, Upload};
 use router_protocol::grpc::Status;
 
-/// Tells the mirror that nobody waits for its answer.
+/// Tells the mirror that its answer is not awaited.
 const MIRROR: HeaderName = HeaderName::from_static("x-pyserve-mirror");
-/// Copies that one deployment may have at once; further calls are not repeated. Arbitrary: what
-/// nobody waits for must not fill the memory of the ingress.
+/// Copies that one deployment may have at once; further calls are not copied. Arbitrary: unwanted
+/// answers must not fill the memory of the ingress.
 const IN_FLIGHT_MAX: u32 = 256;
-/// Of calls without a deadline.
+/// The timeout of calls without a deadline.
 const TIMEOUT_MAX: Duration = Duration::from_secs(60);
 
 /// Sends a copy of a call to `mirror`, unless that has too many already.
@@ -66,7 +66,7 @@ impl Drop for Place {
     }
 }
 
-/// The copy goes on when its original's connection is gone.
+/// The copy continues when its original's connection is gone.
 #[derive(Debug)]
 struct Forever;
 
@@ -76,7 +76,7 @@ impl Stop for Forever {
     }
 }
 
-/// Has a whole body, and takes everything.
+/// A client end that has a whole body and accepts everything.
 #[derive(Debug)]
 struct Shadow {
     body: std::iter::Peekable<std::vec::IntoIter<Bytes>>,

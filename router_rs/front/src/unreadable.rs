@@ -1,7 +1,7 @@
 //! The answer to an HTTP/1.1 client whose request could not be parsed.
 //!
-//! hyper's own answer, a status and nothing else, is kept from the wire (`hypers_answer`); one with a sentence
-//! takes its place once hyper has said what is wrong.
+//! hyper's own answer, which is only a status, is not sent (`hypers_answer`); once hyper has
+//! reported the error, an answer with a sentence replaces it.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use http::header::CONNECTION;
@@ -14,7 +14,7 @@ use crate::heads::date;
 use crate::heads::request_id;
 use crate::hypers_answer::Unread;
 
-/// hyper's own bound; more is "too large" as well.
+/// hyper's own bound; more is also "too large".
 const FIELDS_MAX: usize = 100;
 
 /// The answer instead of hyper's.

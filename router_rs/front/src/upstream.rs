@@ -1,4 +1,4 @@
-//! What is behind a front: a routing table, or one server.
+//! The destination behind a front: a routing table, or one server.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use router_upstream::target::Target;
 
 use crate::access::Asker;
 
-/// Metadata that picks among applications with the same service.
+/// Metadata that selects among applications with the same service.
 pub(super) const APPLICATION: &str = "application";
 
 /// Paths below it never reach an application: a front answers them itself.
@@ -42,49 +42,49 @@ pub struct FixedServer {
 
 /// The interface of a server behind a front.
 pub trait ServerBehind: Send + Sync + std::fmt::Debug {
-    /// The way of what comes over a client's connection; asked once for each, on its thread.
+    /// The target for calls of a client's connection; called once per connection, on its thread.
     fn target(&self, client: &Remote) -> Arc<Target>;
 
     /// Whether plain HTTP requests have a handler.
     fn takes_http(&self) -> bool;
 }
 
-/// One client's way to a server behind a front.
+/// One client's route to a server behind a front.
 #[derive(Debug)]
 pub(super) struct ServerWay {
     server: Arc<FixedServer>,
     pub target: Arc<Target>,
 }
 
-/// One connection's way to look things up.
+/// One connection's access to the lookups.
 #[derive(Debug)]
 pub(super) enum RouteLookup {
     Table(TableReader),
     Server(Arc<ServerWay>),
 }
 
-/// Who takes a call.
+/// The upstream of a call.
 #[derive(Clone, Debug)]
 pub(super) enum Upstream {
     Deployment(Arc<Deployment>),
     Server(Arc<ServerWay>),
 }
 
-/// Who takes a gRPC call.
+/// The route of a gRPC call.
 #[derive(Debug)]
 pub(super) struct GrpcRoute {
     pub upstream: Upstream,
-    /// Who gets a copy.
+    /// The deployment that gets a copy.
     pub mirror: Option<Arc<Deployment>>,
-    /// The part of the calls that goes where this one does, where several deployments share them.
+    /// This deployment's part of the calls, where several deployments share them.
     pub share: Option<f32>,
 }
 
-/// Who takes a plain HTTP request, and the prefix that led there, without a slash at its end.
+/// The route of a plain HTTP request, and the prefix that matched, without a trailing slash.
 #[derive(Debug)]
 pub(super) struct HttpRoute {
     pub upstream: Upstream,
-    /// Who gets a copy.
+    /// The deployment that gets a copy.
     pub mirror: Option<Arc<Deployment>>,
     /// As in [`GrpcRoute`].
     pub share: Option<f32>,
@@ -94,7 +94,7 @@ pub(super) struct HttpRoute {
 // === impl RouteLookup ===
 
 impl RouteLookup {
-    /// Who looks things up here, for sentences.
+    /// The subject of sentences about the front.
     pub(super) fn owner(&self) -> &'static str {
         match self {
             Self::Table(_) => "the ingress",
@@ -102,7 +102,8 @@ impl RouteLookup {
         }
     }
 
-    /// The variable that sets a limit, for sentences; a server's limits have other names.
+    /// The environment variable that sets a limit, for sentences. Empty for a server, whose limits
+    /// have other names.
     pub(super) fn variable(&self, name: &str) -> String {
         match self {
             Self::Table(_) => format!(" (PYSERVE_INGRESS_{name})"),
@@ -110,7 +111,7 @@ impl RouteLookup {
         }
     }
 
-    /// `client` describes the connection that will ask.
+    /// `client` describes the connection that will make requests.
     pub(super) fn of(source: &Source, client: &Remote) -> Self {
         match source {
             Source::Table(table) => Self::Table(TableReader::new(Arc::clone(table))),
@@ -139,7 +140,8 @@ impl RouteLookup {
         };
         let application = named(headers);
         reader.with(|table| match find(table, asker, path, application) {
-            // It is looked up once more than it was judged, and the table may be another one now.
+            // The lookup is repeated after the access check, and the table may have changed
+            // meanwhile.
             found if !is_open(table, asker, path, &found) => Err(asker.refuse(path)),
             Found::Deployment(deployment) if application.is_some() => {
                 Ok(alone(Upstream::Deployment(Arc::clone(deployment))))
@@ -173,8 +175,8 @@ impl RouteLookup {
         })
     }
 
-    /// Whether a request is gRPC in the words of another protocol. Of a path that the caller does
-    /// not see it learns nothing.
+    /// Whether a request is gRPC in another protocol. It learns nothing about paths that the caller
+    /// may not see.
     pub(super) fn open(
         &self,
         parts: &request::Parts,
@@ -196,7 +198,7 @@ impl RouteLookup {
             if !asker.may(path) {
                 return unseen();
             }
-            // A prefix that is more than `/` was meant for such paths.
+            // A prefix other than `/` takes precedence for such paths.
             let has_prefix = || table.find_http(path).is_some_and(|(prefix, _)| !prefix.is_empty());
             let opened = transcode::open(table.methods(), parts, limits, &sees).unless(has_prefix);
             let is_let_in = match &opened {
@@ -209,7 +211,7 @@ impl RouteLookup {
         })
     }
 
-    /// Whether the caller may make a call of gRPC.
+    /// Whether the caller may make this gRPC call.
     pub(super) fn sees_grpc(&self, path: &str, headers: &HeaderMap, asker: &Asker<'_>) -> bool {
         let is_more = || self.is_seen(|table| sees_method(table, asker, path, named(headers)));
         asker.may(path) && (!asker.names_applications() || is_more())
@@ -228,10 +230,11 @@ impl RouteLookup {
         }
     }
 
-    /// Who takes plain HTTP for a path.
+    /// Finds the deployment that takes plain HTTP for a path.
     ///
     /// # Errors
-    /// 404 for an unknown path; 415 for that of a gRPC method, which wants another content type.
+    /// 404 for an unknown path; 415 for the path of a gRPC method, which needs another content
+    /// type.
     pub(super) fn http(
         &self,
         path: &str,
@@ -258,7 +261,7 @@ impl RouteLookup {
             Self::Table(reader) => reader,
         };
         reader.with(|table| match table.find_http(path) {
-            // As for gRPC: the table may be another one than that which it was judged by.
+            // As for gRPC: the table may have changed since the access check.
             _ if !sees_plain(table, asker, path) => {
                 Err(HttpFailure::of(&asker.refuse(path), QUEUE_FULL_DEFAULT))
             }
@@ -286,8 +289,8 @@ impl RouteLookup {
                     count => format!("none of {count} route prefixes leads to {path}{near}"),
                 };
                 let failure = HttpFailure::new(StatusCode::NOT_FOUND, text);
-                // Word for word Ray Serve's, which its clients may look for; who misspelt a method
-                // is helped more by ours.
+                // Word for word Ray Serve's, which its clients may look for; for a misspelt method
+                // our text is more helpful.
                 let body = near.is_empty().then(|| {
                     format!(
                         "Path '{path}' not found. Ping http://.../-/routes for available routes."
@@ -298,7 +301,7 @@ impl RouteLookup {
         })
     }
 
-    /// Whether there may be something to lead to: not before the first deploy.
+    /// Whether any route can exist: not before the first deploy.
     pub(super) fn is_populated(&self) -> bool {
         match self {
             Self::Server(_) => true,
@@ -326,7 +329,8 @@ fn named(headers: &HeaderMap) -> Option<&str> {
     headers.get(APPLICATION).and_then(|value| value.to_str().ok())
 }
 
-/// Who serves a method. Of several applications those count that the caller may call.
+/// The deployment that serves a method. Among several applications, only those count that the
+/// caller may call.
 fn find<'a>(
     table: &'a Snapshot,
     asker: &Asker<'_>,
@@ -346,8 +350,8 @@ fn find<'a>(
     }
 }
 
-/// Whether the caller may make a call, given who serves it. Before the first deploy there is nothing
-/// to hide, and those who come too early are told so.
+/// Whether the caller may make a call, given which deployment serves it. Before the first deploy
+/// there is nothing to hide, and early callers get an answer that says so.
 fn is_open(table: &Snapshot, asker: &Asker<'_>, path: &str, found: &Found<'_>) -> bool {
     !asker.names_applications()
         || match found {
@@ -357,13 +361,13 @@ fn is_open(table: &Snapshot, asker: &Asker<'_>, path: &str, found: &Found<'_>) -
         }
 }
 
-/// Whether the caller may call a method of the one that serves it.
+/// Whether the caller may call a method of the deployment that serves it.
 fn sees_method(table: &Snapshot, asker: &Asker<'_>, path: &str, application: Option<&str>) -> bool {
     asker.may(path) && is_open(table, asker, path, &find(table, asker, path, application))
 }
 
-/// Whether the caller may make a plain request of the one that takes its path; what is answered
-/// here belongs to no application.
+/// Whether the caller may make a plain request of the deployment that takes its path; requests
+/// answered here belong to no application.
 fn sees_plain(table: &Snapshot, asker: &Asker<'_>, path: &str) -> bool {
     if !asker.names_applications() || table.is_starting() {
         return true;
@@ -372,8 +376,8 @@ fn sees_plain(table: &Snapshot, asker: &Asker<'_>, path: &str) -> bool {
     asker.may_reach(path, found.map(|(_, deployment)| deployment.application()))
 }
 
-/// The end of a sentence about a path that nobody has; empty where no method's path is like it that
-/// the caller may call.
+/// The end of a sentence about an unknown path; empty if no similar method path is allowed to the
+/// caller.
 fn did_you_mean(
     table: &Snapshot,
     path: &str,
@@ -390,7 +394,7 @@ fn proposal(methods: &MethodTable, path: &str, sees: Sees<'_>) -> String {
 // === impl Upstream ===
 
 impl Upstream {
-    /// Upper bound for every call's time; of plain HTTP the default.
+    /// The upper bound for every call's time; the default for plain HTTP.
     pub(super) fn request_timeout(&self) -> Option<Duration> {
         match self {
             Self::Deployment(deployment) => deployment.request_timeout,
@@ -406,7 +410,7 @@ impl Upstream {
         }
     }
 
-    /// Whether a request of plain HTTP may; `path` is that below the application's prefix.
+    /// Whether a plain HTTP request may; `path` is relative to the application's prefix.
     pub(super) fn may_repeat(&self, verb: &Method, path: &str) -> bool {
         match self {
             Self::Deployment(deployment) => deployment.repeatable.has_request(verb, path),

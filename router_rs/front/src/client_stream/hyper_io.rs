@@ -1,5 +1,5 @@
-//! The bytes of a connection as hyper has them: heads are looked at on their way in, and what hyper
-//! says of one that it cannot read is kept from the wire.
+//! The bytes of a connection as hyper sees them: heads are inspected on their way in, and hyper's
+//! answer to an unreadable one is not sent.
 
 use std::io;
 use std::pin::Pin;

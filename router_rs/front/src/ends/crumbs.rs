@@ -1,8 +1,8 @@
-//! Joins the tiny pieces of a body of HTTP/1.1, and rations them: a chunk of one byte costs this
-//! thread as much as one of thousands, and the replica more.
+//! Joins the tiny pieces of an HTTP/1.1 body, and rations them: a chunk of one byte costs this
+//! thread as much as one of thousands, and costs the replica more.
 //!
-//! Some tiny pieces are passed on as they come. A body that goes on like that is passed on in batches
-//! from then on, each up to 50 ms late, until it has something better or next to nothing.
+//! Some tiny pieces are passed on as they come. If a body continues with them, they are passed on
+//! in batches, each up to 50 ms late, until larger pieces come or very few.
 
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
@@ -13,27 +13,27 @@ use router_io::Alarm;
 /// A piece below this is tiny.
 const TINY_BYTES: usize = 16;
 
-/// So many are passed on as they come; and so many make a batch. Arbitrary.
+/// How many are passed on as they come, and the size of a batch. Arbitrary.
 const FREE_PIECES: usize = 256;
 const BATCH_PIECES: usize = 256;
 
-/// From the first piece of a full batch to the next batch: 51 200 pieces a second, which take the
-/// thread about 50 ms. Arbitrary: a body of a megabyte in single bytes still comes within half a
-/// minute.
+/// The time from the first piece of a full batch to the next batch: 51 200 pieces a second, which
+/// take the thread about 50 ms. Arbitrary: a body of a megabyte in single bytes still arrives
+/// within half a minute.
 const BATCH_INTERVAL: Duration = Duration::from_millis(5);
 
-/// So long a batch waits for more. Fifty bodies of 200 pieces a second each cost a replica in Python
-/// a fifth of a core if each piece is a message, and a hundredth so.
+/// How long a batch waits for more. Fifty bodies of 200 pieces a second each cost a replica in
+/// Python a fifth of a core if each piece is a message, and a hundredth with batches.
 const WAIT_MAX: Duration = Duration::from_millis(50);
 
-/// With so many in that time it was no flood.
+/// With at most this many in that time it was not a flood.
 const CALM_PIECES: usize = 2;
 
 /// The tiny pieces of one body.
 #[derive(Debug, Default)]
 pub(crate) struct Crumbs {
     passed: usize,
-    /// The batch, and how many pieces it has.
+    /// The batch, and its number of pieces.
     joined: BytesMut,
     pieces: usize,
     /// When it began, and when it is passed on.
@@ -43,7 +43,7 @@ pub(crate) struct Crumbs {
 // === impl Crumbs ===
 
 impl Crumbs {
-    /// Ready when another piece may be read, or with a batch that is to be passed on.
+    /// Ready when another piece may be read, or with a batch to pass on.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
         let Some((_, alarm)) = &mut self.alarm else { return Poll::Ready(None) };
         if alarm.poll(cx).is_ready() {
@@ -57,7 +57,7 @@ impl Crumbs {
         if self.pieces < BATCH_PIECES { Poll::Ready(None) } else { Poll::Pending }
     }
 
-    /// What is to be passed on at once, if anything: the piece, and what came before it.
+    /// Returns what to pass on at once, if anything: the piece, and those before it.
     pub(crate) fn add(&mut self, piece: Bytes, is_last: bool) -> Option<Bytes> {
         if piece.len() >= TINY_BYTES || is_last {
             return Some(self.flush(piece));

@@ -17,11 +17,12 @@ use crate::connection::ConnectionState;
 use crate::ends::http2_end::Http2End;
 use crate::guard::stall::Stall;
 
-/// Passes everything on as it is; failures are Trailers-Only, or trailers.
+/// Passes everything on unchanged; failures are Trailers-Only, or trailers.
 #[derive(Debug)]
 pub(crate) struct GrpcEnd {
     http: Http2End,
-    /// The client takes nothing of its answer. A call may wait for its next message for ever.
+    /// The limit for a client that takes nothing of its answer. A call may wait indefinitely for
+    /// its next message.
     stall: Stall,
     connection: Rc<ConnectionState>,
 }
@@ -40,7 +41,7 @@ impl ClientEnd for GrpcEnd {
         failure.write_explanation(&mut trailers);
         match self.http.begun() {
             None => self.http.whole(trailers_only(trailers)),
-            // An error means that the client is gone: there is nobody to tell.
+            // An error means that the client is gone.
             Some(answer) => drop(answer.send_trailers(trailers)),
         }
     }
@@ -103,7 +104,7 @@ impl Caller for GrpcEnd {
     }
 }
 
-/// Answers a request that becomes no call.
+/// Answers a request that does not become a call.
 pub(crate) fn refuse(
     mut respond: SendResponse<Bytes>,
     http_status: StatusCode,
@@ -112,7 +113,7 @@ pub(crate) fn refuse(
 ) {
     let mut response = trailers_only(own_trailers(status, answered_by));
     *response.status_mut() = http_status;
-    // An error means that the client is gone: there is nobody to tell.
+    // An error means that the client is gone.
     let _nobody_to_tell = respond.send_response(response, true);
 }
 

@@ -1,9 +1,9 @@
-//! One HTTP/1.1 request as an end of the exchange, and the answer as hyper takes it.
+//! One HTTP/1.1 request as an end of the exchange, and its answer for hyper.
 //!
-//! The call and hyper's connection meet in a slot that holds one piece of the answer, or a few small
-//! ones, so that hyper writes them at once: others are accepted when hyper has taken these, so a
-//! client that does not read stalls the replica's stream.
-//! Both are on one thread, and mostly in one task.
+//! The call and hyper's connection meet in a slot that holds one piece of the answer, or a few
+//! small ones so that hyper writes them at once. More is accepted once hyper has taken these, so a
+//! client that does not read stalls the replica's stream. Both are on one thread, and mostly in one
+//! task.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -29,8 +29,8 @@ use crate::ends::crumbs::Crumbs;
 use crate::ends::plain::Transport;
 use crate::guard::offenders::Offence;
 
-/// The answer cannot be finished: hyper closes the connection, which is how an HTTP/1.1 client
-/// learns it.
+/// The answer cannot be completed: hyper closes the connection, which is how an HTTP/1.1 client
+/// notices.
 #[derive(Debug, Error)]
 #[error("the answer broke off")]
 pub(crate) struct Broken;
@@ -39,15 +39,15 @@ pub(crate) struct Broken;
 struct State {
     head: Option<response::Parts>,
     piece: Option<Bytes>,
-    /// Small ones that follow it, and their length.
+    /// Small pieces that follow it, and their length.
     more: VecDeque<Bytes>,
     more_bytes: usize,
     /// Nothing follows what is here.
     end: Option<Result<(), Broken>>,
-    /// How much hyper takes, if the head says so, and what it has taken.
+    /// How much hyper takes, if the head says so, and how much it has taken.
     expected_bytes: Option<u64>,
     taken_bytes: u64,
-    /// hyper has dropped its half: it has all that it takes, or the client is gone.
+    /// hyper has dropped its half: it has taken everything it wants, or the client is gone.
     is_left: bool,
     is_gone: bool,
     /// The wakers of the call's task and of hyper's.
@@ -55,7 +55,7 @@ struct State {
     connection: Option<Waker>,
 }
 
-/// What of small pieces is taken before hyper has written: as much as it writes at once.
+/// The small pieces accepted before hyper has written: as many as it writes at once.
 const PIECES_MAX: usize = 16;
 const PIECES_BYTES_MAX: usize = 16 * 1024;
 
@@ -69,7 +69,7 @@ pub(crate) struct Http1End {
     slot: Slot,
     connection: Rc<ConnectionState>,
     is_head: bool,
-    /// No request follows this one.
+    /// This is the last request of the connection.
     closes: bool,
     is_malformed: bool,
 }
@@ -85,9 +85,9 @@ pub(crate) struct Answer {
 #[derive(Debug)]
 pub(crate) struct Http1Body {
     slot: Slot,
-    /// The head says how long it is.
+    /// The length that the head announces.
     has_length: bool,
-    /// hyper has had the time to write what came before the break.
+    /// hyper has had time to write the data before the abort.
     is_flushed: bool,
     _busy: Busy,
 }
@@ -95,7 +95,7 @@ pub(crate) struct Http1Body {
 /// Keeps a connection from counting as one that waits for its next request.
 pub(crate) type Busy = Rc<()>;
 
-/// Two halves of one request; `is_head`: its method is HEAD.
+/// Creates the two halves of one request; `is_head`: its method is HEAD.
 pub(crate) fn pair(
     body: Incoming,
     is_head: bool,
@@ -111,7 +111,7 @@ pub(crate) fn pair(
     (end, Answer { slot: Some(slot), busy })
 }
 
-/// How much of a body hyper takes: what the head says, and nothing where HTTP has no body.
+/// How much of a body hyper takes: the length in the head, or nothing where HTTP has no body.
 fn expected_bytes(head: &response::Parts, is_head: bool) -> Option<u64> {
     let is_bodiless = is_head
         || head.status.is_informational()
@@ -119,7 +119,7 @@ fn expected_bytes(head: &response::Parts, is_head: bool) -> Option<u64> {
     if is_bodiless { Some(0) } else { content_length(&head.headers) }
 }
 
-/// Whether hyper could not read a body, and not because it broke off.
+/// Whether hyper could not parse a body, as opposed to a body that was cut off.
 fn is_malformed(error: &hyper::Error) -> bool {
     let cause = error.source().and_then(|cause| cause.downcast_ref::<io::Error>());
     let kind = cause.map(io::Error::kind);
@@ -175,7 +175,7 @@ impl Transport for Http1End {
 }
 
 impl Http1End {
-    /// Has the connection closed after the answer: where this request ends is not certain.
+    /// Closes the connection after the answer, since it is not certain where this request ends.
     pub(crate) fn close(&mut self) {
         self.closes = true;
     }
@@ -188,7 +188,7 @@ impl Http1End {
         }
     }
 
-    /// There is something for hyper.
+    /// Wakes hyper: there is something for it.
     fn tell(&self, state: &mut State) {
         if !self.connection.is_attentive.get() {
             wake(&mut state.connection);
@@ -211,7 +211,7 @@ impl Caller for Http1End {
                 None => (Bytes::new(), true),
                 Some(Ok(frame)) => match frame.into_data() {
                     Ok(bytes) => (bytes, self.body.is_end_stream()),
-                    // Trailers go nowhere, as over HTTP/2.
+                    // Trailers are dropped, as over HTTP/2.
                     Err(_) => continue,
                 },
                 Some(Err(error)) => {
@@ -352,7 +352,8 @@ impl Body for Http1Body {
         }
         match &state.end {
             Some(Ok(())) => Poll::Ready(None),
-            // hyper forgets what it has not written yet. It writes when a body lets it wait.
+            // hyper forgets unwritten data when a body fails, but writes it while a body is
+            // pending. So be pending once before the failure.
             Some(Err(Broken)) if !this.is_flushed => {
                 this.is_flushed = true;
                 cx.waker().wake_by_ref();
@@ -374,7 +375,7 @@ impl Body for Http1Body {
     fn size_hint(&self) -> SizeHint {
         let state = self.slot.borrow();
         match (&state.piece, &state.end) {
-            // All of it is here, so that hyper need not send it in chunks.
+            // The body is complete, so hyper need not send it in chunks.
             (Some(piece), Some(Ok(()))) if !self.has_length && state.more.is_empty() => {
                 SizeHint::with_exact(piece.len() as u64)
             }
@@ -391,13 +392,13 @@ impl Drop for Http1Body {
 
 fn leave(slot: &Slot) {
     let mut state = slot.borrow_mut();
-    // hyper drops a body whose length it has sent without asking for its end. The replica may go
-    // on: it has more to do, or its end is still to come.
+    // hyper drops a body whose announced length it has sent, without polling for its end. The
+    // replica may go on: it has more to do, or its end is still to come.
     let has_all = state.head.is_none() && state.expected_bytes == Some(state.taken_bytes);
     let is_whole = has_all || matches!(state.end, Some(Ok(())));
     state.is_left = true;
     state.is_gone = !is_whole;
-    // Its memory is of no use to anybody.
+    // Frees its memory early.
     state.piece = None;
     state.more = VecDeque::new();
     wake(&mut state.call);

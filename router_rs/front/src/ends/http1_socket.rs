@@ -1,4 +1,4 @@
-//! A WebSocket over HTTP/1.1: an answer like any other, or, once accepted, the connection itself.
+//! A WebSocket over HTTP/1.1: an ordinary answer or, once accepted, the connection itself.
 
 use std::io;
 use std::pin::Pin;
@@ -21,11 +21,11 @@ use crate::ends::http1_end::Http1End;
 use crate::ends::plain::Transport;
 use crate::heads::websocket::switch;
 
-/// Frames are joined to pieces of up to this size, as far as they have come.
+/// Frames that have arrived are joined to pieces of up to this size.
 const PIECE_BYTES_MAX: usize = 16 * 1024;
 
-/// The client gets so long to close its side when ours is closed; without that, its system might
-/// throw away what it has not read. Arbitrary.
+/// How long the client may take to close its side once ours is closed. Without the wait, its system
+/// might discard data that it has not read. Arbitrary.
 const LINGER: Duration = Duration::from_secs(2);
 
 /// See the module's documentation.
@@ -35,9 +35,9 @@ pub(crate) struct Http1Socket {
     key: HeaderValue,
     phase: Phase,
     gauge: Arc<Gauge>,
-    /// Accepted, and not yet written.
+    /// Accepted, but not yet written.
     unsent: Bytes,
-    /// Waits for the acceptance, to read on.
+    /// Waits for the acceptance before it reads on.
     reader: Option<Waker>,
     linger: Option<Alarm>,
     is_shut: bool,
@@ -69,7 +69,7 @@ impl Http1Socket {
         let key = parts.headers.get(SEC_WEBSOCKET_KEY).cloned();
         Self {
             http,
-            // Without a key the handshake is refused before anybody can accept it.
+            // Without a key the handshake is refused before it can be accepted.
             key: key.unwrap_or(HeaderValue::from_static("")),
             phase: Phase::Http(Some(upgrade)),
             gauge: Arc::clone(&connection.gauge),
@@ -80,7 +80,7 @@ impl Http1Socket {
         }
     }
 
-    /// The connection, when hyper has let go of it. `Pending` before the acceptance, too.
+    /// The connection, once hyper has released it. `Pending` before the acceptance, too.
     fn poll_open(
         &mut self,
         cx: &mut Context<'_>,
@@ -101,7 +101,7 @@ impl Http1Socket {
         }
     }
 
-    /// Ready when nothing is left to write.
+    /// Ready when everything is written.
     fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Gone>> {
         while !self.unsent.is_empty() {
             let unsent = self.unsent.clone();
@@ -118,7 +118,7 @@ impl Http1Socket {
         Poll::Ready(Ok(()))
     }
 
-    /// Reads and forgets until the client has closed its side, or its time is over.
+    /// Reads and discards until the client has closed its side, or its time is over.
     fn poll_linger(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let linger = self.linger.get_or_insert_with(|| Alarm::at(Instant::now() + LINGER));
         if linger.poll(cx).is_ready() {
@@ -132,7 +132,7 @@ impl Http1Socket {
         Poll::Ready(())
     }
 
-    /// What the client has sent; empty at its end.
+    /// Bytes from the client; empty at its end.
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<(Bytes, bool)>> {
         self.gauge.begin_turn();
         let Ok((stream, first)) = ready!(self.poll_open(cx)) else {
@@ -151,7 +151,7 @@ impl Http1Socket {
 }
 
 impl Transport for Http1Socket {
-    /// Its frames come after the acceptance.
+    /// Its frames follow the acceptance.
     fn is_bodiless(&self) -> bool {
         false
     }
@@ -212,7 +212,7 @@ impl Caller for Http1Socket {
     fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<Gone> {
         match self.phase {
             Phase::Http(_) => self.http.poll_gone(cx),
-            // A client that is gone is noticed by who reads, or by who writes.
+            // A client that is gone is noticed when reading or writing.
             Phase::Switching(_) | Phase::Open { .. } => match self.poll_flush(cx) {
                 Poll::Ready(Err(Gone)) => Poll::Ready(Gone),
                 Poll::Ready(Ok(())) | Poll::Pending => Poll::Pending,
@@ -254,7 +254,7 @@ impl Caller for Http1Socket {
         if matches!(self.phase, Phase::Http(_)) {
             return self.http.trailers(trailers);
         }
-        // The rest is written, and the connection shut down, by `poll_finish`.
+        // `poll_finish` writes the rest and shuts the connection down.
         Ok(())
     }
 }

@@ -14,7 +14,7 @@ use router_upstream::request_body::poll_room;
 use crate::ends::plain::Transport;
 use crate::heads::date;
 
-/// Knows HTTP/2 and nothing of what is said over it. `B` is what its connection sends.
+/// Handles HTTP/2 but not the protocol spoken over it. `B` is the data that its connection sends.
 #[derive(Debug)]
 pub(crate) struct Http2End<B: Buf = Bytes> {
     body: RecvStream,
@@ -33,9 +33,9 @@ impl<B: Buf> Http2End<B> {
         self.answer.as_mut()
     }
 
-    /// Answers with a head only.
+    /// Answers with only a head.
     pub(crate) fn whole(&mut self, response: Response<()>) {
-        // An error means that the client is gone: there is nobody to tell.
+        // An error means that the client is gone.
         let _nobody_to_tell = self.respond.send_response(response, true);
     }
 
@@ -68,14 +68,13 @@ impl<B: Buf + From<Bytes>> Caller for Http2End<B> {
         Poll::Ready(match ready!(gather::poll_data(&mut self.body, cx)) {
             Some(Ok(bytes)) => Ok(Piece { bytes, is_last: self.body.is_end_stream() }),
             Some(Err(_)) => Err(Gone),
-            // gRPC knows no request trailers, and ASGI neither: what a client sends there goes
-            // nowhere.
+            // Neither gRPC nor ASGI has request trailers: they are dropped.
             None => Ok(Piece { bytes: Bytes::new(), is_last: true }),
         })
     }
 
     fn accepted(&mut self, bytes: usize) {
-        // Fails only for a stream that is over, whose window nobody needs.
+        // Fails only for a stream that is over, which needs no window.
         let _window_of_an_ended_stream = self.body.flow_control().release_capacity(bytes);
     }
 

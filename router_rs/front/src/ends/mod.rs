@@ -1,4 +1,4 @@
-//! A client's end of a call (`router_call::ClientEnd`), for each protocol and what carries it.
+//! A client's end of a call (`router_call::ClientEnd`), for each protocol and its transport.
 
 pub(crate) mod crumbs;
 pub(crate) mod grpc_end;

@@ -19,15 +19,15 @@ use crate::guard::stall::Stall;
 use crate::heads::websocket;
 use crate::upstream::RouteLookup;
 
-/// What carries a plain HTTP request and its answer: an end that can be broken off.
+/// The transport of a plain HTTP request and its answer: an end that can be aborted.
 pub(crate) trait Transport: Caller {
     /// The request has no body.
     fn is_bodiless(&self) -> bool;
 
-    /// Ends the answer so that the client can see that something is missing.
+    /// Ends the answer so that the client can see that it is incomplete.
     fn abort(&mut self);
 
-    /// Ends the answer with `last`, whether there is room for it or not; a few bytes.
+    /// Ends the answer with `last`, which is a few bytes, whether or not there is room for it.
     ///
     /// # Errors
     /// The client is gone.
@@ -41,10 +41,11 @@ pub(crate) trait Transport: Caller {
         None
     }
 
-    /// Adds what an answer's head needs and neither its origin nor the transport's library gives.
+    /// Adds headers that an answer needs and that neither its origin nor the transport's library
+    /// provides.
     fn complete_head(&self, _headers: &mut HeaderMap) {}
 
-    /// As `ClientEnd::poll_finish`.
+    /// Like `ClientEnd::poll_finish`.
     fn poll_finish(&mut self, _cx: &mut Context<'_>) -> Poll<()> {
         Poll::Ready(())
     }
@@ -63,7 +64,7 @@ pub(crate) struct Manner {
     pub request_id: HeaderValue,
     /// HEAD: an answer has no body.
     pub is_head: bool,
-    /// The request goes on without its client.
+    /// The request continues without its client.
     pub is_detached: bool,
     pub kind: Kind,
 }
@@ -71,14 +72,14 @@ pub(crate) struct Manner {
 /// How the bodies of a request are to be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// One body each way: that of the client is bounded, and has to come.
+    /// One body in each direction. The client's is bounded, and has a deadline.
     Plain,
-    /// gRPC in other words: streams of messages, which may rest.
+    /// gRPC in another protocol: streams of messages, which may idle.
     Transcoded {
-        /// The request's body is a stream of messages, which may rest.
+        /// The request's body is a stream of messages, which may idle.
         is_stream: bool,
     },
-    /// After acceptance, two streams that may rest.
+    /// After acceptance, two streams that may idle.
     WebSocket,
 }
 
@@ -91,21 +92,21 @@ pub(crate) struct PlainEnd<T> {
     queue_full: StatusCode,
     /// Sent to clients when the queue is full, instead of our own estimate.
     retry_after: Option<Duration>,
-    /// Until when a WebSocket has to be accepted.
+    /// The time by which a WebSocket must be accepted.
     acceptance: Option<Alarm>,
-    /// Of a WebSocket that is accepted, what the replica has sent.
+    /// For an accepted WebSocket: the frames from the replica.
     frames: Option<Box<SocketFrames>>,
-    /// Of a WebSocket, what the client sends.
+    /// For a WebSocket: the frames from the client.
     ration: Option<Box<SocketRation>>,
-    /// The client lets the exchange wait, and with what.
+    /// How the client keeps the exchange waiting, if it does.
     stall: Stall,
     is_body_awaited: bool,
-    /// Asked for a piece or for room, in vain, since the exchange has last had nothing to do.
+    /// A piece or room was asked for in vain since the exchange was last idle.
     is_asked: bool,
     received_bytes: u64,
     status: Option<StatusCode>,
     is_gone: bool,
-    /// We broke the exchange off, and have said so.
+    /// We aborted the exchange, and have reported it.
     refused: Option<Status>,
 }
 
@@ -139,7 +140,7 @@ impl<T: Transport> PlainEnd<T> {
         self.retry_after = retry_after;
     }
 
-    /// A WebSocket is accepted until then or never.
+    /// A WebSocket must be accepted by then.
     pub(crate) fn set_acceptance(&mut self, until: Option<Instant>) {
         self.acceptance = until.map(Alarm::at);
     }
@@ -148,12 +149,12 @@ impl<T: Transport> PlainEnd<T> {
         self.transport.is_bodiless()
     }
 
-    /// Gives the whole answer.
+    /// Sends the whole answer.
     pub(crate) fn answer(&mut self, mut head: response::Parts, body: Bytes) {
         self.complete_head(&mut head);
         self.record(head.status);
         let is_last = body.is_empty() || self.manner.is_head;
-        // An error means that the client is gone: there is nobody to tell.
+        // An error means that the client is gone.
         let _nobody_to_tell = self.transport.head(head, is_last).and_then(|()| {
             if is_last {
                 return Ok(());
@@ -163,7 +164,7 @@ impl<T: Transport> PlainEnd<T> {
         });
     }
 
-    /// Tells a failure, or breaks off the answer that has begun.
+    /// Reports a failure, or aborts the answer if it has begun.
     pub(crate) fn tell(&mut self, failure: &HttpFailure) {
         if self.status.is_some() {
             // Without a close frame, a WebSocket's client cannot know whether to reconnect.
@@ -184,7 +185,7 @@ impl<T: Transport> PlainEnd<T> {
         self.answer(head, failure.body());
     }
 
-    /// Breaks the exchange off because of what the client did.
+    /// Aborts the exchange because of the client's behaviour.
     fn refuse(&mut self, failure: &HttpFailure) -> Gone {
         self.tell(failure);
         let code = Code::from_http(failure.status);
@@ -219,7 +220,7 @@ impl<T: Transport> PlainEnd<T> {
         &self.manner.request_id
     }
 
-    /// What `result` means for a request that may outlive its client.
+    /// Replaces a failure by `instead` for a request that may outlive its client.
     fn unless_detached<R>(&mut self, result: Result<R, Gone>, instead: R) -> Result<R, Gone> {
         self.is_gone |= result.is_err();
         if self.manner.is_detached { result.or(Ok(instead)) } else { result }
@@ -237,7 +238,7 @@ impl<T: Transport> PlainEnd<T> {
         }
     }
 
-    /// A flood of frames that are of little use ends.
+    /// Ends a flood of useless frames.
     fn check_frames(&mut self, piece: &Piece) -> Result<(), Gone> {
         let Some(ration) = &mut self.ration else { return Ok(()) };
         ration.pass(&piece.bytes, Instant::now()).map_err(|TooMuch| {
@@ -249,7 +250,7 @@ impl<T: Transport> PlainEnd<T> {
 
     fn poll_stall(&mut self, cx: &mut Context<'_>) -> Poll<Gone> {
         if !std::mem::take(&mut self.is_asked) {
-            // The exchange waits for something else: for a place at a replica, say.
+            // The exchange waits for something else, for example a place at a replica.
             self.stall.on_move(0);
             return Poll::Pending;
         }
@@ -268,7 +269,7 @@ impl<T: Transport> PlainEnd<T> {
     }
 }
 
-/// 413 for a body that is longer than `limit` bytes.
+/// The answer 413 for a body that is longer than `limit` bytes.
 pub(crate) fn body_too_large(limit: u64, lookup: &RouteLookup) -> HttpFailure {
     let variable = lookup.variable("MAX_BODY_BYTES");
     HttpFailure::new(
@@ -286,7 +287,7 @@ impl<T: Transport> Caller for PlainEnd<T> {
         Peer::Tcp(self.connection.client(headers).peer).uri()
     }
 
-    /// Clients of streams that applications write piece by piece take a chunk for a message.
+    /// Clients of applications that stream piece by piece treat a chunk as a message.
     fn keeps_pieces(&self) -> bool {
         self.manner.kind == Kind::Plain
     }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-/// Addresses that are remembered at once. Arbitrary.
+/// The number of addresses remembered at once. Arbitrary.
 const PLACES: usize = 512;
 
 /// How points count.
@@ -27,7 +27,7 @@ pub(crate) struct Rules {
 /// A line in which connections of one address wait.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Line {
-    /// From one to the next.
+    /// The time from one to the next.
     pub step: Duration,
     /// When the line is full, new connections are inserted into its second half.
     pub wait_max: Duration,
@@ -46,7 +46,7 @@ pub(crate) struct Addresses {
 struct Place {
     hash: u64,
     points: u32,
-    /// Since when these are forgotten one by one.
+    /// Since when these are being forgotten one by one.
     since: Instant,
     /// When the last connection in its line is due.
     last_due: Instant,
@@ -75,7 +75,7 @@ impl Addresses {
         }
     }
 
-    /// Takes points away, besides those that are forgotten.
+    /// Takes points away, in addition to those that are forgotten.
     pub(crate) fn forgive(&self, address: IpAddr, points: u32) {
         let hash = self.hash(address);
         let place = &mut self.places.lock()[hash as usize % PLACES];
@@ -89,7 +89,7 @@ impl Addresses {
         self.look(address, now, |_| ()).is_some()
     }
 
-    /// As `has`; if so, how long one more of it has to wait behind those that wait.
+    /// Like `has`; if so, how long a new connection has to wait behind the others.
     pub(crate) fn queue(&self, address: IpAddr, line: Line, now: Instant) -> Option<Duration> {
         self.look(address, now, |place| {
             let due = (place.last_due + line.step).max(now);
@@ -107,7 +107,7 @@ impl Addresses {
         is_beyond.then(|| what(place))
     }
 
-    /// Networks of IPv6 are one: a single host has all the addresses of its own.
+    /// All addresses of an IPv6 network count as one: a single host has many of them.
     fn hash(&self, address: IpAddr) -> u64 {
         match address.to_canonical() {
             IpAddr::V4(address) => self.hasher.hash_one(address.octets()),

@@ -1,8 +1,9 @@
-//! How many connections of HTTP/1.1 on one I/O thread wait for their next request with hyper's
-//! buffers at hand.
+//! Counts the HTTP/1.1 connections of one I/O thread that keep hyper's buffers while they wait for
+//! their next request.
 //!
-//! A connection gives them back when it has waited for a while, so the wait of a crowd that asks
-//! once and stays is what its buffers cost. Beyond a number of them each gives them back at once.
+//! A connection gives its buffers back when it has waited for a while, so that a crowd of clients
+//! that send one request and stay costs their buffers only for that time. Beyond a certain number,
+//! each gives them back at once.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -11,22 +12,23 @@ use std::time::Duration;
 /// hyper's state again takes a microsecond or two.
 pub(crate) const REST_AFTER: Duration = Duration::from_secs(1);
 
-/// So many of a thread may wait with their buffers: 20 KiB each, with what the allocator makes of
-/// it, are 20 MiB. More clients than that, and those microseconds are what each request pays.
+/// The number of connections per thread that may wait with their buffers: 20 KiB each, including
+/// the allocator's overhead, make 20 MiB. With more clients than that, each request pays those
+/// microseconds.
 const AWAKE_MAX: usize = 1024;
 
 thread_local! {
     static AWAKE: Cell<usize> = const { Cell::new(0) };
 }
 
-/// One connection's part in the number.
+/// One connection's share of the number.
 #[derive(Debug, Default)]
 pub(crate) struct Awake {
     is_counted: bool,
 }
 
 impl Awake {
-    /// It waits for a request. Returns how long it may, with its buffers.
+    /// It waits for a request. Returns how long it may keep its buffers.
     pub(crate) fn begin(&mut self) -> Duration {
         if !std::mem::replace(&mut self.is_counted, true) {
             AWAKE.set(AWAKE.get() + 1);

@@ -1,5 +1,5 @@
-//! Looks at the frames of an HTTP/2 connection as they come, and says which of them are of little
-//! use to anybody (RFC 9113, 10.5): what a flood is made of.
+//! Inspects the frames of an HTTP/2 connection as they arrive, and counts those that do little
+//! useful work (RFC 9113, 10.5), of which floods consist.
 
 /// The preface that every client sends first. It is not a frame (RFC 9113, 3.4).
 pub(crate) const PREFACE_BYTES: usize = 24;
@@ -11,19 +11,19 @@ const RST_STREAM: u8 = 3;
 const WINDOW_UPDATE: u8 = 8;
 const END_STREAM: u8 = 1;
 
-/// So many streams that the client has reset are known. Arbitrary: headers that follow their reset
-/// follow it closely.
+/// How many reset streams are remembered. Arbitrary: headers that follow their reset follow it
+/// closely.
 const RESETS_MAX: usize = 16;
 
-/// DATA of at most this is tiny: less than the prefix of one gRPC message.
+/// DATA of at most this size is tiny: less than the prefix of one gRPC message.
 const TINY_BYTES: usize = 4;
 
-/// What one frame counts that no client needs often: PING, SETTINGS, `RST_STREAM`, DATA with nothing
-/// in it, and the like.
+/// The points of a frame that no client needs often: PING, SETTINGS, `RST_STREAM`, empty DATA, and
+/// the like.
 pub(crate) const IDLE_POINTS: u64 = 4;
 
-/// What one counts that slow or careless clients send by the thousand: a byte of DATA, a window
-/// update.
+/// The points of a frame that slow or careless clients send by the thousand: a byte of DATA, a
+/// window update.
 const SMALL_POINTS: u64 = 1;
 
 /// The counts since the last look.
@@ -44,9 +44,9 @@ pub(crate) struct Tally {
 pub(crate) struct Frames {
     head: [u8; HEAD_BYTES],
     head_bytes: usize,
-    /// Left of the preface or of a payload.
+    /// The bytes left of the preface or of a payload.
     skipped_bytes: usize,
-    /// The streams that the client has reset last; 0, which is none, at first.
+    /// The streams that the client reset last; 0 for an unused entry.
     resets: [u32; RESETS_MAX],
     next_reset: usize,
 }
@@ -65,7 +65,7 @@ impl Frames {
         }
     }
 
-    /// Takes what has come next.
+    /// Parses the next bytes.
     pub(crate) fn read(&mut self, mut bytes: &[u8]) -> Tally {
         let mut tally = Tally::default();
         let length = bytes.len();
@@ -90,7 +90,7 @@ impl Frames {
         }
     }
 
-    /// Whether the frame is one that may not follow a reset.
+    /// Whether a frame of this kind may not follow a reset.
     fn on_head(&mut self, tally: &mut Tally) -> bool {
         let [high, middle, low, kind, flags, stream @ ..] = self.head;
         let stream = u32::from_be_bytes(stream);

@@ -1,4 +1,4 @@
-//! What a client may cost others: its connections, frames, waits and silence.
+//! Limits on what a client may cost others with its connections, frames, waits and silence.
 
 pub(crate) mod addresses;
 pub(crate) mod awake;

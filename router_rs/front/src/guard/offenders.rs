@@ -10,21 +10,21 @@ use std::time::{Duration, Instant};
 
 use crate::guard::addresses::{Addresses, Rules};
 
-/// So many points may be lost before the next connection has to wait. Arbitrary: two floods, or what
-/// many clients behind one address do that speak the wrong protocol.
+/// Points without effect; with more, the next connection has to wait. Arbitrary: two floods, or the
+/// connections of many clients behind one address that speak the wrong protocol.
 const FREE_POINTS: u32 = 59;
 
-/// More of them count no more, so that all is forgotten within half a minute.
+/// Further points are not counted, so that all is forgotten within half a minute.
 const POINTS_MAX: u32 = 3 * FREE_POINTS;
 
-/// One is forgotten in so long. Arbitrary.
+/// The time in which one point is forgotten. Arbitrary.
 const RECOVERY: Duration = Duration::from_millis(150);
 
-/// Then all is forgotten that was before a connection.
+/// After this time, everything before a connection is forgotten.
 pub(crate) const FORGOTTEN_AFTER: Duration = RECOVERY.saturating_mul(POINTS_MAX);
 
-/// How long a new connection waits then before anything of it is read. Arbitrary: a flood that
-/// costs ten milliseconds is a hundredth of its thread then, and people wait as long for a page.
+/// How long a new connection then waits before it is read. Arbitrary: a flood that costs ten
+/// milliseconds then takes a hundredth of its thread, and people wait as long for a page.
 pub(crate) const WAIT: Duration = Duration::from_secs(1);
 
 /// Why a connection had to be closed.
@@ -32,7 +32,7 @@ pub(crate) const WAIT: Duration = Duration::from_secs(1);
 pub(crate) enum Offence {
     /// It sent malformed input.
     Malformed,
-    /// It sent more than any client does.
+    /// It sent more than any legitimate client does.
     Flood,
 }
 
@@ -61,7 +61,7 @@ impl Offenders {
         Self { addresses: Addresses::new(rules, now) }
     }
 
-    /// A connection of `address` had to be ended.
+    /// Records that a connection of `address` had to be closed.
     pub(crate) fn add(&self, address: IpAddr, offence: Offence, now: Instant) {
         self.addresses.add(address, offence.points(), now);
     }

@@ -4,12 +4,12 @@
 
 use std::time::{Duration, Instant};
 
-/// What may come at once: 4 096 PINGs, or as many requests that are taken back. Arbitrary: far
-/// beyond what a client needs, 3 ms of a thread.
+/// The size of a burst: 4 096 PINGs, or as many cancelled requests. Arbitrary: far beyond what a
+/// client needs, 3 ms of a thread.
 const POINTS_MAX: u64 = 16 * 1024;
 
-/// What is earned by time: 1 000 PINGs or 4 000 tiny pieces of DATA a second, which take the thread
-/// a few milliseconds. Arbitrary.
+/// The rate: 1 000 PINGs or 4 000 tiny pieces of DATA a second, which take the thread a few
+/// milliseconds. Arbitrary.
 const POINTS_PER_S: u64 = 4000;
 
 /// The limit for debt from frames that no legitimate client sends. A client that has waited for its
@@ -24,12 +24,12 @@ const OWING_MAX: Duration = Duration::from_secs(20);
 /// The points of one connection.
 #[derive(Debug)]
 pub(crate) struct Ration {
-    /// What it may still spend; below 0 it is in debt.
+    /// The points left to spend; negative in debt.
     points: i64,
     counted: Instant,
-    /// Spent in debt, without excuse, since it had last recovered.
+    /// Idle points spent in debt since it last recovered.
     excess_points: u64,
-    /// Since when it has been in debt; `None`: it had recovered, or earned something since.
+    /// Since when it has been in debt; `None`: it has recovered, or earned something since.
     owing_since: Option<Instant>,
 }
 
@@ -40,7 +40,7 @@ pub(crate) enum Verdict {
     Fine,
     /// Waits until then.
     Late(Instant),
-    /// Is to be closed.
+    /// Must be closed.
     TooMuch,
 }
 
@@ -65,11 +65,12 @@ impl Ration {
         }
         let passed_ms = now.saturating_duration_since(self.counted).as_millis() as u64;
         let by_time = passed_ms.saturating_mul(POINTS_PER_S) / 1000;
-        // Whole milliseconds only: what is left of one counts the next time.
+        // Only whole milliseconds count; the remainder counts the next time.
         self.counted += Duration::from_millis(passed_ms);
         let earned = i64::try_from(by_time.saturating_add(earned)).unwrap_or(i64::MAX);
         self.points = self.points.saturating_add(earned).min(POINTS_MAX as i64);
-        // Not at once: timers are late, and so nobody is just out of debt.
+        // Half of the points are needed to recover: since timers are late, a connection always
+        // earns a bit more than its debt.
         if self.points > POINTS_MAX as i64 / 2 {
             self.excess_points = 0;
             self.owing_since = None;
@@ -85,7 +86,7 @@ impl Ration {
             return Verdict::TooMuch;
         }
         let debt_ms = self.points.unsigned_abs() * 1000 / POINTS_PER_S;
-        // A wait below what a timer resolves is none.
+        // A wait shorter than a timer's resolution is skipped.
         Verdict::Late(now + Duration::from_millis(debt_ms.max(1)))
     }
 }
@@ -96,7 +97,7 @@ mod tests {
 
     const BATCH: u64 = 2000;
 
-    /// Floods as fast as it may for that long: the points that were taken, and the last verdict.
+    /// Floods as fast as allowed for this long; returns the points taken, and the last verdict.
     fn flood(seconds: u64, is_idle: bool, earned: u64) -> (u64, Verdict) {
         let begun = Instant::now();
         let (mut ration, mut now, mut taken) = (Ration::new(begun), begun, 0);

@@ -10,11 +10,11 @@ use std::task::Waker;
 
 use slab::Slab;
 
-/// Those that were told to go and have not gone may keep this part of the budget besides.
+/// The additional part of the budget for connections that were asked to close and have not.
 const TOLD_PART: u64 = 4;
 
-/// Those that were told to go for a place that others need and have not gone may be so many.
-/// Arbitrary: as many as come in one turn of a listener.
+/// How many connections may stay that were asked to close for a new one. Arbitrary: as many as
+/// arrive in one turn of a listener.
 const TOLD_MAX: usize = 16;
 
 /// Names a connection while it rests.
@@ -24,14 +24,14 @@ pub(crate) struct Place(usize);
 /// The request made to a resting connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Word {
-    /// To go, as soon as its client agrees.
+    /// Close as soon as the client agrees.
     Go,
-    /// That it is over.
+    /// The connection is over.
     End,
 }
 
 /// See the module's documentation. The line is a list through the slab, oldest first; those that
-/// were told something are its beginning.
+/// were given a word come first.
 #[derive(Debug)]
 pub(crate) struct Resting {
     line: Slab<Entry>,
@@ -51,7 +51,7 @@ struct Entry {
     newer: Option<usize>,
 }
 
-/// How far along the line a word has been said.
+/// How far along the line a word has been given.
 #[derive(Debug)]
 struct Mark {
     word: Word,
@@ -60,14 +60,14 @@ struct Mark {
     /// The bytes of connections that have had it, and their number.
     heard_bytes: u64,
     heard: usize,
-    /// The first one that has not.
+    /// The first one that has not had it.
     next: Option<usize>,
 }
 
 // === impl Resting ===
 
 impl Resting {
-    /// `budget_bytes`: of all that rest and were not told to go.
+    /// `budget_bytes`: for all resting connections that were not asked to close.
     pub(crate) fn new(budget_bytes: u64) -> Self {
         let hard_bytes = budget_bytes.saturating_add(budget_bytes / TOLD_PART);
         Self {
@@ -80,7 +80,7 @@ impl Resting {
         }
     }
 
-    /// A connection begins to rest, and keeps so much. `waker` is its task's.
+    /// A connection begins to rest, and keeps `bytes` of memory. `waker` is its task's.
     pub(crate) fn add(&mut self, bytes: u64, waker: Waker) -> Place {
         let entry = Entry { bytes, waker, word: None, older: self.newest, newer: None };
         let index = self.line.insert(entry);
@@ -96,7 +96,7 @@ impl Resting {
         Place(index)
     }
 
-    /// One that rests keeps so much more.
+    /// A resting connection keeps `bytes` more.
     pub(crate) fn grow(&mut self, place: Place, bytes: u64) {
         let entry = &mut self.line[place.0];
         entry.bytes += bytes;
@@ -108,7 +108,7 @@ impl Resting {
         }
     }
 
-    /// It rests no more.
+    /// It no longer rests.
     pub(crate) fn remove(&mut self, place: Place) {
         let entry = self.line.remove(place.0);
         match entry.older {
@@ -163,7 +163,7 @@ impl Mark {
         Self { word, bytes_max, heard_bytes: 0, heard: 0, next: None }
     }
 
-    /// Says the word to the next one.
+    /// Gives the word to the next one.
     fn tell(&mut self, line: &mut Slab<Entry>) -> Option<(Word, Waker)> {
         let entry = &mut line[self.next?];
         entry.word = entry.word.max(Some(self.word));
@@ -191,7 +191,7 @@ mod tests {
 
     const EACH_BYTES: u64 = 10;
 
-    /// Room for eight that rest, and for two more that were told to go.
+    /// Room for eight that rest, and for two more that were asked to close.
     fn resting() -> Resting {
         Resting::new(8 * EACH_BYTES)
     }
@@ -293,7 +293,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against a list that is walked from its beginning each time.
+        /// Compared with a list that is walked from its beginning each time.
         #[test]
         fn it_does_what_a_plain_list_does(
             steps in prop::collection::vec((0..3, 1..30_u64, any::<prop::sample::Index>()), 1..200),

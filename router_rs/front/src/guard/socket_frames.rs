@@ -42,7 +42,7 @@ impl Frame {
 #[derive(Debug, Default)]
 pub(crate) struct SocketFrames {
     head: [u8; HEAD_BYTES_MAX],
-    /// How much of a head has passed; 0: none, or all of it.
+    /// How much of a head has been read; 0: none, or all of it.
     head_bytes: usize,
     /// The bytes of a frame still to come after its head.
     left_bytes: u64,
@@ -50,7 +50,7 @@ pub(crate) struct SocketFrames {
 }
 
 impl SocketFrames {
-    /// These bytes pass.
+    /// Parses these bytes.
     pub(crate) fn pass(&mut self, mut bytes: &[u8], mut on_frame: impl FnMut(Frame)) {
         while let Some((first, rest)) = bytes.split_first() {
             if self.left_bytes > 0 {
@@ -72,15 +72,15 @@ impl SocketFrames {
         }
     }
 
-    /// A close for the other side; `None` amid a frame, which it would become a part of, and behind
-    /// a close.
+    /// A close frame for the other side. `None` inside a frame, of which it would become a part,
+    /// and after a close.
     pub(crate) fn close(&self, frame: &'static [u8]) -> Option<Bytes> {
         let is_between = self.head_bytes == 0 && self.left_bytes == 0;
         (is_between && !self.is_closed).then(|| Bytes::from_static(frame))
     }
 }
 
-/// What follows a head; `None`: it is not whole.
+/// Parses the head; `None`: it is incomplete.
 fn payload_bytes(head: &[u8]) -> Option<u64> {
     let [_, second, rest @ ..] = head else { return None };
     let mask_bytes = if second & IS_MASKED == 0 { 0 } else { 4 };

@@ -1,6 +1,6 @@
-//! Rations what of a WebSocket's client costs the replica much and is of little use: fragments of a
-//! few bytes, and control frames. Messages are not, however small: their application takes them one
-//! by one, and the client waits for it.
+//! Rations frames of a WebSocket client that are expensive for the replica but of little use:
+//! fragments of a few bytes, and control frames. Messages are not rationed, however small: their
+//! application takes them one by one, and the client waits for it.
 
 use std::task::{Context, Poll};
 use std::time::Instant;
@@ -10,25 +10,25 @@ use router_io::Alarm;
 use crate::guard::ration::{Ration, Verdict};
 use crate::guard::socket_frames::{Frame, SocketFrames};
 
-/// A fragment below this is tiny.
+/// A fragment smaller than this is tiny.
 const TINY_BYTES: u64 = 16;
 
-/// In the points of a ration: 2 000 of them a second, which take a replica in Python 30 ms.
+/// The points per frame: 2 000 frames a second, which take a replica in Python 30 ms.
 const TINY_POINTS: u64 = 2;
 
-/// As for HTTP/2: a ping is answered, a pong may be awaited.
+/// As for HTTP/2: a ping needs an answer, a pong may be awaited.
 const CONTROL_POINTS: u64 = 4;
 
-/// The client goes on although it has had to wait for long.
+/// The client goes on although it had to wait for a long time.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct TooMuch;
 
-/// Of one WebSocket.
+/// The ration of one WebSocket.
 #[derive(Debug)]
 pub(crate) struct SocketRation {
     frames: SocketFrames,
     ration: Ration,
-    /// Nothing is read before it rings.
+    /// Reads are paused until it fires.
     pause: Option<Alarm>,
 }
 
@@ -49,10 +49,10 @@ impl SocketRation {
         Poll::Ready(())
     }
 
-    /// These bytes have come.
+    /// Counts these bytes.
     ///
     /// # Errors
-    /// It is to be closed.
+    /// It must be closed.
     pub(crate) fn pass(&mut self, bytes: &[u8], now: Instant) -> Result<(), TooMuch> {
         let mut points = 0;
         self.frames.pass(bytes, |frame| points += points_of(frame));
@@ -86,8 +86,8 @@ mod tests {
 
     use super::*;
 
-    /// How many seconds pass until a client that sends without pause has sent so many frames, and
-    /// whether it may; at most a minute.
+    /// How many seconds pass until a client that sends without pause has sent this many frames, and
+    /// whether it may go on; at most a minute.
     fn flood(frame: &[u8], frames: usize) -> (u64, Result<(), TooMuch>) {
         const BATCH: usize = 1000;
         let begun = Instant::now();

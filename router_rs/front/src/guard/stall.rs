@@ -15,11 +15,11 @@ use router_io::Alarm;
 const CREDIT: Duration = Duration::from_millis(200);
 const CREDIT_MAX: Duration = Duration::from_secs(1);
 
-/// Moving so much earns a second. Arbitrary: a modem of 1998 had half of it.
+/// The bytes that earn a second. Arbitrary: a modem of 1998 had half of it.
 const BYTES_PER_S: u64 = 16 * 1024;
 
-/// How often a client is looked at again whose credit is used up. Arbitrary: where many are slow, it
-/// bounds what others wait for a place.
+/// How often a client whose credit is used up is checked. Arbitrary: where many are slow, it bounds
+/// how long others wait for a place.
 const LOOK_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Runs from the moment when the exchange begins to wait for its client until either side moves.
@@ -37,7 +37,7 @@ impl Stall {
         Self { limit, credit: CREDIT, since: None, alarm: None, is_slow: false }
     }
 
-    /// The exchange waits for the client.
+    /// The exchange starts to wait for the client.
     pub(crate) fn on_wait(&mut self) {
         if self.since.is_none() {
             let now = Instant::now();
@@ -46,7 +46,7 @@ impl Stall {
         }
     }
 
-    /// The client has moved so much, or it is not its turn any more.
+    /// The client has moved this much, or the exchange no longer waits for it.
     pub(crate) fn on_move(&mut self, bytes: usize) {
         let Some(since) = self.since.take() else { return };
         self.alarm = None;
@@ -59,7 +59,7 @@ impl Stall {
         self.is_slow
     }
 
-    /// Ready when it has waited for the whole limit.
+    /// Ready when the client has been waited for up to the limit.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         loop {
             let (Some(since), Some(alarm)) = (self.since, &mut self.alarm) else {
@@ -77,11 +77,11 @@ impl Stall {
         }
     }
 
-    /// Rings after `wait`, or earlier at the limit.
+    /// Fires after `wait`, or earlier at the limit.
     fn set_alarm(&mut self, now: Instant, wait: Duration) {
         let since = self.since.unwrap_or(now);
         let limit = since.checked_add(self.limit);
-        // Far beyond what a clock can count means for ever.
+        // A time beyond what a clock can count means no limit.
         self.alarm = Some(Alarm::at(limit.map_or(now + wait, |limit| limit.min(now + wait))));
     }
 }

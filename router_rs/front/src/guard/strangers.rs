@@ -1,10 +1,10 @@
-//! Remembers the addresses whose connections come and ask for nothing.
+//! Remembers the addresses whose connections send no request.
 //!
-//! A connection costs its thread as much as several requests, so a crowd that is closed and comes
-//! again at once, or only makes its handshakes, keeps it from its work. While an address goes on
-//! like that, its new connections wait in a line before anything of them is read: for up to a few
-//! seconds, and none is closed for it. Those that ask for something make up for others: behind one
-//! address there may be many people.
+//! A connection costs its thread as much as several requests, so a crowd of clients that reconnect
+//! immediately, or only make handshakes, keeps it from its work. While an address goes on like
+//! that, its new connections wait in a line for up to a few seconds before they are read. None is
+//! closed for it. Connections that send requests make up for others, since many people may share
+//! one address.
 
 use std::cell::Cell;
 use std::net::IpAddr;
@@ -23,14 +23,15 @@ const POINTS_MAX: u32 = 2 * FREE_POINTS;
 /// hundredth of its time; more than that is not a health probe.
 const RECOVERY: Duration = Duration::from_millis(10);
 
-/// From one in the line to the next, for each point. Twice as fast as points are forgotten, so that
-/// a crowd which waits is forgotten only if most of it does something useful.
+/// The time from one connection in the line to the next, for each point. It is half the time in
+/// which a point is forgotten, so that a waiting crowd is forgotten only if most of it does
+/// something useful.
 const STEP: Duration = Duration::from_millis(5);
 
-/// Nobody waits longer. Arbitrary: half of the time that gRPC's clients give a new connection.
+/// The longest wait. Arbitrary: half of the time that gRPC's clients give a new connection.
 const WAIT_MAX: Duration = Duration::from_secs(10);
 
-/// What one point stands for is a connection; one with TLS costs as much as several.
+/// One point stands for a connection; one with TLS costs as much as several.
 const TLS_POINTS: u32 = 4;
 
 /// See the module's documentation.
@@ -39,11 +40,11 @@ pub(crate) struct Strangers {
     addresses: Addresses,
 }
 
-/// One connection, from its coming to its end.
+/// One connection, from its arrival to its end.
 #[derive(Debug)]
 pub(crate) struct Visit {
     strangers: Arc<Strangers>,
-    /// `None`: it is that of a proxy, and says nothing of who comes.
+    /// `None`: the peer is a proxy, which does not identify the client.
     address: Option<IpAddr>,
     points: u32,
     has_asked: Cell<bool>,
@@ -62,12 +63,12 @@ impl Strangers {
         self.addresses.queue(address, line, now)
     }
 
-    /// A connection has come, of which nobody knows yet what it wants.
+    /// Counts a new connection, whose purpose is not known yet.
     fn on_come(&self, address: IpAddr, points: u32, now: Instant) {
         self.addresses.add(address, points, now);
     }
 
-    /// It has asked for something: this makes up for another one, too.
+    /// It has sent a request, which makes up for another connection, too.
     fn on_request(&self, address: IpAddr, points: u32) {
         self.addresses.forgive(address, 2 * points);
     }
@@ -76,20 +77,20 @@ impl Strangers {
 // === impl Visit ===
 
 impl Visit {
-    /// A connection has come.
+    /// Counts a new connection.
     pub(crate) fn new(strangers: &Arc<Strangers>, address: Option<IpAddr>, is_tls: bool) -> Self {
         let points = if is_tls { TLS_POINTS } else { 1 };
         Self { strangers: Arc::clone(strangers), address, points, has_asked: Cell::new(false) }
     }
 
-    /// How long it has to wait before anything of it is read.
+    /// How long it has to wait before it is read.
     pub(crate) fn wait(&self, now: Instant) -> Option<Duration> {
         let (strangers, address) = (&self.strangers, self.address?);
         strangers.on_come(address, self.points, now);
         strangers.queue(address, self.points, now)
     }
 
-    /// Its client asks for something.
+    /// Its client has sent a request.
     pub(crate) fn on_request(&self) {
         let Some(address) = self.address else { return };
         if !self.has_asked.replace(true) {
@@ -105,7 +106,7 @@ mod tests {
     const ONE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1));
     const OTHER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 2));
 
-    /// Those of a crowd at the same moment: how long the last of them waits.
+    /// A crowd that arrives at one moment: how long the last connection waits.
     fn crowd(strangers: &Strangers, count: u32, points: u32, now: Instant) -> Option<Duration> {
         let waits = (0..count).map(|_| {
             strangers.on_come(ONE, points, now);

@@ -1,5 +1,5 @@
-//! The pauses of a connection whose address is suspect: one after each turn, until what others of
-//! the address have done is forgotten.
+//! The pauses of a connection whose address is suspect: one after each turn, until the offences of
+//! its address are forgotten.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -11,7 +11,7 @@ use crate::guard::offenders::FORGOTTEN_AFTER;
 
 /// How long such a connection is left unread after each turn, so that it brings 12 to 24 MB a
 /// second. Arbitrary: a flood that ends after ten megabytes takes the thread 10 ms, and with the
-/// pauses nobody waits for more than a fiftieth of that.
+/// pauses other connections wait for at most a fiftieth of that.
 const PAUSE: Duration = Duration::from_millis(4);
 
 /// See the module's documentation.
@@ -27,7 +27,8 @@ impl Suspicion {
         Self { begun: Instant::now(), pause: None }
     }
 
-    /// Ready when the pause after a turn is over; whether there is one after the next turn, too.
+    /// Ready when the pause after a turn is over; returns whether there is one after the next turn,
+    /// too.
     pub(crate) fn poll_pause(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
         let pause = self.pause.get_or_insert_with(|| Box::pin(sleep(PAUSE)));
         ready!(pause.as_mut().poll(cx));

@@ -1,9 +1,9 @@
-//! Lets the new connections of one I/O thread in, a few in each turn of it.
+//! Lets the new connections of one I/O thread in, a few in each turn.
 //!
-//! What greeting one costs is several requests' worth, and with TLS many; without a bound, all of a
-//! thousand that come at once are greeted before a request that was behind them is looked at, and
-//! have buffers before any of those is ended that have to go for them. So each waits for its place
-//! in a turn, in the order of coming, and requests go between.
+//! Greeting a connection costs as much as several requests, and with TLS as many. Without a bound,
+//! all connections of a crowd would be greeted before a request behind them is read, and would have
+//! buffers before any that must make room is closed. So each connection waits for its place in a
+//! turn, in order of arrival, and requests are handled in between.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -30,11 +30,11 @@ thread_local! {
 
 struct Turnstile {
     places: Rc<Semaphore>,
-    /// Somebody has passed in this turn or the one before.
+    /// A connection has passed in this turn or the one before.
     is_turning: Cell<bool>,
 }
 
-/// Waits for so many places of one turn, at most `PLACES`.
+/// Waits for this many places of one turn, at most `PLACES`.
 pub(crate) async fn pass(places: u32) {
     let free = TURNSTILE.with(|turnstile| {
         if !turnstile.is_turning.replace(true) {
@@ -46,10 +46,10 @@ pub(crate) async fn pass(places: u32) {
     taken.forget();
 }
 
-/// Frees the places of each turn when it is over, until nobody passes any more.
+/// Frees the places at the end of each turn, until no more connections pass.
 async fn turn(places: Rc<Semaphore>) {
     loop {
-        // The thread looks at its sockets and timers before it comes back.
+        // The thread checks its sockets and timers before it comes back.
         yield_now().await;
         let taken = PLACES as usize - places.available_permits();
         if taken == 0 {
@@ -76,7 +76,8 @@ mod tests {
         LocalSet::new().block_on(&runtime, test);
     }
 
-    /// Lets a crowd pass; how many had passed at each look of somebody who looks once a turn.
+    /// Lets a crowd pass; returns how many had passed at each look of an observer that looks once
+    /// per turn.
     async fn looks(places: u32) -> Vec<u32> {
         let passed = Rc::new(Cell::new(0));
         for _ in 0..CROWD {

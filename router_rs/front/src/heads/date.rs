@@ -1,4 +1,4 @@
-//! The `date` of answers (RFC 9110, 6.6.1), which hyper writes for HTTP/1.1 and nobody for HTTP/2.
+//! The `date` of answers (RFC 9110, 6.6.1), which hyper adds for HTTP/1.1 only.
 
 use std::cell::RefCell;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -6,18 +6,18 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use http::header::DATE;
 use http::{HeaderMap, HeaderValue};
 
-/// A second since 1970, and how it is written.
+/// A second since 1970, and its formatted text.
 struct Written {
     second: u64,
     value: HeaderValue,
 }
 
 thread_local! {
-    /// Formatting takes longer than all else about a head, so it is done once a second.
+    /// Formatting takes longer than everything else about a head, so it is done once a second.
     static LAST: RefCell<Option<Written>> = const { RefCell::new(None) };
 }
 
-/// Adds the current date to an answer whose origin gave none.
+/// Adds the current date to an answer whose origin did not set it.
 pub(crate) fn add(headers: &mut HeaderMap) {
     headers.entry(DATE).or_insert_with(|| at(SystemTime::now()));
 }

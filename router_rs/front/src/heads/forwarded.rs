@@ -16,23 +16,23 @@ use crate::heads::proxies::Proxies;
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 
-/// Who asks, and how.
+/// The client's address, and whether it uses TLS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Client {
-    /// Port 0: nobody said it.
+    /// Port 0: unknown.
     pub peer: SocketAddr,
     pub is_tls: bool,
 }
 
-/// One hop: where a proxy got the request from.
+/// One hop: the address from which a proxy got the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Hop {
-    /// `None`: a name of the proxy's own, or nothing.
+    /// `None`: a private name of the proxy's, or missing.
     from: Option<SocketAddr>,
     is_tls: Option<bool>,
 }
 
-/// Who asks. `proxy`: the other end of the connection, which is trusted, and how it speaks.
+/// Finds the client. `proxy`: the peer of the connection, which is trusted, and its protocol.
 pub(crate) fn named_client(headers: &HeaderMap, proxy: Client, proxies: &Proxies) -> Client {
     let old = headers.contains_key(X_FORWARDED_FOR).then(|| old_hop(headers, proxies));
     let new = headers.contains_key(FORWARDED).then(|| client_hop(new_hops(headers), proxies));
@@ -85,11 +85,11 @@ fn is_tls(protocol: &[u8]) -> Option<bool> {
     let protocol = protocol.trim_ascii();
     let is =
         |names: [&str; 2]| names.iter().any(|name| protocol.eq_ignore_ascii_case(name.as_bytes()));
-    // WebSockets are requests here.
+    // WebSockets count as requests here.
     if is(["https", "wss"]) { Some(true) } else { is(["http", "ws"]).then_some(false) }
 }
 
-/// Reads an address, alone or with a port, of IPv6 in brackets then.
+/// Parses an address, with or without a port; with a port, IPv6 is in brackets.
 fn address(text: &[u8]) -> Option<SocketAddr> {
     let text = std::str::from_utf8(text.trim_ascii()).ok()?;
     let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
@@ -103,8 +103,8 @@ fn address(text: &[u8]) -> Option<SocketAddr> {
 // === impl Hop ===
 
 impl Hop {
-    /// Reads one element of `Forwarded`. A quoted comma or semicolon, which no address has, makes it
-    /// one that says nothing.
+    /// Parses one element of `Forwarded`. A quoted comma or semicolon, which no address contains,
+    /// makes the element useless.
     fn parse(element: &[u8]) -> Self {
         let mut hop = Self { from: None, is_tls: None };
         for pair in element.split(|byte| *byte == b';') {
@@ -221,7 +221,7 @@ mod tests {
     }
 
     proptest! {
-        /// A client's own words come before those of the proxy.
+        /// The client's own entries precede those of the proxy.
         #[test]
         fn nobody_passes_for_another(claim in "[ -~]{0,60}") {
             let old = format!("{claim}, 192.0.2.1, 10.0.0.2");

@@ -1,14 +1,14 @@
-//! Follows the bytes of an HTTP/1.1 connection to find what hyper takes and others may read in
-//! another way: [`Unclear`] says what that is.
+//! Follows the bytes of an HTTP/1.1 connection to find requests that hyper accepts but others may
+//! parse differently: see [`Unclear`].
 //!
-//! Somebody in front of us who reads it so sees other requests than we do, so the mesh takes none of
-//! it. Where bodies are is read here as hyper reads it; a length that is not understood here is
-//! refused, for else the next request would not be found.
+//! A proxy in front that parses such bytes differently sees other requests than we do, so the mesh
+//! accepts none of them. Bodies are delimited here as in hyper. A length that is not understood
+//! here is refused, because the next request could not be found.
 
-/// Enough of a line to know a length or a coding by; longer ones are refused.
+/// Enough of a line to recognise a length or a coding; longer ones are refused.
 const LINE_BYTES_MAX: usize = 64;
 
-/// As many digits as a chunk's size has that 64 bits can hold.
+/// The number of hexadecimal digits that 64 bits can hold.
 const SIZE_DIGITS_MAX: usize = 16;
 
 const CONTENT_LENGTH: &[u8] = b"content-length:";
@@ -24,23 +24,23 @@ pub(crate) struct HeadLines {
     /// The body length and encoding that the head announces.
     length: Option<u64>,
     is_chunked: bool,
-    /// The line before a head has a `#`.
+    /// The request line has a `#`.
     has_fragment: bool,
 }
 
-/// Why a request has no meaning that all readers share.
+/// Why a request is ambiguous.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unclear {
-    /// A line that ends without a carriage return; RFC 9112 (2.2) lets a server take it.
+    /// A line that ends without a carriage return; RFC 9112 (2.2) lets a server accept it.
     LineFeed,
     /// The target has a fragment, which hyper cuts off (RFC 9112, 3.2 allows none).
     Fragment,
-    /// `content-length` beside `transfer-encoding`, of which readers take one or the other
+    /// `content-length` together with `transfer-encoding`, of which readers use one or the other
     /// (RFC 9112, 6.1 lets a server refuse it).
     TwoLengths,
     /// A `content-length` that is not a number, or is very long.
     Length,
-    /// A chunk's size with anything behind its digits, or with very many of them.
+    /// A chunk's size with anything after its digits, or with very many of them.
     ChunkSize,
 }
 
@@ -66,11 +66,11 @@ enum Place {
     Head,
     /// Before the line that says how long a chunk is.
     Size,
-    /// Inside a body or a chunk, which `is_chunk` says.
+    /// Inside a body, or a chunk if `is_chunk`.
     Body { left: u64, is_chunk: bool },
-    /// Behind the last chunk.
+    /// After the last chunk.
     Trailers,
-    /// Beyond what is understood: hyper ends the connection.
+    /// Not understood: hyper ends the connection.
     Lost,
 }
 
@@ -110,7 +110,7 @@ impl HeadLines {
         None
     }
 
-    /// Whether a head has begun and not ended.
+    /// Whether a head has begun but not ended.
     pub(crate) fn is_in_head(&self) -> bool {
         self.place == Place::Head || (self.place == Place::Between && !self.line.is_empty())
     }
@@ -121,7 +121,7 @@ impl HeadLines {
         self.last = part.last().copied().unwrap_or(self.last);
     }
 
-    /// `part` is what the line has got last, without its line feed.
+    /// `part` is the last part of the line, without its line feed.
     fn end_line(&mut self, part: &[u8]) -> Result<(), Unclear> {
         if part.last().copied().unwrap_or(self.last) != b'\r' {
             return Err(Unclear::LineFeed);
@@ -151,7 +151,7 @@ impl HeadLines {
             Place::Head => return self.on_field(line),
             Place::Size => match chunk_size(line).ok_or(Unclear::ChunkSize)? {
                 0 => self.place = Place::Trailers,
-                // The line's end behind the chunk is counted with it.
+                // The line end after the chunk is counted with it.
                 size => self.on_body(size.saturating_add(2), true),
             },
             Place::Trailers if line.is_empty() => self.place = Place::Between,
@@ -191,9 +191,10 @@ fn starts_with(line: &[u8], name: &[u8]) -> bool {
     line.get(..name.len()).is_some_and(|start| start.eq_ignore_ascii_case(name))
 }
 
-/// Of a chunk, as its line says; extensions count for nothing. `None`: it is unclear.
+/// The size of a chunk, from its line; extensions are ignored. `None`: it is ambiguous.
 ///
-/// RFC 9112 (7.1.1) has a reader remove blanks before an extension, and some read on behind them.
+/// RFC 9112 (7.1.1) requires a reader to remove blanks before an extension, and some parse on after
+/// them.
 fn chunk_size(line: &[u8]) -> Option<u64> {
     let digits = line.split(|byte| *byte == b';').next()?;
     let is_number = digits.iter().all(u8::is_ascii_hexdigit);
@@ -226,14 +227,15 @@ mod tests {
         }
     }
 
-    /// That the line feed behind `text` is found, and so that `text` has ended where it should.
+    /// Checks that the line feed after `text` is found, which means that `text` has ended where it
+    /// should.
     #[track_caller]
     fn check_end(text: &str) {
         check(&format!("{text}{GET}"), None);
         check(&format!("{text}GET / HTTP/1.1\n"), Some((text.len() + 14, Unclear::LineFeed)));
     }
 
-    /// That the last line of `text` is refused.
+    /// Checks that the last line of `text` is refused.
     #[track_caller]
     fn check_last(text: &str, expected: Unclear) {
         check(&format!("{text}\r\n{GET}"), Some((text.len() + 1, expected)));

@@ -1,4 +1,4 @@
-//! The host that a request names, in its target and in its header.
+//! The host of a request, in its target and in its header.
 
 use std::net::Ipv6Addr;
 
@@ -13,7 +13,7 @@ use router_protocol::grpc::HttpFailure;
 /// # Errors
 /// 400: it is given twice, with two values, or is not a host with an optional port.
 pub(crate) fn check_host(parts: &request::Parts) -> Result<(), HttpFailure> {
-    // HTTP/1.1 has an empty one for a target without a host (RFC 9112, 3.2).
+    // In HTTP/1.1 it is empty for a target without a host (RFC 9112, 3.2).
     match named_host(parts)? {
         None | Some(b"") => Ok(()),
         Some(named) if is_host(named) => Ok(()),
@@ -21,11 +21,11 @@ pub(crate) fn check_host(parts: &request::Parts) -> Result<(), HttpFailure> {
     }
 }
 
-/// As `check_host`, of a gRPC call: a client with a list of addresses sends all of it, and nobody
-/// looks for a call's way there.
+/// Like `check_host`, for a gRPC call: a client with a list of addresses sends all of it, and the
+/// host is not used for routing.
 ///
 /// # Errors
-/// As `check_host`.
+/// Like `check_host`.
 pub(crate) fn check_authority(parts: &request::Parts) -> Result<(), HttpFailure> {
     match named_host(parts)? {
         // RFC 9113, 8.3.1.
@@ -49,8 +49,8 @@ fn named_host(parts: &request::Parts) -> Result<Option<&[u8]>, HttpFailure> {
     Ok(target.or(host))
 }
 
-/// Whether it is a name or an address, with a port or without. URIs allow more (RFC 3986, 3.2): a
-/// user, lists, escaped letters. Of these one reader takes this part for the host, another one that.
+/// Whether it is a name or an address, with or without a port. URIs allow more (RFC 3986, 3.2): a
+/// user, lists, escaped letters. Readers disagree which part of those is the host.
 fn is_host(named: &[u8]) -> bool {
     let is_port = |port: &[u8]| {
         let text = std::str::from_utf8(port).ok().filter(|_| port.iter().all(u8::is_ascii_digit));
@@ -70,10 +70,10 @@ fn is_host(named: &[u8]) -> bool {
     is_name && parts.next().is_none_or(is_port)
 }
 
-/// The host that the client means, which has been checked.
+/// The host, which has been checked.
 ///
 /// # Errors
-/// 400: HTTP/1.1 without one.
+/// 400: an HTTP/1.1 request without one.
 pub(crate) fn authority(parts: &request::Parts) -> Result<Option<Authority>, HttpFailure> {
     if let Some(target) = parts.uri.authority() {
         return Ok(Some(target.clone()));

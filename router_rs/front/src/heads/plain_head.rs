@@ -1,6 +1,6 @@
-//! The head of a plain HTTP request, from the client's to the one that replicas get.
+//! The head of a plain HTTP request: turns the client's into the one that replicas get.
 //!
-//! Pure: what is removed, what is made, and what is refused.
+//! Pure functions: which headers are removed or added, and what is refused.
 
 use std::cell::RefCell;
 
@@ -17,7 +17,7 @@ use router_protocol::names;
 use crate::heads::forwarded::Client;
 use crate::heads::host::authority;
 
-/// `?1`: go on with the request if its client goes away.
+/// `?1`: continue with the request if its client goes away.
 const DISCONNECT_DISABLED: HeaderName = HeaderName::from_static("x-request-disconnect-disabled");
 
 /// Headers about one hop only, in addition to those that `connection` names (RFC 9110, 7.6.1).
@@ -31,7 +31,7 @@ const HOP_BY_HOP: [HeaderName; 7] = [
     UPGRADE,
 ];
 
-/// Who asks, and where.
+/// The client, and how it reached us.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Origin<'a> {
     pub client: Client,
@@ -66,7 +66,7 @@ pub(crate) fn rewrite(
     remove_hop_by_hop(&mut parts.headers);
     strip_mesh_headers(&mut parts.headers);
     if let Some(timeout) = parts.headers.remove(GRPC_TIMEOUT) {
-        // On the way its place is that of the deadline.
+        // Inside the mesh, the deadline's header takes its place.
         parts.headers.insert(names::CLIENT_TIMEOUT, timeout);
     }
     join_cookies(&mut parts.headers);
@@ -105,7 +105,7 @@ impl Origin<'_> {
     }
 }
 
-/// The path before anything was removed from it: applications find their root path in front.
+/// The path before any prefix was removed: applications expect their root path in front.
 fn full_path(
     root_path: &str,
     path: Option<&PathAndQuery>,
@@ -119,7 +119,7 @@ fn full_path(
     }
 }
 
-/// Where the request goes, as HTTP/2 wants it.
+/// The authority of the request, as HTTP/2 needs it.
 fn absolute(
     is_tls: bool,
     authority: Option<Authority>,
@@ -127,7 +127,7 @@ fn absolute(
 ) -> Result<Uri, HttpFailure> {
     let mut uri = UriParts::default();
     uri.scheme = Some(if is_tls { Scheme::HTTPS } else { Scheme::HTTP });
-    // HTTP/1.0 clients may name none; HTTP/2 needs one.
+    // HTTP/1.0 clients may omit it; HTTP/2 needs one.
     uri.authority = Some(authority.unwrap_or_else(|| Authority::from_static("localhost")));
     uri.path_and_query = Some(path.unwrap_or_else(|| PathAndQuery::from_static("/")));
     Uri::from_parts(uri).map_err(|_| bad("the request's target is no path"))
@@ -145,8 +145,9 @@ fn version_text(version: Version) -> &'static str {
     }
 }
 
-/// Checks how the body is coded for its way here. hyper takes whatever ends in `chunked`, and what
-/// others make of two codings differs: where one of them sees the request end, another goes on.
+/// Checks the transfer coding of the body. hyper accepts anything that ends in `chunked`, and
+/// readers interpret two codings differently: where one of them sees the request end, another goes
+/// on.
 ///
 /// # Errors
 /// 501 for anything but one `chunked`.
@@ -162,9 +163,9 @@ pub(crate) fn check_codings(headers: &HeaderMap) -> Result<(), HttpFailure> {
     }
 }
 
-/// Removes what is about the client's connection only.
+/// Removes headers that concern only the client's connection.
 pub(crate) fn remove_hop_by_hop(headers: &mut HeaderMap) {
-    // One pass over a handful of names costs less than to look each of these up.
+    // One pass over a handful of names costs less than a lookup of each of these.
     if !headers.keys().any(|name| HOP_BY_HOP.contains(name)) {
         return;
     }
@@ -177,8 +178,8 @@ pub(crate) fn remove_hop_by_hop(headers: &mut HeaderMap) {
     }
 }
 
-/// HTTP/2 clients may cut the cookies apart, for HPACK; applications expect one header
-/// (RFC 9113, 8.2.3).
+/// HTTP/2 clients may split the cookies, for HPACK; applications expect one header (RFC 9113,
+/// 8.2.3).
 fn join_cookies(headers: &mut HeaderMap) {
     if headers.get_all(COOKIE).iter().nth(1).is_none() {
         return;
@@ -188,10 +189,10 @@ fn join_cookies(headers: &mut HeaderMap) {
     headers.insert(COOKIE, joined.expect("invariant: each part is a value"));
 }
 
-/// Reads how long the client gives the request.
+/// Parses the client's timeout.
 ///
 /// # Errors
-/// 400 for a number that is none.
+/// 400 for a malformed number.
 pub(crate) fn client_timeout(headers: &HeaderMap) -> Result<ClientTimeout, HttpFailure> {
     let of_grpc = || {
         let timeout = read_timeout(headers)?;

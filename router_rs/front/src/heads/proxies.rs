@@ -11,25 +11,25 @@ use std::str::FromStr;
 #[derive(Clone, Debug, Default)]
 pub struct Proxies {
     pub networks: Vec<Network>,
-    /// Their connections begin with a header of the PROXY protocol, version 2.
+    /// Their connections begin with a PROXY protocol header, version 2.
     pub has_headers: bool,
 }
 
-/// Addresses that begin alike.
+/// Addresses with a common prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Network {
     address: IpAddr,
     prefix_bits: u8,
 }
 
-/// A text that names no network.
+/// A text that is not a network.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NoNetwork(String);
 
 // === impl Proxies ===
 
 impl Proxies {
-    /// Whether this is the address of one.
+    /// Whether the address is a trusted proxy's.
     pub(crate) fn trusts(&self, address: IpAddr) -> bool {
         self.networks.iter().any(|network| network.has(address))
     }
@@ -60,7 +60,7 @@ impl Network {
 impl FromStr for Network {
     type Err = NoNetwork;
 
-    /// Reads `10.0.0.0/8`, `fd00::/8`, or an address alone; no bit may be set behind the prefix.
+    /// Parses `10.0.0.0/8`, `fd00::/8`, or a single address; no bit may be set after the prefix.
     fn from_str(text: &str) -> Result<Self, NoNetwork> {
         let refuse = || NoNetwork(text.to_owned());
         let (address, prefix) = text.split_once('/').map_or((text, None), |(a, p)| (a, Some(p)));
@@ -77,7 +77,7 @@ impl FromStr for Network {
             IpAddr::V4(address) => address.to_bits().checked_shl(prefix_bits).unwrap_or(0) != 0,
             IpAddr::V6(address) => address.to_bits().checked_shl(prefix_bits).unwrap_or(0) != 0,
         };
-        // A connection of IPv4 has an address of IPv4 here, whatever its socket says.
+        // An IPv4 connection has an IPv4 address here, whatever its socket reports.
         if prefix_bits > bits || behind || address != address.to_canonical() {
             return Err(refuse());
         }

@@ -8,14 +8,14 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-/// What a header begins with: no protocol that may follow does.
+/// The first bytes of a header; no protocol that may follow begins with them.
 const SIGNATURE: &[u8; 12] = b"\r\n\r\n\0\r\nQUIT\n";
 
-/// The signature, version and command, family and transport, and the length of what follows.
+/// The signature, version and command, family and transport, and the length of the rest.
 const FIXED_BYTES: usize = 16;
 
-/// Of what follows, and is read and let go: addresses, and what proxies say besides, such as the
-/// client's certificate by its name. Arbitrary: those of proxies are some hundred bytes.
+/// The limit for the rest, which is read and discarded: addresses, and further information such as
+/// the name in the client's certificate. Arbitrary: the headers of proxies are some hundred bytes.
 const REST_BYTES_MAX: usize = 4096;
 
 /// The bytes are not exactly one header of version 2.
@@ -31,13 +31,14 @@ struct Fixed {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Family {
-    /// The proxy speaks for itself, or does not know its client as an address.
+    /// The proxy speaks for itself, or does not know its client's address.
     Unknown,
     Inet,
     Inet6,
 }
 
-/// Reads a header and no further. `None`: the connection is the proxy's own, or it does not say whose.
+/// Reads a header and no further. `None`: the connection is the proxy's own, or its client is
+/// unknown.
 ///
 /// # Errors
 /// It is malformed, or the connection ends in it.
@@ -53,7 +54,7 @@ pub(crate) async fn read(
     fixed.family.source(rest)
 }
 
-/// As `read`, of bytes that are here.
+/// Like `read`, from a slice.
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) fn parse(bytes: &[u8]) -> Result<Option<SocketAddr>, Malformed> {
     let (fixed, rest) = bytes.split_first_chunk().ok_or(Malformed)?;
@@ -72,9 +73,9 @@ impl Fixed {
             _ if !bytes.starts_with(SIGNATURE) => return Err(Malformed),
             (0x21, 0x11) => Family::Inet,
             (0x21, 0x21) => Family::Inet6,
-            // LOCAL, whatever follows; UNSPEC, and streams of Unix, whose addresses mean nothing here.
+            // LOCAL, with any rest; UNSPEC, and Unix streams, whose addresses have no meaning here.
             (0x20, _) | (0x21, 0x00 | 0x31) => Family::Unknown,
-            // Datagrams do not come over TCP, and the rest is unassigned.
+            // Datagrams do not use TCP, and the rest is unassigned.
             _ => return Err(Malformed),
         };
         let rest_bytes = usize::from(u16::from_be_bytes([high, low]));
@@ -85,8 +86,8 @@ impl Fixed {
 // === impl Family ===
 
 impl Family {
-    /// The address that the client came from: source and destination, then their ports, then what is
-    /// of no interest.
+    /// The address of the client. The addresses and ports of source and destination come first,
+    /// then parts that are not used.
     fn source(self, rest: &[u8]) -> Result<Option<SocketAddr>, Malformed> {
         match self {
             Family::Unknown => Ok(None),
@@ -100,7 +101,7 @@ impl Family {
     }
 }
 
-/// `LENGTH`: of two addresses of `EACH` bytes and two ports.
+/// `LENGTH`: the size of two addresses of `EACH` bytes and two ports.
 fn address<const EACH: usize, const LENGTH: usize>(
     rest: &[u8],
     make: impl Fn([u8; EACH]) -> IpAddr,

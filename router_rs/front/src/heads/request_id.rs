@@ -1,4 +1,4 @@
-//! The name of a request: its client's, or a fresh one.
+//! The id of a request: its client's, or a fresh one.
 
 use std::cell::RefCell;
 
@@ -7,13 +7,13 @@ use router_core::SplitMix64;
 use router_io::random::any_u64;
 use router_protocol::names::{REQUEST_ID, spelled};
 
-/// A longer name of a client is replaced: every log line would carry it. Arbitrary.
+/// A client's id is replaced if it is longer, since every log line would carry it. Arbitrary.
 const BYTES_MAX: usize = 256;
 
-/// What Ray Serve's gRPC clients send.
+/// The header that Ray Serve's gRPC clients send.
 const OTHER_NAME: &str = "request_id";
 
-/// Where the two digits of each byte stand in a UUID.
+/// The positions of each byte's two digits in a UUID.
 const PLACES: [usize; 16] = [0, 2, 4, 6, 9, 11, 14, 16, 19, 21, 24, 26, 28, 30, 32, 34];
 
 const DIGITS: &[u8; 16] = b"0123456789abcdef";
@@ -29,19 +29,19 @@ pub(crate) fn of(headers: &HeaderMap) -> HeaderValue {
     given.filter(is_usable).cloned().unwrap_or_else(fresh)
 }
 
-/// Gives a call a name that has none, so that all who take part in it call it the same. A client of
-/// gRPC may have sent it as `request_id` too.
+/// Gives a call an id if it has none, so that all parties use the same. A gRPC client may also have
+/// sent it as `request_id`.
 pub(crate) fn complete(headers: &mut HeaderMap) {
     if spelled(headers, &REQUEST_ID).is_none() && !headers.contains_key(OTHER_NAME) {
         let mut id = fresh();
-        // Each is another: in HPACK's table it would take the place of what is said again.
+        // Each id is different: in HPACK's table it would displace headers that are repeated.
         id.set_sensitive(true);
         headers.insert(REQUEST_ID, id);
     }
 }
 
-/// A random UUID (version 4, RFC 9562), as Ray Serve makes them. It need not be secret, only
-/// different from all others.
+/// A random UUID (version 4, RFC 9562), as Ray Serve generates them. It need not be secret, only
+/// unique.
 fn fresh() -> HeaderValue {
     let (high, low) = RANDOM.with_borrow_mut(|random| {
         let random = random.get_or_insert_with(|| SplitMix64::new(any_u64()));
@@ -52,8 +52,8 @@ fn fresh() -> HeaderValue {
     HeaderValue::from_bytes(&text(high, low)).expect("invariant: hex is visible ASCII")
 }
 
-/// The 32 digits in their five groups. By hand: `format!` takes several times as long, for each
-/// request.
+/// The 32 digits in their five groups. By hand, since `format!` takes several times as long, for
+/// each request.
 fn text(high: u64, low: u64) -> [u8; 36] {
     let mut text = [b'-'; 36];
     let bytes = high.to_be_bytes().into_iter().chain(low.to_be_bytes());

@@ -1,5 +1,5 @@
-//! The WebSocket handshake (RFC 6455, and RFC 8441 over HTTP/2): who asks for one, and the answer.
-//! What frames hold is not looked at; where they end, in `socket_frames`.
+//! The WebSocket handshake (RFC 6455, and RFC 8441 over HTTP/2): requests for one, and the answer.
+//! Payloads are not inspected; `socket_frames` finds where frames end.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -16,13 +16,13 @@ use router_protocol::names::WEBSOCKET;
 /// RFC 6455, 1.3.
 const ACCEPT_GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 
-/// The nonce of a client's key has so many bytes (RFC 6455, 4.1).
+/// The length of the nonce in a client's key (RFC 6455, 4.1).
 const KEY_BYTES: usize = 16;
 
-/// The one version that there is.
+/// The only version that exists.
 const VERSION: &str = "13";
 
-/// Whether an HTTP/1.1 request asks to go on as a WebSocket.
+/// Whether an HTTP/1.1 request asks to become a WebSocket.
 pub(crate) fn is_upgrade(parts: &request::Parts) -> bool {
     let has = |name, wanted: &str| {
         let values = parts.headers.get_all(name).iter();
@@ -32,7 +32,7 @@ pub(crate) fn is_upgrade(parts: &request::Parts) -> bool {
     parts.version == Version::HTTP_11 && has(UPGRADE, "websocket") && has(CONNECTION, "upgrade")
 }
 
-/// Makes an ordinary GET of an extended CONNECT; false for a request that is none.
+/// Turns an extended CONNECT into an ordinary GET; false for any other request.
 ///
 /// # Errors
 /// 501 for another protocol than WebSocket.
@@ -70,7 +70,7 @@ pub(crate) fn check(parts: &request::Parts) -> Result<(), HttpFailure> {
     Ok(())
 }
 
-/// The answer to an HTTP/1.1 client, when a replica has accepted with `head`.
+/// The answer to an HTTP/1.1 client, once a replica has accepted with `head`.
 pub(crate) fn switch(mut head: response::Parts, key: &HeaderValue) -> response::Parts {
     head.status = StatusCode::SWITCHING_PROTOCOLS;
     for name in [CONTENT_LENGTH, CONTENT_TYPE, TRANSFER_ENCODING] {

@@ -15,7 +15,7 @@ use crate::{Arrival, Entrant, Front, Pace, make_room};
 #[derive(Clone)]
 pub(super) struct Acceptor {
     pub front: Arc<Front>,
-    /// Weak: the threads outlive no ingress, and this task lives on one of them.
+    /// Weak: the threads must not outlive their ingress, and this task lives on one of them.
     pub threads: Weak<IoThreads>,
     pub thread: IoThread,
     pub phase: watch::Receiver<Phase>,
@@ -67,14 +67,14 @@ impl Acceptor {
         let others =
             threads.all().iter().filter(|other| !entrant.is_free() && !other.is_same(thread));
         let (acceptor, threads) = (self.clone(), others.cloned().collect());
-        // One that cannot move is closed, which its client sees.
+        // A connection that cannot be moved is closed, which its client notices.
         if let Ok(stream) = stream.into_std() {
             Newcomer { acceptor, stream, peer, entrant, threads }.go_to(thread);
         }
         Some(())
     }
 
-    /// On the thread where the connection stays.
+    /// Runs on the thread where the connection stays.
     fn serve(&self, stream: TcpStream, peer: SocketAddr, entrant: Entrant) {
         let (front, phase, tls) = (Arc::clone(&self.front), self.phase.clone(), self.tls.clone());
         if let Ok(count) = entrant.enter() {
@@ -100,8 +100,8 @@ impl Newcomer {
         thread.run(move || self.arrive());
     }
 
-    /// Stays, or goes on to a thread where somebody rests who can go for it, or is refused: its client
-    /// can go elsewhere.
+    /// Keeps the connection, hands it to a thread where a resting one can be closed for it, or
+    /// refuses it: its client can go elsewhere.
     fn arrive(mut self) {
         match self.entrant.enter() {
             Ok(count) => {

@@ -36,7 +36,7 @@ pub struct IngressConfig {
     pub limits: IngressLimits,
     /// The prefix that a proxy in front has removed from every path; empty, or `/` and a name.
     pub root_path: String,
-    /// Who may call what; `None`: everybody may everything.
+    /// The access rules; `None`: everything is allowed.
     pub access: Option<Arc<Access>>,
     pub proxies: Arc<Proxies>,
 }
@@ -81,11 +81,12 @@ impl Ingress {
         Self { config, front, phase: watch::Sender::new(Phase::Serving), threads: Mutex::default() }
     }
 
-    /// Binds and serves, at these sockets too, which somebody else has bound and may keep; returns
-    /// where, in the order of the configuration and then in theirs.
+    /// Binds and serves, also on these sockets, which were bound elsewhere and may stay open.
+    /// Returns the addresses, first in the order of the configuration and then in that of the
+    /// sockets.
     ///
     /// # Errors
-    /// A port is taken or an address cannot be bound: then nothing is bound. The operating system
+    /// A port is taken or an address cannot be bound; then nothing is bound. The operating system
     /// refuses threads.
     pub fn start(&self, held: Vec<OwnedFd>) -> io::Result<Vec<Bound>> {
         let mut slot = self.threads.lock();
@@ -118,18 +119,18 @@ impl Ingress {
         Ok(bound)
     }
 
-    /// Stops listening and asks clients to go elsewhere; calls in flight go on.
+    /// Stops listening and asks clients to go elsewhere; calls in flight continue.
     pub fn drain(&self) {
         self.advance(Phase::Draining);
     }
 
-    /// Answers what is left with `UNAVAILABLE`; connections close when they are empty.
+    /// Answers the remaining calls with `UNAVAILABLE`; connections close when they are empty.
     pub fn stop(&self) {
         self.advance(Phase::Stopped);
     }
 
-    /// For requests from now on, gRPC or not, where neither the client nor the deployment says how
-    /// long they may take.
+    /// Sets the timeout of further requests, gRPC or not, for which neither the client nor the
+    /// deployment sets one.
     pub fn set_request_timeout(&self, timeout: Option<Duration>) {
         self.front.set_request_timeout(timeout);
     }
@@ -153,7 +154,7 @@ impl Ingress {
         stats
     }
 
-    /// By protocol: requests that are open, and those that were answered, by class.
+    /// By protocol: open requests, and answered ones by class.
     pub fn doors(&self) -> Vec<(&'static str, Vec<(&'static str, u64)>)> {
         self.front.counters.doors.read()
     }
