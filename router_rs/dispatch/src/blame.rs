@@ -1,18 +1,18 @@
-//! Which answers speak against the replica that gave them, and which calls may be sent again.
+//! Decides which answers count against the replica that gave them, and which calls may be retried.
 //!
 //! A failure counts against a replica when it can be the replica's fault: `UNAVAILABLE`,
-//! `RESOURCE_EXHAUSTED`, `INTERNAL`, `DATA_LOSS` and `UNKNOWN` (what a Python exception becomes),
-//! `DEADLINE_EXCEEDED` before anything was said, and HTTP 500, 502, 503 and 504. Often it is the
-//! request's fault all the same; the router compares replicas, so that only those stand out which
-//! fail what others do well. All other codes are answers about the request.
+//! `RESOURCE_EXHAUSTED`, `INTERNAL`, `DATA_LOSS` and `UNKNOWN` (the code of a Python exception),
+//! `DEADLINE_EXCEEDED` before any answer began, and HTTP 500, 502, 503 and 504. Often the request
+//! is at fault all the same. The router compares replicas, so that only those stand out that fail
+//! where others succeed. All other codes are answers about the request.
 
 use std::time::Duration;
 
 use http::{HeaderMap, StatusCode};
 use router_protocol::grpc::{Code, CodeSet, GRPC_STATUS, RETRY_PUSHBACK};
 
-/// Whether the end of an answer speaks against its replica. `end` holds the gRPC status if there is
-/// one; `is_whole`: nothing was said before.
+/// Whether the end of an answer counts against its replica. `end` holds the gRPC status if there is
+/// one; `is_whole`: no answer had begun before.
 pub(super) fn is_failure(http: StatusCode, end: &HeaderMap, is_whole: bool) -> bool {
     match end.get(GRPC_STATUS).map(|value| Code::from_header(value.as_bytes())) {
         Some(Code::DeadlineExceeded) => is_whole,
@@ -28,22 +28,22 @@ pub(super) fn is_failure(http: StatusCode, end: &HeaderMap, is_whole: bool) -> b
     }
 }
 
-/// When a call that has failed, and that may be repeated, may be sent again.
+/// When a failed call that may be repeated may be retried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Repeat {
     Never,
-    /// When the router likes.
+    /// When the router chooses.
     Soon,
     After(Duration),
 }
 
-/// The codes that ask for another attempt where the deployment names none: these pass, other
-/// failures would come again.
+/// The codes that ask for another attempt where the deployment names none: these are transient,
+/// other failures would recur.
 pub(super) const PASSING: CodeSet = CodeSet::of(&[Code::Unavailable, Code::ResourceExhausted]);
 
-/// What an answer without a body says about another attempt, which `codes` ask for.
+/// When an answer without a body may be retried; `codes` are those that ask for another attempt.
 ///
-/// A pushback that is negative, or no number, means never (gRPC A6).
+/// A pushback that is negative or not a number forbids retries (gRPC A6).
 pub(super) fn repeats(end: &HeaderMap, codes: CodeSet) -> Repeat {
     let code = end.get(GRPC_STATUS).map(|value| Code::from_header(value.as_bytes()));
     if !code.is_some_and(|code| codes.has(code)) {

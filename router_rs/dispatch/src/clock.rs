@@ -1,4 +1,4 @@
-//! The time as routers count it.
+//! Time in the unit of routers.
 
 use std::time::{Duration, Instant};
 

@@ -7,7 +7,7 @@ use router_protocol::grpc::Code;
 /// See the module's documentation.
 #[derive(Debug)]
 pub enum Ending {
-    /// The answer of the other side was passed on, whole.
+    /// The replica's answer was passed on completely.
     Answered,
     /// The caller is gone.
     Gone,
@@ -16,8 +16,8 @@ pub enum Ending {
 }
 
 impl Ending {
-    /// Of an attempt that was broken off on our side: a deadline that passes before a replica has
-    /// said anything may be its fault.
+    /// For an attempt aborted on our side: a deadline that passes before a replica has sent
+    /// anything may be its fault.
     pub(super) fn outcome(&self, has_begun: bool) -> Outcome {
         match self {
             Self::Failed(failure)

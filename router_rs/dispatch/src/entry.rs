@@ -53,10 +53,10 @@ pub struct DeploymentEntry {
     loads: Loads,
     pub(super) tally: Tally,
     draws: Draws,
-    /// Who keeps finished calls.
+    /// The records of finished calls.
     records: Option<Arc<CallRecords>>,
     locked: BriefMutex<Locked>,
-    /// Tells the ticker that something is due earlier than it sleeps.
+    /// Wakes the ticker when something is due before the end of its sleep.
     earlier: Notify,
 }
 
@@ -64,18 +64,18 @@ pub struct DeploymentEntry {
 struct Locked {
     router: Router,
     members: Vec<(ReplicaId, Arc<Target>)>,
-    /// Exactly the calls that the router has parked, or released while nobody looked.
+    /// Exactly the calls that the router has parked, or released without a poll since.
     waiting: HashMap<WaiterId, Waiting>,
     /// Scratch space for the router's answers; empty between calls.
     released: Vec<Release>,
-    /// The tasks of calls that give way when somebody waits.
+    /// The tasks of slow calls, which give way to waiting ones.
     slow: Vec<Waker>,
     is_removed: bool,
-    /// Nobody starts replicas of it; who comes nevertheless is a member like others.
+    /// The deployment is scaled to zero. Replicas that appear nevertheless are ordinary members.
     is_scaled_to_zero: bool,
-    /// Until when the ticker sleeps; `None` when there is no ticker.
+    /// When the ticker wakes; `None` without a ticker.
     ticker: Option<Nanos>,
-    /// Where an ask has to stand.
+    /// The replicas at which an ask must stand.
     wanted_asks: Vec<Ask>,
 }
 
@@ -146,7 +146,7 @@ impl DeploymentEntry {
         }
     }
 
-    /// What `replica` says that it has; calls that waited for it may be released.
+    /// `replica` reports its models; calls that waited for one may be released.
     pub(super) fn on_models(&self, replica: ReplicaId, models: &[String]) {
         let now = self.clock.now();
         let mut guard = self.locked.lock();
@@ -155,7 +155,7 @@ impl DeploymentEntry {
         self.finish(guard);
     }
 
-    /// `replica` gives no sign of life, or does again.
+    /// `replica` has gone silent, or is back.
     pub(super) fn on_silence(&self, replica: ReplicaId, is_silent: bool) {
         let now = self.clock.now();
         let mut guard = self.locked.lock();
@@ -168,7 +168,7 @@ impl DeploymentEntry {
         self.finish(guard);
     }
 
-    /// `replica` keeps a place; whether a parked call takes it.
+    /// `replica` keeps a place for this router; returns whether a parked call takes it.
     pub(super) fn on_lease(&self, replica: ReplicaId) -> bool {
         let now = self.clock.now();
         let mut guard = self.locked.lock();
@@ -178,7 +178,7 @@ impl DeploymentEntry {
         is_taken
     }
 
-    /// Returns what time it is.
+    /// Returns the current time.
     pub(super) fn complete(&self, ticket: Ticket, outcome: Outcome) -> Nanos {
         let now = self.clock.now();
         let mut guard = self.locked.lock();
@@ -188,7 +188,7 @@ impl DeploymentEntry {
         now
     }
 
-    /// A parked call's caller is gone, or its release was never looked at.
+    /// The caller of a parked call is gone, or its release was never polled.
     pub(super) fn abandon(&self, waiter: WaiterId) {
         let now = self.clock.now();
         let mut guard = self.locked.lock();
@@ -213,18 +213,18 @@ impl DeploymentEntry {
         wake_all(wakers);
     }
 
-    /// Lets the asks stand where the router wants them, after a change; whether there are any.
+    /// Moves the asks to where the router wants them after a change; returns whether there are any.
     fn move_asks(&self, locked: &mut Locked) -> bool {
         let had_any = !locked.wanted_asks.is_empty();
         if locked.waiting.is_empty() && !had_any {
             return false;
         }
         locked.router.wanted_asks(&mut locked.wanted_asks);
-        // Calls that wait for this router's own ones ask nobody, and change nothing here.
+        // Calls that wait for calls of this same router ask no replica, and change nothing here.
         (had_any || !locked.wanted_asks.is_empty()) && self.loads.ask(&locked.wanted_asks)
     }
 
-    /// Sees to it that somebody wakes the router when it is due; to be called after every change.
+    /// Makes sure that the router is woken when it is due. Call it after every change.
     ///
     /// Without a ticker, one parked call is woken: polling its wait starts a ticker. A call that
     /// has not been polled yet does so anyway.
@@ -244,8 +244,8 @@ impl DeploymentEntry {
 // === impl DeploymentEntry: what the table and the ticker do ===
 
 impl DeploymentEntry {
-    /// Makes `members` the replicas, and `config` what the router goes by from now on if there is
-    /// one; parked calls go to new replicas at once, or end where none is wanted.
+    /// Makes `members` the replicas, and uses `config`, if given, from now on. Parked calls go to
+    /// new replicas immediately, or end if no replica is wanted.
     pub(super) fn apply(
         &self,
         members: Vec<(ReplicaSpec, Arc<Target>)>,
@@ -258,8 +258,8 @@ impl DeploymentEntry {
         let locked = &mut *guard;
         let before = std::mem::take(&mut locked.members);
         locked.members = members.into_iter().map(|(spec, target)| (spec.id, target)).collect();
-        // Calls that were released to a replica which is gone now, and that nobody has looked at
-        // yet, still name it.
+        // Calls that were released to a replica that is now gone, and not polled since, still name
+        // it.
         for (id, target) in before {
             if locked.is_named(id) && !locked.members.iter().any(|(member, _)| *member == id) {
                 locked.members.push((id, target));
@@ -276,7 +276,7 @@ impl DeploymentEntry {
         self.loads.changed.notify_one();
     }
 
-    /// The deployment left the table: parked calls end, calls in flight go on.
+    /// The deployment left the table: parked calls end, calls in flight continue.
     pub(super) fn remove(&self) {
         let now = self.clock.now();
         let mut guard = self.locked.lock();
@@ -289,7 +289,7 @@ impl DeploymentEntry {
         self.loads.changed.notify_one();
     }
 
-    /// Does what is due; how long the ticker may sleep, or `None` if it may end.
+    /// Does the work that is due. Returns how long the ticker may sleep, or `None` if it may end.
     pub(super) fn tick(&self) -> Option<Instant> {
         let now = self.clock.now();
         let mut guard = self.locked.lock();
@@ -303,7 +303,7 @@ impl DeploymentEntry {
         due.map(|due| self.clock.instant(due))
     }
 
-    /// The ticker's thread ends: some parked call must start another.
+    /// The ticker's thread ends: a parked call must start another ticker.
     pub(super) fn lose_ticker(&self) {
         let mut guard = self.locked.lock();
         guard.ticker = None;
@@ -312,13 +312,13 @@ impl DeploymentEntry {
         wake_all(wakers);
     }
 
-    /// The replicas that calls may be sent to; none when the deployment is gone.
+    /// The replicas to which calls may be sent; none when the deployment is gone.
     pub(super) fn members(&self) -> Vec<(ReplicaId, Arc<Target>)> {
         let locked = self.locked.lock();
         if locked.is_removed { Vec::new() } else { locked.members.clone() }
     }
 
-    /// The router's name at all gates.
+    /// The router's name at the gates of all replicas.
     pub(super) fn asker(&self) -> &HeaderValue {
         self.loads.asker()
     }
@@ -335,7 +335,7 @@ impl DeploymentEntry {
 // === impl Locked ===
 
 impl Locked {
-    /// Gives the router's releases to those who wait; their wakers are for after the lock.
+    /// Hands the router's releases to the waiting calls. Call the returned wakers after unlocking.
     fn hand_out(&mut self) -> Wakers {
         let mut wakers = Wakers::new();
         for release in self.released.drain(..) {
@@ -353,7 +353,7 @@ impl Locked {
         wakers
     }
 
-    /// Why no call gets a replica here, whatever its deadline.
+    /// Why calls get no replica here, whatever their deadline.
     fn closed(&self) -> Option<Refused> {
         if self.is_removed {
             return Some(Refused::Removed);
@@ -361,7 +361,7 @@ impl Locked {
         (self.is_scaled_to_zero && self.router.members() == 0).then_some(Refused::ScaledToZero)
     }
 
-    /// Like `hand_out`; if there will be no replica, the wait of all others is over too.
+    /// Like `hand_out`; if there will be no replica, all other waits end too.
     fn close_parked(&mut self, now: Nanos) -> Wakers {
         let mut wakers = self.hand_out();
         let Some(refused) = self.closed() else { return wakers };

@@ -1,5 +1,5 @@
-//! One call from its offer to its end: waits for a replica, sends, and goes elsewhere while the call
-//! has not started anywhere, or may be repeated.
+//! One call from its offer to its end: waits for a replica, sends, and goes elsewhere while the
+//! call has not started anywhere, or may be repeated.
 
 mod attempt;
 pub(crate) mod collect;
@@ -47,16 +47,16 @@ pub struct Exchange<'a, C> {
     pub head: Head,
     pub upload: Upload,
     pub limits: Limits<'a>,
-    /// Who wants to know where the call goes.
+    /// Listens to where the call goes.
     pub listener: Option<Arc<dyn Ranker>>,
-    /// Those that started, before this one.
+    /// Attempts that had started, before this one.
     attempts: u32,
-    /// Of the attempt that is running, or has ended last.
+    /// The answer of the attempt that is running, or ended last.
     pub seen: Seen,
     pub(super) journal: Journal,
-    /// For a call that asks why it goes where it goes, or is sampled.
+    /// For a call that asks for an explanation, or is sampled.
     pub(super) explained: Option<Explained>,
-    /// The second place, when that has won.
+    /// The second place, if that attempt has won.
     pub(super) hedged: Option<TicketGuard>,
 }
 
@@ -81,8 +81,8 @@ impl<'a, C: Caller> Exchange<'a, C> {
         }
     }
 
-    /// Waits for what is `awaited` of the body; to be called first. Until then the call is known
-    /// to nobody but its caller.
+    /// Waits until `awaited` of the body has come; call it first. Until it returns, no replica has
+    /// seen the call.
     ///
     /// # Errors
     /// How the call ended instead.
@@ -143,7 +143,7 @@ impl<'a, C: Caller> Exchange<'a, C> {
                     failed = again.held.failure();
                 }
             }
-            // What was seen of that attempt is not the answer.
+            // The answer of that attempt does not count.
             self.seen = Seen::default();
         };
         self.conclude(entry, ending, last)
@@ -156,7 +156,7 @@ impl<'a, C: Caller> Exchange<'a, C> {
         Followed::begin(listener, &replica.replica_id, &self.head.parts)
     }
 
-    /// Another attempt of a call that started, if it may have one.
+    /// Another attempt of a call that had started, if it may have one.
     fn retry(&mut self, mut ticket: TicketGuard, outcome: Outcome, again: &Again) -> Admission {
         if !self.upload.may_repeat() {
             ticket.complete(outcome);
@@ -167,7 +167,7 @@ impl<'a, C: Caller> Exchange<'a, C> {
         ticket.retry(outcome, again.pushback)
     }
 
-    /// There is no other attempt: the caller gets what this one gave.
+    /// The call gets no other attempt: sends the caller what this one returned.
     fn tell(&mut self, held: Held) -> Ending {
         match held {
             Held::Failure(failure) => Ending::Failed(failure),
@@ -184,7 +184,7 @@ impl<'a, C: Caller> Exchange<'a, C> {
         }
     }
 
-    /// Sends the call where `placement` says.
+    /// Sends the call to where `placement` says.
     pub async fn placed(&mut self, entry: &Arc<DeploymentEntry>, placement: Placement) -> Ending {
         let ticket = match placement {
             Placement::Any => return self.through(entry).await,
@@ -230,8 +230,8 @@ impl<'a, C: Caller> Exchange<'a, C> {
         (ending, Some(self.give_back(ticket, outcome)))
     }
 
-    /// Says under which name the replica keeps a place for this attempt, if it does, and which span
-    /// it is in.
+    /// Notes the name under which the replica keeps a place for this attempt, if it does, and the
+    /// attempt's span.
     pub(super) fn claim(&mut self, ticket: &TicketGuard, why: Why) {
         let headers = &mut self.head.parts.headers;
         match ticket.asker() {
@@ -244,7 +244,7 @@ impl<'a, C: Caller> Exchange<'a, C> {
         }
     }
 
-    /// What the call asks of the router.
+    /// The call's request to the router.
     fn wish(&self) -> Wish<'_> {
         Wish {
             deadline: self.limits.deadline,
@@ -255,7 +255,7 @@ impl<'a, C: Caller> Exchange<'a, C> {
         }
     }
 
-    /// The model that the call names, or nothing.
+    /// The model that the call names, or an empty string.
     fn model(&self) -> &str {
         let model = names::model_id(&self.head.parts.headers);
         model.and_then(|model| std::str::from_utf8(model.as_bytes()).ok()).unwrap_or_default()
@@ -283,7 +283,7 @@ impl<'a, C: Caller> Exchange<'a, C> {
                 let waited = poll_fn(|cx| self.poll_or_end(cx, |cx| waiter.poll(cx))).await;
                 self.note_wait(entry, &waiter, &waited);
                 match waited {
-                    // Refused for its deadline, whoever notices that first.
+                    // The deadline has passed, whether the router or the call notices it first.
                     Err(Ending::Failed(failure)) if failure.status.is_late() => {
                         drop(waiter);
                         Err(Refused::Expired(entry.crowd()))
@@ -304,7 +304,7 @@ impl<'a, C: Caller> Exchange<'a, C> {
         })
     }
 
-    /// Polls `wait`, and what may end the call while it waits.
+    /// Polls `wait`, and anything that may end the call meanwhile.
     pub fn poll_or_end<T>(
         &mut self,
         cx: &mut Context<'_>,

@@ -1,4 +1,4 @@
-//! The line that says why a call went where it went, for clients that ask for it.
+//! The line that explains why a call was routed as it was, for clients that ask for it.
 
 use http::{HeaderMap, HeaderValue};
 use router_core::{Explanation, Fate, ReplicaId, Told};
@@ -6,7 +6,7 @@ use router_protocol::names::EXPLAIN;
 
 use crate::refused::Refused;
 
-/// What the router saw when the call came, or when it was refused.
+/// The router's view when the call came, or when it was refused.
 #[derive(Debug)]
 pub(super) struct Explained {
     pub seen: Explanation,
@@ -14,31 +14,31 @@ pub(super) struct Explained {
     pub deployment: String,
     /// As in [`super::head::Head`].
     pub share: Option<f32>,
-    /// What replicas are called outside.
+    /// The external names of the replicas.
     pub names: Vec<(ReplicaId, String)>,
     /// Where the call went last.
     pub chosen: Option<ReplicaId>,
     pub refused: Option<Refused>,
 }
 
-/// Whether the request asks for it.
+/// Whether the request asks for an explanation.
 #[inline]
 pub fn is_asked(headers: &HeaderMap) -> bool {
     headers.get(EXPLAIN).is_some_and(|value| value == "1")
 }
 
 impl Explained {
-    /// The call goes to the replica of this name.
+    /// The call goes to the replica with this name.
     pub(super) fn choose(&mut self, chosen: &str) {
         self.chosen = self.names.iter().find(|(_, name)| name == chosen).map(|(id, _)| *id);
     }
 
-    /// As [`Explained::text`], for a header.
+    /// Like [`Explained::text`], for a header.
     pub(super) fn line(&self) -> HeaderValue {
         HeaderValue::try_from(self.text()).unwrap_or_else(|_| HeaderValue::from_static("{}"))
     }
 
-    /// One line of JSON: what was seen, and what became of the call.
+    /// One line of JSON: the router's view, and the outcome of the call.
     pub(super) fn text(&self) -> String {
         let fate = match (self.refused, self.chosen) {
             (Some(refused), _) => Fate::Refused(refused.word()),
@@ -54,7 +54,7 @@ impl Explained {
     }
 }
 
-/// Names may hold anything; JSON may write all of it in ASCII.
+/// Names may contain any characters; JSON can escape all of them in ASCII.
 fn in_ascii(json: &str) -> String {
     let escaped = |character: char| -> String {
         if character.is_ascii() {

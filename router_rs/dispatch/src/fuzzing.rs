@@ -1,12 +1,12 @@
-//! Tables made of anything, and look-ups in them.
+//! Tables with arbitrary content, and look-ups in them.
 
 use std::collections::BTreeSet;
 
 use crate::{DeploymentRoute, Found, ReplicaLimits, RoutingTable, TableConfig, TableReader};
 
-/// Puts `routes` in a table, the one that it has taken from `before`, and looks for `path` there.
+/// Applies `routes` to a table that held `before`, and looks up `path`.
 ///
-/// What it finds is compared with a search through all routes.
+/// Compares the result with a search through all routes.
 pub fn routes(before: Vec<DeploymentRoute>, routes: &[DeploymentRoute], path: &str) {
     let table = RoutingTable::new(config());
     let reader = TableReader::new(table.clone());

@@ -1,4 +1,4 @@
-//! The head of a request, and what is known of the call beside it.
+//! The head of a request, and further facts about the call.
 
 use std::time::Instant;
 
@@ -13,21 +13,21 @@ use crate::wish::CallOptions;
 pub struct Head {
     pub parts: request::Parts,
     pub door: Door,
-    /// When it came.
+    /// When the request arrived.
     pub received: Instant,
-    /// Of plain HTTP: the route prefix that led here, without a slash at its end.
+    /// For plain HTTP: the route prefix that matched, without a trailing slash.
     pub prefix: String,
-    /// When the head came with just the timeout that the limits hold; `None`: it has another.
+    /// When a head came whose timeout is the one in the limits; `None`: it has another.
     pub timeout_since: Option<Instant>,
     pub options: CallOptions,
     /// The order in which replicas are tried; empty: the policy's.
     pub ranked: Vec<ReplicaId>,
-    /// The part of the calls that goes where this one does, where several deployments share them.
+    /// This deployment's part of the calls, where several deployments share them.
     pub share: Option<f32>,
 }
 
 impl Head {
-    /// That of a gRPC call which comes from nowhere else.
+    /// A gRPC call without any of these.
     pub fn new(parts: request::Parts, door: Door, received: Instant, options: CallOptions) -> Self {
         let (prefix, ranked) = (String::new(), Vec::new());
         Self { parts, door, received, prefix, timeout_since: None, options, ranked, share: None }

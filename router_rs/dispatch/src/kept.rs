@@ -1,5 +1,5 @@
 //! Request bytes that are kept until the call is committed, so that a refused call can be sent
-//! elsewhere. The bytes are shared with the connection's buffers; what counts is how long they live.
+//! elsewhere. The bytes are shared with the connection's buffers; only their lifetime costs memory.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,7 +14,7 @@ const CALL_BYTES_MAX: usize = 1 << 20;
 /// Bound of a routing table (design 7).
 const TABLE_BYTES_MAX: usize = 64 << 20;
 
-/// What all calls of one table keep together.
+/// The total that all calls of one table keep.
 #[derive(Debug, Default)]
 pub struct KeptBudget {
     used: AtomicUsize,
@@ -51,13 +51,13 @@ pub struct Kept {
 }
 
 impl Kept {
-    /// `message_bytes_max`: a first message of that size may be kept beyond the common bound.
+    /// `message_bytes_max`: a first message up to this size may be kept beyond the common bound.
     pub fn new(budget: Arc<KeptBudget>, message_bytes_max: usize) -> Self {
         let pieces = SmallVec::new();
         Self { budget, pieces, bytes: 0, message_bytes_max, is_committed: false }
     }
 
-    /// Keeps nothing: for an attempt beside another that does.
+    /// Keeps nothing: for a second attempt beside one that does.
     pub(super) fn none(&self) -> Self {
         let budget = Arc::clone(&self.budget);
         let mut none = Self::new(budget, 0);
@@ -65,7 +65,7 @@ impl Kept {
         none
     }
 
-    /// Keeps a piece, or commits the call when it would be too much.
+    /// Keeps a piece, or commits the call if it would be too much.
     pub fn push(&mut self, piece: &Bytes) {
         if self.is_committed {
             return;
@@ -96,7 +96,7 @@ impl Kept {
         &self.pieces
     }
 
-    /// The common bound, or the first message's size when its prefix says more.
+    /// The common bound, or the first message's size when its prefix announces more.
     fn bound(&self, piece: &Bytes) -> usize {
         let first = self.pieces.first().unwrap_or(piece);
         let message = match first[..] {

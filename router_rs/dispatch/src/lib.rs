@@ -1,8 +1,9 @@
 //! From a call to a replica and back: the routing table, the wait for a place, the exchange.
 //!
-//! The ingress and the channels of a mesh share this. Which replica a call gets, who waits and for
-//! how long is decided by `router_core`; this crate owns its lock, its clock and its timer, and
-//! makes sure that each ticket is completed once and each waiter is released or abandoned.
+//! The ingress and the channels of a mesh share this crate. `router_core` decides which replica a
+//! call gets, which calls wait, and for how long. This crate owns its lock, its clock and its
+//! timer, and makes sure that each ticket is completed once and each waiter is released or
+//! abandoned.
 
 #![forbid(unsafe_code)]
 

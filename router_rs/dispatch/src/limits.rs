@@ -1,4 +1,4 @@
-//! What may end a call from outside, besides its caller.
+//! Events that may end a call from outside, besides its caller.
 
 use std::task::{Context, Poll};
 use std::time::Instant;
@@ -15,9 +15,9 @@ pub struct Limits<'a> {
     stop: &'a dyn Stop,
 }
 
-/// Tells calls that they are to end now.
+/// Notifies calls that they must end now.
 pub trait Stop: std::fmt::Debug {
-    /// Ready with what to answer; otherwise the task will be woken.
+    /// Ready with the answer; otherwise the task will be woken.
     fn poll_stop(&self, cx: &mut Context<'_>) -> Poll<Status>;
 }
 

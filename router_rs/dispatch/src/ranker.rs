@@ -1,8 +1,8 @@
-//! A policy of the user's: it is asked for an order of the replicas before the router is.
+//! A user's policy, which is asked to order the replicas before the router decides.
 //!
-//! The router takes the first of that order which has room. Without an answer in time, or with an
-//! empty one, its own policy decides; see `router_core::Adviser` for how long one is asked that does
-//! not answer.
+//! The router takes the first replica of that order that has room. Without an answer in time, or
+//! with an empty one, its own policy decides; see `router_core::Adviser` for how long an
+//! unresponsive policy is asked.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use tokio::sync::oneshot;
 
 use crate::entry::Candidate;
 
-/// Puts replicas in order, somewhere else.
+/// Orders replicas, outside the I/O threads.
 pub trait Ranker: fmt::Debug + Send + Sync {
     /// Takes the question, unless too many wait. Must neither block nor take long.
     fn ask(&self, question: Question);
@@ -26,23 +26,23 @@ pub trait Ranker: fmt::Debug + Send + Sync {
         false
     }
 
-    /// Takes note, as fast as [`Ranker::ask`]; false: too much waits. The end of a call is told once
-    /// if its beginning was taken, and then always taken.
+    /// Takes an event, as fast as [`Ranker::ask`]; false: too many wait. The end of a call is
+    /// reported once if its beginning was taken, and is then always taken.
     fn tell(&self, _news: News) -> bool {
         false
     }
 }
 
-/// What became of a call after its replica was picked.
+/// The fate of a call after its replica was picked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum News {
     /// It was sent to a replica.
     Routed { number: u64, replica_id: String, path: String, session: String, model: String },
-    /// It is over there: answered, failed, given up, or sent elsewhere.
+    /// It is over there: answered, failed, cancelled, or sent elsewhere.
     Completed { number: u64, replica_id: String },
 }
 
-/// A call at its replica, of which a listener knows; its end is told when this is dropped.
+/// A call at its replica that was reported to a listener; its end is reported when this is dropped.
 #[derive(Debug)]
 pub(super) struct Followed {
     ranker: Arc<dyn Ranker>,
@@ -50,11 +50,11 @@ pub(super) struct Followed {
     replica_id: String,
 }
 
-/// What calls are called that listeners hear of.
+/// Numbers for the calls that are reported to listeners.
 static NUMBERS: AtomicU64 = AtomicU64::new(1);
 
 impl Followed {
-    /// `None`: the listener cannot hear more at the moment.
+    /// `None`: the listener cannot take more at the moment.
     pub(super) fn begin(
         ranker: &Arc<dyn Ranker>,
         replica_id: &str,
@@ -108,7 +108,7 @@ pub(crate) struct Advice {
 }
 
 impl Advice {
-    /// Goes on with what is known of `ranker`, if `before` is the same policy.
+    /// Continues with the state of `ranker`, if `before` is the same policy.
     pub(super) fn of(ranker: Arc<dyn Ranker>, before: Option<&Arc<Self>>) -> Arc<Self> {
         let same = before.filter(|before| Arc::ptr_eq(&before.ranker, &ranker));
         same.cloned().unwrap_or_else(|| {

@@ -1,4 +1,4 @@
-//! How a call asks a policy of the user's (`ranker`), and for how long it waits.
+//! How a call asks a user's policy (`ranker`), and for how long it waits.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -15,10 +15,10 @@ use crate::ranker::{Advice, Question, Ranker, model_of};
 use crate::table::snapshot::Deployment;
 
 /// How long a call waits for an order. Arbitrary: far above what a few lines of Python take, and
-/// short enough that a policy which hangs delays calls instead of losing them.
+/// short enough that a policy that hangs delays calls instead of losing them.
 const ANSWER_TIMEOUT: Duration = Duration::from_millis(100);
 
-/// A call that waits for an answer; what it has heard is told when this is dropped.
+/// A call that waits for an answer; the outcome is reported when this is dropped.
 struct Asking<'a> {
     advice: &'a Advice,
     entry: &'a DeploymentEntry,
@@ -27,7 +27,7 @@ struct Asking<'a> {
 }
 
 impl<'a> Asking<'a> {
-    /// `None`: the call goes without.
+    /// `None`: the call is routed without an order.
     fn begin(advice: &'a Advice, entry: &'a DeploymentEntry) -> Option<Self> {
         let asked = advice.adviser.lock().ask(entry.now())?;
         Some(Self { advice, entry, asked, heard: Heard::Unknown })
@@ -54,21 +54,21 @@ impl Drop for Asking<'_> {
 }
 
 impl Deployment {
-    /// The order in which a policy of the user's wants the replicas tried; empty: it has none.
+    /// The order in which a user's policy wants the replicas tried; empty: it has none.
     pub async fn rank(&self, parts: &request::Parts) -> Vec<ReplicaId> {
         let Some(advice) = &self.advice else { return Vec::new() };
         let (session, model) = (names::session_id(&parts.headers), model_of(parts));
-        // Boxed: the task of every call has room for this, and few ask.
+        // Boxed: every call's task has room for this, and few use it.
         Box::pin(self.rank_by(advice, parts.uri.path(), session, model)).await
     }
 
-    /// Who wants to know where calls go.
+    /// Listens to where calls go.
     pub fn listener(&self) -> Option<Arc<dyn Ranker>> {
         let ranker = self.advice.as_ref().map(|advice| &advice.ranker);
         ranker.filter(|ranker| ranker.listens()).cloned()
     }
 
-    /// As [`Deployment::rank`], for a place that is taken before the call is known.
+    /// Like [`Deployment::rank`], for a place that is reserved before the call is known.
     pub async fn rank_place(&self, session: &str, model: &str) -> Vec<ReplicaId> {
         let Some(advice) = &self.advice else { return Vec::new() };
         Box::pin(self.rank_by(advice, "", session, model)).await

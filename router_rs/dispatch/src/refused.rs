@@ -1,4 +1,4 @@
-//! Why a deployment does not take a call, as its caller gets to know it.
+//! Why a deployment does not take a call, as reported to its caller.
 
 use std::time::Duration;
 
@@ -11,28 +11,28 @@ pub(crate) enum Refused {
     QueueFull {
         limit: u32,
         crowd: Crowd,
-        /// When it is worth coming again.
+        /// When a retry is worthwhile.
         pushback: Duration,
     },
     Expired(Crowd),
-    /// It would wait for most of the time that it has.
+    /// It would wait for most of its remaining time.
     TooLate {
         wait: Nanos,
         left: Nanos,
         crowd: Crowd,
         pushback: Duration,
     },
-    /// No replica could be reached for as long as that is waited for.
+    /// No replica could be reached for the longest time that a call waits for it.
     Unreachable(Crowd),
-    /// It has started before, and may not be sent again.
+    /// It has started before, and may not be retried.
     Spent,
-    /// The deployment is no longer in the table.
+    /// The deployment is not in the table any more.
     Removed,
     /// Its configuration wants no replica, and there is none.
     ScaledToZero,
 }
 
-/// Who was there when a call got no replica.
+/// The state of the deployment when a call got no replica.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Crowd {
     /// Members, whatever their state.
@@ -46,7 +46,7 @@ impl Crowd {
         Self { replicas: router.members(), waiting: router.waiting() }
     }
 
-    /// That no replica takes the call, as the part of a sentence.
+    /// The part of a sentence that says that no replica takes the call.
     fn none_is_free(self) -> String {
         match self.replicas {
             0 => "there is no replica".to_owned(),
@@ -67,7 +67,7 @@ impl Crowd {
 }
 
 impl Refused {
-    /// What the router says, with the time after which its callers may come again.
+    /// Converts the router's refusal, and adds the time after which its callers may retry.
     pub(super) fn of(refusal: Refusal, router: &Router) -> Self {
         let pushback = Duration::from_nanos(router.pushback().0);
         let crowd = Crowd::of(router);
@@ -96,7 +96,7 @@ impl Refused {
         }
     }
 
-    /// What the caller is told: the deployment, and the limit that was met.
+    /// The message for the caller: the deployment, and the limit that was reached.
     pub(super) fn status(self, application: &str, deployment: &str) -> Status {
         let name = format!("{application}/{deployment}");
         match self {

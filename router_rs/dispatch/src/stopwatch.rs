@@ -1,6 +1,6 @@
-//! For the bench `loaded`: how long calls take for their decision, the wait for the lock included.
+//! For the bench `loaded`: how long calls take for their decision, including the wait for the lock.
 //!
-//! Without the feature `stopwatch` there is nothing of it in the program.
+//! Without the feature `stopwatch`, none of it is compiled in.
 
 #[cfg(feature = "stopwatch")]
 pub use running::take_decisions;
@@ -31,23 +31,23 @@ mod running {
 
     use parking_lot::Mutex;
 
-    /// So many of a thread are put to the others at once: their lock is not to be one more that the
-    /// threads wait for.
+    /// How many measurements of a thread are added to the others at once: the lock must not become
+    /// another one that the threads wait for.
     const KEPT: usize = 1024;
 
-    /// Those of all threads, but for what each of them keeps.
+    /// Those of all threads, except the ones that each thread still buffers.
     static ALL: Mutex<Vec<Duration>> = Mutex::new(Vec::new());
 
     thread_local! {
         static OWN: RefCell<Vec<Duration>> = RefCell::new(Vec::with_capacity(KEPT));
     }
 
-    /// What was measured since the last time, but for the last thousand of each thread.
+    /// The measurements since the last call, except for up to a thousand of each thread.
     pub fn take_decisions() -> Vec<Duration> {
         std::mem::take(&mut ALL.lock())
     }
 
-    /// One that is being made.
+    /// A measurement in progress.
     pub(crate) struct Decision(Instant);
 
     impl Decision {

@@ -1,4 +1,4 @@
-//! The routing table: deployments, their routers, and the snapshot that calls look into.
+//! The routing table: deployments, their routers, and the snapshot in which calls are looked up.
 
 mod prefixes;
 mod repeatable;
@@ -35,14 +35,15 @@ use crate::tally::Ends;
 
 /// Refusals after which a call parks (design 7).
 const REFUSALS_MAX: u8 = 3;
-/// Replicas report a model when its load begins, so a promise that old was not kept. Arbitrary:
-/// far above what a call takes to get there, far below what a wrong entry would cost for long.
+/// Replicas report a model when its load begins, so a promise this old was not kept. Arbitrary: far
+/// above what a call takes to get there, far below the time for which a wrong entry would cost
+/// much.
 const PROMISE_MAX: Nanos = Nanos::from_secs(10);
-/// How long a call waits while no replica of its deployment can be reached. A controller that lives
-/// has noticed by then, and says of others: as long is waited for its first word.
+/// How long a call waits while no replica of its deployment can be reached. A living controller has
+/// noticed by then, and announces others; its first announcement is awaited for as long.
 const UNREACHABLE_MAX: Nanos = Nanos::from_secs(20);
 
-/// Where the table's routers are, and what they may prove.
+/// Where the table's routers are, and the token that they can prove.
 #[derive(Clone, Debug)]
 pub struct TableConfig {
     pub node: String,
@@ -63,7 +64,7 @@ pub struct RoutingTable {
     clock: Clock,
     budget: Arc<KeptBudget>,
     records: Option<Arc<CallRecords>>,
-    /// Changes are serial; readers take the current snapshot out only when `version` moved.
+    /// Changes are serial; readers fetch the current snapshot only when `version` has changed.
     state: Mutex<State>,
     version: AtomicU64,
 }
@@ -75,21 +76,21 @@ struct State {
     seeds: SplitMix64,
 }
 
-/// What is kept of a deployment from one snapshot to the next.
+/// The state of a deployment that is kept from one snapshot to the next.
 #[derive(Debug)]
 struct Known {
     entry: Arc<DeploymentEntry>,
     seed: u64,
     /// Copies of calls that are on their way to it.
     mirrored: Arc<AtomicU32>,
-    /// What its router goes by.
+    /// The settings of its router.
     rules: Rules,
     members: Vec<(ReplicaTarget, Arc<Target>)>,
     advice: Option<Arc<Advice>>,
 }
 
 impl Known {
-    /// With the names behind the ids of its members.
+    /// With the names for the ids of its members.
     fn named(&self) -> (Arc<DeploymentEntry>, Vec<(ReplicaId, String)>) {
         let name = |(replica, _): &(ReplicaTarget, Arc<Target>)| {
             (replica_id(replica), replica.replica_id.clone())
@@ -98,7 +99,7 @@ impl Known {
     }
 }
 
-/// What of a route its router goes by.
+/// The settings of a route that its router uses.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Rules {
     queue_len_max: u32,
@@ -124,7 +125,7 @@ impl RoutingTable {
         Self::recorded(config, None)
     }
 
-    /// As [`RoutingTable::new`]; `records` judges all calls.
+    /// Like [`RoutingTable::new`]; `records` judges all calls.
     pub fn recorded(config: TableConfig, records: Option<Arc<CallRecords>>) -> Arc<Self> {
         let state = State {
             snapshot: Arc::default(),
@@ -142,11 +143,11 @@ impl RoutingTable {
         })
     }
 
-    /// Replaces the table's content. A router lives on with its calls, also when its
-    /// settings change; replicas that are gone get nothing new, and their calls go on; parked calls
-    /// of deployments that are gone end `UNAVAILABLE`.
+    /// Replaces the table's content. A router keeps its calls, also when its settings change.
+    /// Replicas that are gone get no new calls, and theirs continue. Parked calls of deployments
+    /// that are gone end with `UNAVAILABLE`.
     pub fn apply(&self, deployments: Vec<DeploymentRoute>) {
-        // Reading descriptors takes its time, in which nobody should wait for the lock.
+        // Parsing descriptors takes time, during which the lock must not be held.
         let before = Arc::clone(&self.state.lock().snapshot);
         let methods = before.methods().next(deployments.iter().map(described));
         let mut state = self.state.lock();
@@ -170,7 +171,7 @@ impl RoutingTable {
         }
     }
 
-    /// The deployment as it is now. For callers that keep no reader.
+    /// The current state of the deployment. For callers that keep no reader.
     pub fn find_deployment(&self, application: &str, deployment: &str) -> Option<Arc<Deployment>> {
         let snapshot = Arc::clone(&self.state.lock().snapshot);
         snapshot.deployment(application, deployment).cloned()
@@ -241,7 +242,8 @@ impl RoutingTable {
         }
     }
 
-    /// Gives the deployment its replicas; those it had before keep their connections and counts.
+    /// Gives the deployment its replicas; those that it had before keep their connections and
+    /// counts.
     fn update(&self, known: Known, route: &DeploymentRoute) -> Known {
         let mut members = Vec::with_capacity(route.replicas.len());
         let mut specs = Vec::with_capacity(route.replicas.len());
@@ -297,7 +299,7 @@ impl RoutingTable {
     }
 }
 
-/// A deployment of the next snapshot, and what it takes.
+/// A deployment of the next snapshot, and its routes.
 fn listed_as(known: &Known, route: DeploymentRoute) -> (Deployment, Offers) {
     let deployment = Deployment {
         entry: Arc::clone(&known.entry),
@@ -330,7 +332,7 @@ fn described(route: &DeploymentRoute) -> Source<'_> {
     }
 }
 
-/// What the router of `route` is made of.
+/// The configuration of the router for `route`.
 fn config_of(route: &DeploymentRoute, seed: u64) -> RouterConfig {
     let settings = &route.router;
     RouterConfig {
@@ -353,7 +355,7 @@ fn config_of(route: &DeploymentRoute, seed: u64) -> RouterConfig {
     }
 }
 
-/// The same in every process: routers that hash sessions have to agree on whom they mean.
+/// The same in every process: routers that hash sessions must agree on the replica.
 fn replica_id(replica: &ReplicaTarget) -> ReplicaId {
     ReplicaId(hash(format!("{} {}", replica.replica_id, replica.address).as_bytes()))
 }
@@ -363,10 +365,10 @@ fn replica_id(replica: &ReplicaTarget) -> ReplicaId {
 pub struct DeploymentStats {
     pub application: String,
     pub deployment: String,
-    /// The names behind the ids in `router`; replicas that left have none.
+    /// The names for the ids in `router`; replicas that left have none.
     pub replica_ids: Vec<(ReplicaId, String)>,
     pub router: RouterStats,
-    /// Why its descriptors, or parts of them, serve no client that does not speak gRPC.
+    /// Why its descriptors, or parts of them, cannot be used by clients in other protocols.
     pub descriptor_problems: Vec<String>,
 }
 
@@ -381,7 +383,7 @@ pub struct DeploymentMeasures {
     pub ends: Ends,
 }
 
-/// One thread's view of the table: a look-up costs one atomic load while nothing changes, and no
+/// One thread's view of the table. A look-up costs one atomic load while nothing changes, and no
 /// two threads write the same cache line (which a read lock or a shared reference count would do).
 #[derive(Debug)]
 pub struct TableReader {

@@ -1,4 +1,4 @@
-//! How a deployment's calls ended, as their callers got to know it: for people.
+//! How a deployment's calls ended, as seen by their callers: for people.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -10,11 +10,11 @@ use router_protocol::grpc::{Code, QUEUE_FULL_DEFAULT, http_status};
 use crate::ending::Ending;
 use crate::refused::Refused;
 
-/// An answer whose end comes so long after its first data is a stream. A unary answer is often two
-/// reads as well, but those follow each other at once.
+/// An answer whose end comes this long after its first data is a stream. A unary answer is often
+/// two reads as well, but those come in quick succession.
 pub(super) const STREAM_MIN: Duration = Duration::from_millis(1);
 
-/// What of an answer has come, and when.
+/// The parts of an answer that have come, and when.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Seen {
     pub http: Option<StatusCode>,
@@ -48,7 +48,7 @@ impl End {
         }
     }
 
-    /// Of an answer that we made.
+    /// For an answer that we made.
     pub fn of_ours(code: Code, door: Door) -> Self {
         if door.is_http() {
             Self::Http(http_status(code, QUEUE_FULL_DEFAULT))
@@ -57,7 +57,7 @@ impl End {
         }
     }
 
-    /// The status in which plain HTTP tells it; `None`: nobody was told.
+    /// The HTTP status for it; `None`: no status was sent.
     pub fn http(self) -> Option<StatusCode> {
         match self {
             Self::Grpc(code) => Some(http_status(code, QUEUE_FULL_DEFAULT)),
@@ -72,7 +72,7 @@ impl End {
 pub struct Classes([AtomicU64; 6]);
 
 impl Classes {
-    /// What the counts stand for, in their order.
+    /// The names of the counts, in their order.
     pub const WORDS: [&'static str; 6] = ["1xx", "2xx", "3xx", "4xx", "5xx", "left"];
 
     pub fn count(&self, status: Option<StatusCode>) {
@@ -86,8 +86,8 @@ impl Classes {
     }
 }
 
-/// The counts of one deployment. Relaxed, since nothing is decided by them; in cache lines of their
-/// own, since all threads write them.
+/// The counts of one deployment. Relaxed, since no decision depends on them; in cache lines of
+/// their own, since all threads write them.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub(crate) struct Tally {
@@ -101,19 +101,19 @@ pub(crate) struct Tally {
     refused: [AtomicU64; Refused::WORDS.len()],
 }
 
-/// What a [`Tally`] has counted.
+/// The counts of a [`Tally`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ends {
-    /// Calls that ended with this number of gRPC's; without those that there were none of.
+    /// Calls by gRPC status code; codes without calls are left out.
     pub codes: Vec<(u8, u64)>,
-    /// Requests of plain HTTP by the hundreds of their status.
+    /// Plain HTTP requests by the hundreds of their status.
     pub http: Vec<(&'static str, u64)>,
     /// Calls whose callers left.
     pub left: u64,
-    /// Of the bodies that were sent to replicas, once each.
+    /// Bytes of the bodies that were sent to replicas, once each.
     pub request_bytes: u64,
     pub response_bytes: u64,
-    /// Calls that no replica took, by the word for why.
+    /// Calls that no replica took, by the reason's word.
     pub refused: Vec<(&'static str, u64)>,
 }
 

@@ -1,19 +1,19 @@
-//! What one call wants.
+//! The options of one call.
 
 use std::time::Instant;
 
 use router_core::{Locality, Nanos, Offer, ReplicaId};
 
-/// What one call wants beside what its head says.
+/// Options of one call, in addition to its head.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CallOptions {
     /// Calls of higher priority leave the queue first.
     pub priority: i8,
-    /// The queue is fair between callers; 0: nobody in particular.
+    /// The queue is fair between callers; 0: unknown.
     pub caller: u64,
     /// Instead of the deployment's.
     pub locality: Option<Locality>,
-    /// It may be sent again after it has started.
+    /// It may be retried after it has started.
     pub is_idempotent: bool,
 }
 

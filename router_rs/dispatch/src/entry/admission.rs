@@ -28,7 +28,7 @@ impl DeploymentEntry {
         self.admit(locked, decision, Wakers::new(), now)
     }
 
-    /// A place at the replica of that name, whatever its load; `None` when it is no member.
+    /// A place at the replica with that name, whatever its load; `None` if it is not a member.
     pub(crate) fn pin(self: &Arc<Self>, replica_id: &str, model: &str) -> Option<TicketGuard> {
         let now = self.clock.now();
         let mut locked = self.locked.lock();
@@ -40,7 +40,8 @@ impl DeploymentEntry {
         Some(self.guard(&locked, assignment))
     }
 
-    /// Whether a parked call's wait is over. `Ready` is told once: the waiter is forgotten then.
+    /// Whether a parked call's wait is over. `Ready` is returned once; the waiter is forgotten
+    /// then.
     pub(in crate::entry) fn poll_released(
         self: &Arc<Self>,
         waiter: WaiterId,

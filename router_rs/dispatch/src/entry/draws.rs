@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use router_core::SplitMix64;
 
-/// They follow from the table's seed, but are not those of its router: what is drawn here changes no
-/// choice there.
+/// They are derived from the table's seed, but are independent of its router: drawing one here
+/// changes no choice there.
 #[derive(Debug)]
 pub(super) struct Draws {
     seed: u64,

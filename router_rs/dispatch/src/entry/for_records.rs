@@ -1,4 +1,4 @@
-//! What records and explanations of calls ask of a deployment.
+//! The parts of a deployment that records and explanations of calls need.
 
 use super::DeploymentEntry;
 use crate::explain::Explained;
@@ -7,7 +7,7 @@ use crate::refused::Crowd;
 use crate::wish::Wish;
 
 impl DeploymentEntry {
-    /// Seeds what is drawn for one call.
+    /// A seed for the random numbers of one call.
     pub(crate) fn draw(&self) -> u64 {
         self.draws.next()
     }
@@ -16,13 +16,13 @@ impl DeploymentEntry {
         self.records.as_deref()
     }
 
-    /// Who is there now, for a call whose time is over.
+    /// The replicas present now, for a call whose time is over.
     #[cold]
     pub(crate) fn crowd(&self) -> Crowd {
         Crowd::of(&self.locked.lock().router)
     }
 
-    /// For calls that ask; changes nothing.
+    /// For calls that ask for an explanation; changes nothing.
     #[cold]
     pub(crate) fn explain(&self, wish: &Wish<'_>, share: Option<f32>) -> Explained {
         let now = self.clock.now();

@@ -1,4 +1,4 @@
-//! Guards that keep the books of the router exact, whatever ends a call: return, cancel or panic.
+//! Guards that keep the router's counts exact, however a call ends: return, cancel or panic.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -13,7 +13,7 @@ use super::DeploymentEntry;
 use crate::refused::Refused;
 use crate::tally::STREAM_MIN;
 
-/// What becomes of a call that asked for a replica.
+/// The outcome for a call that asked for a replica.
 #[derive(Debug)]
 pub(crate) enum Admission {
     Send(TicketGuard),
@@ -41,12 +41,12 @@ impl TicketGuard {
         Self { entry, ticket: Some(ticket), target, is_leased, sent_at }
     }
 
-    /// The deployment whose place it is.
+    /// The deployment to which the place belongs.
     pub(crate) fn entry(&self) -> &DeploymentEntry {
         &self.entry
     }
 
-    /// Answers with these codes are tried again, if their call may be.
+    /// Answers with these codes are retried, if their call may be.
     pub(crate) fn retry_codes(&self) -> CodeSet {
         self.entry.retry_codes()
     }
@@ -65,7 +65,7 @@ impl TicketGuard {
         self.sent_at
     }
 
-    /// Gives the place back, once; what time it is.
+    /// Gives the place back, once; returns the current time.
     pub(crate) fn complete(&mut self, outcome: Outcome) -> Nanos {
         match self.ticket.take() {
             Some(ticket) => self.entry.complete(ticket, outcome),
@@ -73,7 +73,7 @@ impl TicketGuard {
         }
     }
 
-    /// As [`TicketGuard::complete`], of an answer whose first data came then.
+    /// Like [`TicketGuard::complete`], for an answer whose first data came at the given time.
     pub(crate) fn complete_begun(
         &mut self,
         outcome: Outcome,
@@ -104,12 +104,12 @@ impl TicketGuard {
         self.ticket.and_then(|ticket| self.entry.hedge(ticket))
     }
 
-    /// After how long the call should ask for a second place; `None`: never.
+    /// The delay after which the call should ask for a second place; `None`: never.
     pub(crate) fn hedge_after(&self) -> Option<Duration> {
         self.entry.hedge_after()
     }
 
-    /// Gives the place of a call that started back, and asks for another attempt.
+    /// Gives back the place of a call that had started, and asks for another attempt.
     pub(crate) fn retry(mut self, outcome: Outcome, pushback: Option<Duration>) -> Admission {
         match self.ticket.take() {
             Some(ticket) => self.entry.retry(ticket, outcome, pushback),
@@ -126,7 +126,7 @@ impl Drop for TicketGuard {
     }
 }
 
-/// A parked call. Abandoned when dropped before its release was taken.
+/// A parked call. Abandoned if dropped before its release was taken.
 #[derive(Debug)]
 pub(crate) struct WaiterGuard {
     entry: Arc<DeploymentEntry>,

@@ -1,9 +1,9 @@
-//! Listens to what replicas say about their models, while calls name models, and asks for places,
+//! Follows what replicas report about their models, while calls name models, and asks for places,
 //! while calls are parked (design decision 7).
 //!
-//! One task per deployment, begun by such a call, on that call's thread. It opens a load stream to
-//! each replica, and ends with all of them when there was no such call for a while. A stream that
-//! breaks is opened again; it begins with the whole list, and the ask is repeated.
+//! One task per deployment, started by such a call on that call's thread. It opens a load stream to
+//! each replica, and ends all of them when there has been no such call for a while. A broken stream
+//! is opened again; it begins with the whole list, and the ask is repeated.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -33,11 +33,11 @@ use super::DeploymentEntry;
 const PAUSE_INITIAL: Duration = Duration::from_millis(25);
 const PAUSE_MAX: Duration = Duration::from_millis(500);
 
-/// A list of models beyond this is no list of models.
+/// The limit for a list of models; a longer report is invalid.
 const REPORT_BYTES_MAX: usize = 1 << 20;
 
 impl DeploymentEntry {
-    /// A call names a model or waits for a place that it asks for; must be called on an I/O thread.
+    /// A call names a model, or waits for a place that it asks for. Call it on an I/O thread.
     pub(super) fn listen_to_loads(self: &Arc<Self>, now: Nanos) {
         let loads = &self.loads;
         loads.last_call.store(now.0, Ordering::SeqCst);
@@ -50,7 +50,7 @@ impl DeploymentEntry {
     }
 }
 
-/// Lets another call begin anew when the task's thread ends.
+/// Lets another call start the task again when its thread ends.
 struct ListenGuard {
     entry: Weak<DeploymentEntry>,
     is_done: bool,
@@ -75,7 +75,7 @@ impl Drop for Listening {
 
 async fn listen(mut guard: ListenGuard) {
     let mut streams: BTreeMap<ReplicaId, Listening> = BTreeMap::new();
-    // Holding the entry is no leak: the task ends soon after the last call.
+    // Holding the entry does not leak it: the task ends soon after the last call.
     let Some(entry) = guard.entry.upgrade() else { return };
     loop {
         let members = entry.members();
@@ -100,7 +100,7 @@ async fn listen(mut guard: ListenGuard) {
 
 /// Why a stream ended.
 enum End {
-    /// The replica does not tell us, now or later.
+    /// The replica does not report to us, now or later.
     Denied,
     Broken,
     Unreachable,
@@ -113,7 +113,7 @@ async fn follow(entry: Weak<DeploymentEntry>, id: ReplicaId, target: Arc<Target>
         match listen_once(&entry, id, &target, &mut heard).await {
             End::Denied => return,
             End::Broken => {}
-            // Whatever it had, nobody can use it there.
+            // Its models cannot be used while it is unreachable.
             End::Unreachable => {
                 if let Some(entry) = entry.upgrade() {
                     entry.on_models(id, &[]);
@@ -180,7 +180,8 @@ impl Asking {
             entry.on_models(self.id, &models.model_ids);
         }
         for _ in 0..report.leases {
-            // The ask has ended with the lease. What nobody wants is given back by asking no more.
+            // The ask has ended with the lease. An unwanted lease is given back by not asking
+            // again.
             if entry.on_lease(self.id) {
                 self.ask = None;
             } else {
@@ -189,7 +190,7 @@ impl Asking {
         }
     }
 
-    /// Tells the replica what has changed.
+    /// Sends the replica any change of the ask.
     fn update(&mut self) -> Result<(), Closed> {
         let wanted = self.asked.borrow_and_update();
         let ask = wanted.iter().copied().find(|ask| ask.replica == self.id);
@@ -203,7 +204,7 @@ impl Asking {
     }
 }
 
-/// Opens a load stream, on which both sides may speak.
+/// Opens a load stream, on which both sides may send.
 async fn open(target: &Arc<Target>, asker: HeaderValue) -> Result<(AnswerBody, RequestBody), End> {
     let connection = match acquire(target) {
         Acquired::Open(connection) => connection,
@@ -226,7 +227,7 @@ async fn open(target: &Arc<Target>, asker: HeaderValue) -> Result<(AnswerBody, R
     let (response, Some(sending)) = started else { return Err(End::Broken) };
     let response = response.await.map_err(|_| End::Broken)?;
     if let Some(status) = response.headers().get(GRPC_STATUS) {
-        // Any other answer than "I do not have that" may be of the moment.
+        // Any other answer than UNIMPLEMENTED may be temporary.
         let is_final = Code::Unimplemented.number().to_string().as_bytes() == status.as_bytes();
         return Err(if is_final { End::Denied } else { End::Broken });
     }

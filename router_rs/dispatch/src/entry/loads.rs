@@ -1,5 +1,4 @@
-//! Who is asked for places, and how long what replicas say about their models is listened to
-//! (`listening`).
+//! The replicas that are asked for places, and how long their load streams stay open (`listening`).
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -7,10 +6,10 @@ use http::HeaderValue;
 use router_core::{Ask, Nanos};
 use tokio::sync::{Notify, watch};
 
-/// The streams close when no call has named a model or asked for so long (design 7).
+/// The streams close when no call has named a model or asked for this long (design 7).
 const QUIET: Nanos = Nanos::from_secs(10);
 
-/// What a deployment's entry keeps of this.
+/// The state that a deployment's entry keeps for this.
 #[derive(Debug)]
 pub(super) struct Loads {
     /// When a call last named a model or asked.
@@ -18,14 +17,14 @@ pub(super) struct Loads {
     pub(super) is_listening: AtomicBool,
     /// The members have changed.
     pub(super) changed: Notify,
-    /// Who is asked for a place.
+    /// The asks for places.
     pub(super) asked: watch::Sender<Vec<Ask>>,
-    /// The router's name at all gates.
+    /// The router's name at the gates of all replicas.
     pub(super) asker: HeaderValue,
 }
 
 impl Loads {
-    /// `asker` is a number that no other router has.
+    /// `asker` must be unique among routers.
     pub(super) fn new(asker: u64) -> Self {
         Self {
             last_call: AtomicU64::new(0),
@@ -36,12 +35,12 @@ impl Loads {
         }
     }
 
-    /// The router's name at all gates.
+    /// The router's name at the gates of all replicas.
     pub(super) fn asker(&self) -> &HeaderValue {
         &self.asker
     }
 
-    /// Asks these replicas and no others; tells whether any is asked.
+    /// Asks these replicas and no others; returns whether any is asked.
     pub(super) fn ask(&self, wanted: &[Ask]) -> bool {
         self.asked.send_if_modified(|asked| {
             let is_new = asked != wanted;
@@ -54,13 +53,13 @@ impl Loads {
         !wanted.is_empty()
     }
 
-    /// Whether the task may end; calls that come from now on begin another.
+    /// Whether the task may end; later calls start another.
     pub(super) fn may_end(&self, now: Nanos) -> bool {
         if now < self.ends_at() {
             return false;
         }
         self.is_listening.store(false, Ordering::SeqCst);
-        // A call that found us listening has noted itself before: look again.
+        // A call that saw the flag set has updated `last_call` before: check again.
         let is_called = now < self.ends_at();
         !is_called || self.is_listening.swap(true, Ordering::SeqCst)
     }

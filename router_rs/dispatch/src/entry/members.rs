@@ -1,4 +1,4 @@
-//! What is known of a deployment's replicas, for whoever asks.
+//! The known facts about a deployment's replicas, for all readers.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ pub struct ReplicaModels {
     pub models: Vec<String>,
 }
 
-/// One replica that may get a call, as a policy of the user's sees it.
+/// A replica that may get a call, as a user's policy sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Candidate {
     pub replica_id: String,
@@ -48,7 +48,7 @@ impl DeploymentEntry {
         locked.members.iter().filter_map(describe).collect()
     }
 
-    /// The replicas as a policy of the user's sees them.
+    /// The replicas, as a user's policy sees them.
     pub(crate) fn candidates(&self) -> Vec<(ReplicaId, Candidate)> {
         let locked = self.locked.lock();
         let stats = locked.router.stats();

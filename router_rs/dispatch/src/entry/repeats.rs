@@ -1,4 +1,4 @@
-//! Calls that are sent more than once: the deployment's side.
+//! Retries and hedges: the deployment's side.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -13,7 +13,7 @@ use crate::clock::nanos;
 use crate::refused::Refused;
 
 impl DeploymentEntry {
-    /// Answers with these codes are tried again, if their call may be.
+    /// Answers with these codes are retried, if their call may be.
     pub(crate) fn retry_codes(&self) -> CodeSet {
         CodeSet::from_bits(self.retry_codes.load(Ordering::Relaxed))
     }
@@ -28,8 +28,9 @@ impl DeploymentEntry {
         })
     }
 
-    /// Lets the router decide `again` about a call that was sent, unless the deployment takes none:
-    /// then the call is over with this outcome, and `refused`, by default for the reason.
+    /// Lets the router decide `again` about a call that was sent, unless the deployment takes no
+    /// calls: then the call is over with this outcome, and with `refused`, if the deployment gives
+    /// no other reason.
     fn send_again(
         self: &Arc<Self>,
         ticket: Ticket,
@@ -50,7 +51,7 @@ impl DeploymentEntry {
         self.admit(guard, decision, wakers, now)
     }
 
-    /// Sends a call that started once more, if it may; `pushback` is how long its replica wants it
+    /// Retries a call that had started, if it may be; `pushback` is how long its replica wants it
     /// to wait.
     pub(crate) fn retry(
         self: &Arc<Self>,

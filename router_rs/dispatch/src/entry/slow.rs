@@ -1,15 +1,16 @@
-//! Calls whose clients are slow, and those that wait for their places.
+//! Calls whose clients are slow, and the calls that wait for their places.
 
 use std::task::Context;
 
 use super::{DeploymentEntry, Locked, Wakers};
 
-/// So many slow calls are told that somebody waits; the others look now and then. Arbitrary.
+/// The number of slow calls that are woken when a call waits; the others check from time to time.
+/// Arbitrary.
 const SLOW_MAX: usize = 64;
 
 impl DeploymentEntry {
-    /// Whether a call waits for a place. If not, the slow call that asks is woken when one does,
-    /// unless many others will be.
+    /// Whether a call waits for a place. If not, the slow call is woken when one does, unless many
+    /// others will be.
     pub(crate) fn wants_place(&self, cx: &Context<'_>) -> bool {
         let mut locked = self.locked.lock();
         if locked.router.wants_places() {
@@ -24,7 +25,7 @@ impl DeploymentEntry {
 }
 
 impl Locked {
-    /// A call begins to wait: has the slow ones look whether it is for a place.
+    /// A call begins to wait: wakes the slow ones to check whether it needs their place.
     pub(super) fn tell_slow(&mut self, wakers: &mut Wakers) {
         if !self.slow.is_empty() && self.router.wants_places() {
             wakers.extend(self.slow.drain(..));

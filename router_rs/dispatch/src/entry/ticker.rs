@@ -1,6 +1,6 @@
-//! Wakes a deployment's router when time alone has something for it to do.
+//! Wakes a deployment's router when its next step depends on time alone.
 //!
-//! One task per deployment, on the thread of the call that parked first; it ends when nothing is
+//! One task per deployment, on the thread of the call that parked first. It ends when no call is
 //! parked.
 
 use std::sync::{Arc, Weak};
@@ -23,7 +23,7 @@ async fn tick(mut guard: TickerGuard) {
             guard.is_done = true;
             return;
         };
-        // Holding the entry while something is parked there is no leak: parked calls hold it too.
+        // Holding the entry while a call is parked does not leak it: parked calls hold it too.
         tokio::select! {
             () = sleep_until(Instant::from_std(due)) => {}
             () = entry.earlier.notified() => {}

@@ -23,8 +23,8 @@ use crate::exchange::download::Download;
 use crate::exchange::silence::Silence;
 use crate::tally::Seen;
 
-/// A deadline this close after the head came is passed on as the caller wrote it: the difference
-/// is below what any timer of the mesh resolves.
+/// A deadline this close after the head arrived is passed on as the caller wrote it: the difference
+/// is below the resolution of the mesh's timers.
 const TIMEOUT_SLACK: Duration = Duration::from_millis(1);
 
 impl<C: Caller> Exchange<'_, C> {
@@ -36,7 +36,7 @@ impl<C: Caller> Exchange<'_, C> {
     ) -> Attempt {
         let mut reason = None;
         self.seen = Seen::default();
-        // A connection may turn out to be closed at the moment of use: once more with another.
+        // A connection may turn out to be closed when it is used: try once more with another.
         for _ in 0..2 {
             let connection = match self.connect(target).await {
                 Ok(Ok(connection)) => connection,
@@ -66,7 +66,7 @@ impl<C: Caller> Exchange<'_, C> {
         }
     }
 
-    /// Takes what has come of the request by now: a whole one goes with its head.
+    /// Takes the part of the request that has come: a complete one is sent with its head.
     async fn look_for_body(&mut self) -> Result<(), Gone> {
         poll_fn(|cx| Poll::Ready(self.upload.look(self.caller, cx))).await
     }
@@ -156,8 +156,8 @@ impl<C: Caller> Exchange<'_, C> {
         may_repeat.then(|| ticket.hedge_after()).flatten().map(|after| (ticket, after))
     }
 
-    /// Ends the call of a slow caller when others wait for its place. It is looked at again when
-    /// somebody begins to wait, and when the caller's alarm rings.
+    /// Ends the call of a slow caller when others wait for its place. Checked again when a call
+    /// begins to wait, and when the caller's alarm fires.
     fn poll_way(&mut self, ticket: Option<&TicketGuard>, cx: &mut Context<'_>) -> Poll<Attempt> {
         if !ticket.is_some_and(|ticket| ticket.entry().wants_place(cx)) {
             return Poll::Pending;

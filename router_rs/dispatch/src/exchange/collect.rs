@@ -1,5 +1,5 @@
-//! What of a request's body has to be here before anybody is asked to take the call: a client that
-//! sends slowly shall not keep a place at a replica meanwhile.
+//! Determines how much of a request's body must arrive before a replica is asked for a place: a
+//! client that sends slowly must not hold a place meanwhile.
 
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
@@ -10,23 +10,23 @@ use router_io::Alarm;
 
 use crate::exchange::upload::Upload;
 
-/// So much is collected at most; replicas take plain HTTP bodies up to this size whole by default
+/// The most that is collected; by default replicas take plain HTTP bodies up to this size whole
 /// (`register_http` in `pyserve/_router.pyi`).
 pub const COLLECTED_BYTES_MAX: usize = 64 * 1024;
 
-/// What is awaited before the offer.
+/// The part of the body that is awaited before the offer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Awaited {
-    /// The body is a conversation, or there is none.
+    /// The body is a stream of messages, or there is none.
     Nothing,
-    /// Something, for at most that long: the other side may have to speak first.
+    /// Its beginning, for at most that long: the other side may have to send first.
     Start(Duration),
     /// All of it, or [`COLLECTED_BYTES_MAX`].
     Body,
 }
 
-/// The wait for a body, or for its start. It is not bounded itself but for [`Awaited::Start`]: the
-/// caller's end knows when its client is too slow.
+/// The wait for a body, or for its start. It has no limit of its own except for [`Awaited::Start`]:
+/// the caller's end knows when its client is too slow.
 #[derive(Debug)]
 pub(crate) struct Collection {
     awaited: Awaited,
@@ -43,7 +43,7 @@ impl Collection {
         Self { awaited, first: Bytes::new(), joined: BytesMut::new(), alarm: None }
     }
 
-    /// Ready when enough is here, and in `upload`.
+    /// Ready when enough has come, and is in `upload`.
     pub(crate) fn poll<C: Caller>(
         &mut self,
         caller: &mut C,
@@ -78,7 +78,7 @@ impl Collection {
         }
     }
 
-    /// Small pieces become one: each would cost the replica a frame, and us more than its bytes.
+    /// Small pieces are joined: each would cost the replica a frame, and us more than its bytes.
     fn add(&mut self, bytes: Bytes) {
         if self.first.is_empty() && self.joined.is_empty() {
             self.first = bytes;

@@ -1,5 +1,5 @@
-//! Joins small DATA frames that are here already, so that a stream of small messages costs the next
-//! hop one frame for many. What has come is never held back for what may come.
+//! Joins small DATA frames that have arrived already, so that a stream of small messages costs the
+//! next hop one frame for many. Data is never held back to wait for more.
 
 use std::task::{Context, Poll, ready};
 
@@ -9,14 +9,14 @@ use router_upstream::answer::AnswerBody;
 use router_upstream::call_error::CallError;
 use smallvec::SmallVec;
 
-/// Frames below this are worth a copy: copying 1 KiB takes tens of nanoseconds, one more frame takes
-/// several locks here and a parse at its reader.
+/// Frames below this are worth a copy: copying 1 KiB takes tens of nanoseconds, one more frame
+/// takes several locks here and a parse at its reader.
 const SMALL_BYTES: usize = 1024;
 
 /// Joined frames stay within this, the default limit of a frame's length.
 const JOINED_BYTES_MAX: usize = 16 * 1024;
 
-/// Where data comes from.
+/// A source of data.
 pub trait Source {
     type Error;
 
@@ -49,7 +49,7 @@ impl Source for AnswerBody {
     }
 }
 
-/// As `RecvStream::poll_data`, but for the joining. Errors come after the data before them.
+/// Like `RecvStream::poll_data`, but joins frames. Errors come after the data before them.
 pub fn poll_data<S: Source>(
     stream: &mut S,
     cx: &mut Context<'_>,
@@ -61,7 +61,7 @@ pub fn poll_data<S: Source>(
     let mut pieces: SmallVec<[Bytes; 16]> = SmallVec::new();
     let mut length = first.len();
     while length + SMALL_BYTES <= JOINED_BYTES_MAX && !stream.is_end_stream() {
-        // An end or an error is told again by the next poll.
+        // The next poll returns an end or an error again.
         let Poll::Ready(Some(Ok(next))) = stream.poll_data(cx) else { break };
         length += next.len();
         pieces.push(next);
@@ -69,7 +69,7 @@ pub fn poll_data<S: Source>(
     if pieces.is_empty() {
         return Poll::Ready(Some(Ok(first)));
     }
-    // Just as large as its content: pieces may be kept, and their length is what is counted.
+    // Exactly as large as its content: pieces may be kept, and their length is what is counted.
     let mut joined = BytesMut::with_capacity(length);
     joined.extend_from_slice(&first);
     for piece in &pieces {

@@ -1,7 +1,8 @@
-//! A second attempt beside the first, when the first is late: whose answer begins first counts.
+//! A second attempt beside the first, when the first is late: the attempt whose answer begins first
+//! counts.
 //!
-//! Only for calls that may be repeated and whose request has come whole. When, and whether there is
-//! a place, is the router's business.
+//! Only for calls that may be repeated and whose request has arrived completely. The router decides
+//! when, and whether there is a place.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -31,7 +32,7 @@ pub(super) struct Won {
     pub response: Result<Response<AnswerBody>, CallError>,
     pub body: Option<RequestBody>,
     pub permit: Permit,
-    /// What is left to send, if that is not the exchange's own.
+    /// The rest of the request to send, if it is not the exchange's own.
     pub upload: Option<Upload>,
 }
 
@@ -53,17 +54,17 @@ struct Second {
     ticket: TicketGuard,
 }
 
-/// What is on its way.
+/// The attempts in flight.
 struct Race {
     first: Option<Started>,
-    /// Rings once, when the first is late.
+    /// Fires once, when the first is late.
     alarm: Option<Alarm>,
     second: Option<Second>,
 }
 
 impl<C: Caller> Exchange<'_, C> {
-    /// Sends the request, and has it sent a second time if the answer is late. When the second
-    /// wins, its place is in `self.hedged`; dropping the loser resets it.
+    /// Sends the request, and sends it again if the answer is late. If the second attempt wins, its
+    /// place is in `self.hedged`; dropping the loser resets it.
     pub(super) async fn race(
         &mut self,
         first: Started,
@@ -114,7 +115,7 @@ impl<C: Caller> Exchange<'_, C> {
         self.claim(&ticket, Why::Hedge);
         let mut upload = self.upload.again();
         self.set_timeout();
-        // A connection that has just closed: then there is no second attempt.
+        // If the connection has just closed, the call gets no second attempt.
         let started = upload.start(&connection, &self.head.parts).ok()?;
         Some(Second { started, upload, ticket })
     }
@@ -140,7 +141,7 @@ impl Race {
         is_late
     }
 
-    /// A first attempt that breaks while there is a second leaves the call to that.
+    /// If the first attempt breaks, the second takes over the call.
     fn poll_first(&mut self, cx: &mut Context<'_>) -> Poll<Won> {
         let Some(first) = &mut self.first else { return Poll::Pending };
         let Poll::Ready(response) = Pin::new(&mut first.response).poll(cx) else {
@@ -159,8 +160,8 @@ impl Race {
         cx: &mut Context<'_>,
     ) -> Poll<(Won, TicketGuard)> {
         let Some(second) = &mut self.second else { return Poll::Pending };
-        // Has everything already, so it asks nothing of the caller; what it could not send, its
-        // answer explains.
+        // It has the whole request, so it asks the caller for nothing. If it cannot send the
+        // request, its answer explains why.
         let _sent_or_not = second.upload.poll(caller, second.started.body.as_mut(), cx);
         let Poll::Ready(response) = Pin::new(&mut second.started.response).poll(cx) else {
             return Poll::Pending;

@@ -1,4 +1,4 @@
-//! What is counted and kept of a call, and the trace that it is in.
+//! The counts and records of a call, and its trace.
 
 use router_call::{Caller, Door};
 use router_core::Outcome;
@@ -13,7 +13,7 @@ use crate::refused::Refused;
 use crate::tally::End;
 
 impl<C: Caller> Exchange<'_, C> {
-    /// Decides whether the call is sampled, if somebody keeps records.
+    /// Decides whether the call is sampled, if records are kept.
     pub(super) fn begin(&mut self, entry: &DeploymentEntry) {
         if self.head.door == Door::Mirror {
             return;
@@ -25,7 +25,7 @@ impl<C: Caller> Exchange<'_, C> {
         }
     }
 
-    /// Of two places that of the attempt whose answer counts; the other one is given back.
+    /// Keeps the place of the attempt whose answer counts, and gives the other one back.
     pub(super) fn keep_winner(&mut self, first: TicketGuard) -> TicketGuard {
         let Some(second) = self.hedged.take() else { return first };
         self.journal.on_hedge_won(first.target());
@@ -47,8 +47,8 @@ impl<C: Caller> Exchange<'_, C> {
         Last { ticket, now }
     }
 
-    /// The call is over for the router, which counts it. Adds to a failure what the router saw, for
-    /// a call that asks.
+    /// The call is over for the router, which counts it. Adds an explanation to a failure, if the
+    /// call asks for one.
     pub(super) fn conclude(
         &self,
         entry: &DeploymentEntry,
@@ -65,7 +65,7 @@ impl<C: Caller> Exchange<'_, C> {
         ending
     }
 
-    /// Keeps the call, if it is worth it.
+    /// Records the call, if it is worth it.
     fn record(&self, entry: &DeploymentEntry, ending: &Ending, end: End, last: Option<&Last>) {
         let Some(records) = entry.records().filter(|_| self.journal.is_on()) else { return };
         let explained = || self.explained.as_ref().map_or_else(String::new, Explained::text);
@@ -86,7 +86,7 @@ impl<C: Caller> Exchange<'_, C> {
         records.on_end(&self.journal, &over);
     }
 
-    /// A wait in the router is over, in whichever way.
+    /// A wait in the router is over, in any way.
     pub(super) fn note_wait(
         &mut self,
         entry: &DeploymentEntry,

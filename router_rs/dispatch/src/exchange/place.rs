@@ -12,22 +12,22 @@ use crate::limits::Limits;
 use crate::refused::Refused;
 use crate::wish::Wish;
 
-/// What the caller wants.
+/// The placement that the caller wants.
 #[derive(Clone, Debug, Default)]
 pub enum Placement {
     /// The router decides.
     #[default]
     Any,
-    /// This replica, whatever its load, or nobody.
+    /// Only this replica, whatever its load.
     Replica(String),
-    /// This place, or nobody.
+    /// Only this place.
     Reserved(Arc<Reservation>),
 }
 
-/// Takes a place at a replica as a call with this wish would, waiting if need be.
+/// Reserves a place at a replica as a call with this wish would, waiting if need be.
 ///
 /// # Errors
-/// What the call would have been answered with.
+/// The status that the call would have got.
 pub async fn choose(
     entry: &Arc<DeploymentEntry>,
     wish: &Wish<'_>,
@@ -87,7 +87,7 @@ impl Reservation {
         drop(ticket);
     }
 
-    /// The place, once.
+    /// The place; returned once.
     pub(crate) fn take(&self) -> Option<TicketGuard> {
         self.ticket.lock().take()
     }

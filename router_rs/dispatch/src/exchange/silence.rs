@@ -9,13 +9,13 @@ use router_protocol::grpc::{Code, Status};
 
 use crate::ending::Ending;
 
-/// How long one attempt has heard nothing while it was the replica's turn.
+/// How long one attempt has received nothing while it was the replica's turn.
 #[derive(Debug)]
 pub(crate) struct Silence {
-    /// `None`: it may be silent as long as it wants.
+    /// `None`: it may be silent indefinitely.
     limit: Option<Duration>,
     since: Instant,
-    /// Set for some time that is not later than the limit allows; moved on when it rings early.
+    /// Set for a time no later than the limit; moved on if it fires early.
     alarm: Option<Alarm>,
 }
 
@@ -26,7 +26,7 @@ impl Silence {
 
     /// Ready with the end of the call when the replica has been silent for too long.
     ///
-    /// `is_its_turn`: the request is sent, and what came of the answer is passed on.
+    /// `is_its_turn`: the request is sent, and everything that came of the answer is passed on.
     pub(crate) fn poll(
         &mut self,
         is_its_turn: bool,
@@ -38,7 +38,7 @@ impl Silence {
             self.since = Instant::now();
         }
         if !is_its_turn {
-            // Whatever makes it the replica's turn polls this again.
+            // The event that makes it the replica's turn polls this again.
             return Poll::Pending;
         }
         loop {

@@ -1,4 +1,4 @@
-//! The request's way: pieces from the caller to the connection, with flow control end to end.
+//! The path of the request: pieces from the caller to the connection, with end-to-end flow control.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -13,23 +13,23 @@ use router_wire::is_small;
 
 use crate::kept::Kept;
 
-/// A first piece up to this size goes out without asking for window: one frame of the size that
+/// A first piece up to this size is sent without asking for window: one frame of the size that
 /// every peer accepts. h2 gives a new stream no window before its connection has opened it, so
 /// asking would send the head alone and wake the replica twice.
 const FIRST_PIECE_BYTES_MAX: usize = 16 * 1024;
 
-/// What of the request has come, what has been sent, and what is kept for another attempt.
+/// The parts of the request: received, sent, and kept for another attempt.
 #[derive(Debug)]
 pub struct Upload {
     kept: Kept,
-    /// Come and not yet sent in this attempt; at most one piece, but for what an attempt repeats or
-    /// came before it.
+    /// Received but not yet sent in this attempt. At most one piece, unless an attempt repeats it
+    /// or it came before the attempt.
     unsent: VecDeque<Bytes>,
     /// The last piece has come.
     is_complete: bool,
     /// END_STREAM was sent, or the other side wants no more.
     is_closed: bool,
-    /// Bytes sent in this attempt, and the most that any attempt has sent: what goes beyond is
+    /// Bytes sent in this attempt, and the most that any attempt has sent: bytes beyond that are
     /// returned to the caller's window.
     sent: usize,
     returned: usize,
@@ -40,7 +40,7 @@ impl Upload {
         Self { kept, unsent: VecDeque::new(), is_complete, is_closed: false, sent: 0, returned: 0 }
     }
 
-    /// Whether nothing more comes from the caller.
+    /// Whether the caller sends no more.
     pub(crate) fn is_complete(&self) -> bool {
         self.is_complete
     }
@@ -55,15 +55,15 @@ impl Upload {
         self.sent as u64
     }
 
-    /// A piece has come; before the first attempt, or while one has nothing else to send.
+    /// A piece has come, before the first attempt or while nothing else is left to send.
     pub(crate) fn add(&mut self, piece: Piece) {
         self.is_complete = piece.is_last;
         self.kept.push(&piece.bytes);
         self.unsent.push_back(piece.bytes);
     }
 
-    /// Takes what is here already, before anything is sent: no more than what shows whether all of
-    /// it is here and small.
+    /// Takes what has arrived already, before anything is sent: no more than shows whether the
+    /// request is complete and small.
     pub(crate) fn look<C: Caller>(
         &mut self,
         caller: &mut C,
@@ -78,11 +78,11 @@ impl Upload {
         Ok(())
     }
 
-    /// Starts an attempt, with the whole body if that is here and small; the first one, or only while
-    /// [`Upload::may_repeat`].
+    /// Starts an attempt, with the whole body if it is complete and small; the first one, or only
+    /// while [`Upload::may_repeat`].
     ///
     /// # Errors
-    /// As [`Connection::start`].
+    /// Like [`Connection::start`].
     pub(crate) fn start(
         &mut self,
         connection: &Rc<Connection>,
@@ -108,8 +108,8 @@ impl Upload {
         Ok(started)
     }
 
-    /// The same request for an attempt beside this one; only when it is complete and kept whole.
-    /// It asks nothing of the caller.
+    /// The same request for an attempt beside this one; only if it is complete and kept whole. It
+    /// asks nothing of the caller.
     pub(crate) fn again(&self) -> Self {
         Self {
             kept: self.kept.none(),
@@ -122,7 +122,7 @@ impl Upload {
         }
     }
 
-    /// Everything that has been sent is still here.
+    /// Everything that was sent is still kept.
     pub fn may_repeat(&self) -> bool {
         self.kept.is_whole()
     }
@@ -132,7 +132,7 @@ impl Upload {
         self.kept.commit();
     }
 
-    /// Moves what can be moved. Ready when the whole request is sent, or the other side takes no
+    /// Moves as much as possible. Ready when the whole request is sent, or the other side takes no
     /// more of it (its answer says why).
     pub fn poll<C: Caller>(
         &mut self,
@@ -200,7 +200,7 @@ impl Upload {
         }
         let is_end = self.is_complete && self.unsent.is_empty();
         self.sent += piece.len();
-        // An empty piece only says that the request is over, or nothing.
+        // An empty piece only marks the end of the request, or means nothing.
         if is_end || !piece.is_empty() {
             stream.send_data(piece, is_end)?;
         }

@@ -1,4 +1,4 @@
-//! How an attempt of a call at one replica ended, and what that means for the call.
+//! How an attempt of a call at one replica ended, and the consequence for the call.
 
 use std::time::Duration;
 
@@ -16,15 +16,15 @@ use crate::entry::TicketGuard;
 use crate::exchange::download::Answer;
 use crate::limits::{Limits, deadline_exceeded};
 
-/// How one attempt ended: the call is over, it did not start there, or it failed and may be sent
-/// again.
+/// How one attempt ended: the call is over, it did not start there, or it failed and may be
+/// retried.
 pub(super) enum Attempt {
     Over(Ending, Outcome),
     Elsewhere(Outcome, Failure),
     Again(Outcome, Again),
 }
 
-/// A failure that nobody has been told of, because there may be another attempt.
+/// A failure that is not reported yet, because there may be another attempt.
 pub(super) struct Again {
     pub held: Held,
     /// How long the replica wants the next attempt to wait.
@@ -37,7 +37,7 @@ pub(super) enum Held {
     Failure(Failure),
 }
 
-/// Where a call went last, and when it was over there.
+/// The last replica of a call, and when the call was over there.
 pub(super) struct Last {
     pub ticket: TicketGuard,
     pub now: Nanos,
@@ -46,7 +46,7 @@ pub(super) struct Last {
 // === impl Attempt, Held ===
 
 impl Attempt {
-    /// Keeps a break to itself, if there may be another attempt.
+    /// Holds a break back, if there may be another attempt.
     pub(super) fn held_if(self, may_repeat: bool) -> Self {
         match self {
             Self::Over(Ending::Failed(failure), Outcome::Failed) if may_repeat => {
@@ -118,7 +118,7 @@ fn judge_break(
         matches!(error, CallError::Reset { reason: Reason::REFUSED_STREAM, is_remote: true });
     let did_not_start = before_head && (is_refused || matches!(error, CallError::NotTaken(_)));
     let status = match error {
-        // Servers reset calls whose deadline has passed; who notices first is chance.
+        // Servers reset calls whose deadline has passed; which side notices first is random.
         CallError::Reset { reason: Reason::CANCEL, .. } if limits.is_past() => deadline_exceeded(),
         CallError::Reset { reason, .. } => {
             Status::new(Code::from_reset(*reason), format!("the call was reset: {reason}"))

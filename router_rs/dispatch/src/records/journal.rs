@@ -1,4 +1,4 @@
-//! What is noted of one call on its way.
+//! Notes about one call, taken on its way.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -13,11 +13,11 @@ use super::sampler::Sampled;
 use crate::refused::Refused;
 use crate::tally::Seen;
 
-/// Of more attempts the last ones are not told apart: a call that finds every replica full may have
-/// any number.
+/// Beyond this, attempts replace the last one: a call that finds every replica full may have any
+/// number.
 const ATTEMPTS_MAX: usize = 32;
 
-/// Why there was an attempt.
+/// The reason for an attempt.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Why {
     #[default]
@@ -29,7 +29,7 @@ pub(crate) enum Why {
 }
 
 impl Why {
-    /// Of the attempt after one that did not start.
+    /// For the attempt after one that did not start.
     pub(crate) fn after(outcome: Outcome) -> Self {
         match outcome {
             Outcome::Refused { .. } => Self::RefusedBefore,
@@ -48,21 +48,21 @@ impl Why {
     }
 }
 
-/// The notes of one call; off where nobody keeps records.
+/// The notes of one call; off if no records are kept.
 #[derive(Debug, Default)]
 pub(crate) struct Journal {
     is_on: bool,
     /// The client wants to know where its call went.
     pub(crate) is_asked: bool,
-    /// There is time to say why it goes where it goes.
+    /// The call is explained; sampled calls only up to a limit per second.
     is_explained: bool,
-    /// As the router counts time, as all here.
+    /// In the router's time, like all times here.
     pub(super) start: Nanos,
     pub(super) parked: Nanos,
     pub(super) refused: Option<Refused>,
     pub(super) sampled: Option<Box<Sampled>>,
     pub(super) attempts: SmallVec<[Note; 1]>,
-    /// Which attempt is the call's, of two at once.
+    /// The index of the current attempt, when two run at once.
     running: usize,
 }
 
@@ -74,7 +74,7 @@ pub(super) struct Note {
     pub(super) span: Option<SpanId>,
     pub(super) start: Nanos,
     pub(super) head_at: Option<Instant>,
-    /// When and how it ended, in a word; `None`: its answer was not needed any more.
+    /// When and how it ended, in a word; `None`: its answer was no longer needed.
     pub(super) end: Option<(Nanos, &'static str)>,
     pub(super) why: Why,
 }
@@ -84,7 +84,7 @@ impl Journal {
         self.is_on
     }
 
-    /// Somebody will read why the call goes where it goes.
+    /// Whether an explanation of the routing decision will be read.
     pub(crate) fn wants_explanation(&self) -> bool {
         self.is_asked || self.is_explained
     }
@@ -100,7 +100,7 @@ impl Journal {
         self.sampled = sampled;
     }
 
-    /// The call has a place; what its head has to say to whoever gets it.
+    /// Notes that the call has a place; returns the trace context to send with its head.
     pub(crate) fn on_place(
         &mut self,
         target: &Arc<Target>,
@@ -132,7 +132,7 @@ impl Journal {
         context.map(TraceContext::header)
     }
 
-    /// The second place has won; the first one's is given back.
+    /// The second place has won; the first one is given back.
     pub(crate) fn on_hedge_won(&mut self, first: &Arc<Target>) {
         if let Some(note) = self.attempts.get_mut(self.running) {
             note.target = Some(Arc::clone(first));

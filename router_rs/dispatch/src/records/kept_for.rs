@@ -1,13 +1,13 @@
-//! Why a call was kept.
+//! The reason why a call was recorded.
 
-/// Why a call was kept; the first that holds.
+/// The reason why a call was recorded; the first that holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeptFor {
     Failed,
     Asked,
     Slow,
     Sampled,
-    /// All calls are kept, as long as somebody wants them.
+    /// All calls are recorded, while a reader asks for it.
     All,
 }
 

@@ -1,8 +1,8 @@
-//! Finished calls that are worth keeping, for people: what each was, where it went, and when.
+//! Finished calls worth keeping, for people: each call's details, its route, and its times.
 //!
 //! A call is judged at its end: failed, asked for by its client, slow, or sampled by its trace.
-//! What is kept waits in a bounded queue until somebody takes it. Of all other calls nothing is
-//! allocated and nothing locked; a few numbers are noted on the way ([`Journal`]).
+//! Records wait in a bounded queue until a reader takes them. Other calls cause no allocation and
+//! no lock; only a few numbers are noted on the way ([`Journal`]).
 
 mod journal;
 mod kept_for;
@@ -24,20 +24,21 @@ use router_io::BriefMutex;
 
 use sampler::Sampler;
 
-/// So many wait to be taken; then the oldest go. A few seconds of what one ingress keeps, and about
-/// 4 MiB.
+/// The number of records that wait to be taken; beyond it the oldest are dropped. A few seconds of
+/// one ingress's records, about 4 MiB.
 const WAITING_MAX: usize = 4096;
 
-/// So many of the sampled ones wait for whoever looks at calls: the last. With as many as of the
-/// others, each is kept until its memory has left every cache, which costs the calls that follow.
+/// The number of sampled records kept for people who look at calls: the latest. With as many as of
+/// the others, each would be kept until its memory has left every cache, which costs the calls that
+/// follow.
 const LOOKED_AT_MAX: usize = 512;
 
-/// So many calls a second are kept for their failure, and as many for being slow: in an overload one
-/// refusal is like the other, and there is no time for them.
+/// How many calls a second are recorded as failed, and how many as slow. In an overload all
+/// refusals look alike, and recording them takes time that is needed elsewhere.
 const KEPT_PER_SECOND_MAX: u64 = 1000;
 
-/// So many sampled calls a second are explained. Who is there and why takes a look at every replica,
-/// under the router's lock, and clients decide how many of their calls are sampled.
+/// How many sampled calls a second are explained. An explanation looks at every replica under the
+/// router's lock, and clients decide how many of their calls are sampled.
 const EXPLAINED_PER_SECOND_MAX: u64 = 100;
 
 /// See the module. Shared by all calls of a table.
@@ -55,18 +56,18 @@ pub struct CallRecords {
     without_spans: AtomicU64,
 }
 
-/// What nobody has taken yet, the oldest first in each.
+/// The records that have not been taken yet, the oldest first in each queue.
 #[derive(Debug, Default)]
 struct Waiting {
-    /// Those that are kept for nothing else.
+    /// Those recorded only because they are sampled.
     sampled: VecDeque<Arc<CallRecord>>,
-    /// Apart, so that a mesh that traces much does not forget its failures sooner.
+    /// In a separate queue, so that a mesh with many traces does not drop its failures sooner.
     others: VecDeque<Arc<CallRecord>>,
-    /// All that are sampled once more, to make their spans from.
+    /// All sampled records once more, to create their spans from.
     unsent: VecDeque<Arc<CallRecord>>,
 }
 
-/// Which calls are slow; what each call looks at is beside the lock.
+/// Decides which calls are slow; the part that each call reads is outside the lock.
 #[derive(Debug)]
 struct Slow {
     limit: AtomicU64,
@@ -74,29 +75,29 @@ struct Slow {
     slowest: BriefMutex<Slowest>,
 }
 
-/// So many in each second.
+/// The limit per second.
 #[derive(Debug, Default)]
 struct Ration {
-    /// The second, and how many it has had: twenty bits.
+    /// The second, and its count so far: twenty bits.
     second_and_count: AtomicU64,
 }
 
-/// What has become of calls.
+/// Counts of records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordStats {
     pub recorded: u64,
-    /// Those that nobody took in time, and those that were too many at once.
+    /// Records that were not taken in time, or exceeded the limit per second.
     pub dropped: u64,
     pub waiting: u64,
-    /// Sampled calls whose spans nobody has made in time.
+    /// Sampled calls whose spans were not created in time.
     pub without_spans: u64,
 }
 
 // === impl CallRecords ===
 
 impl CallRecords {
-    /// `slowest`: so many of the slowest calls of late are kept. `samples_roots`: calls that come
-    /// without a trace may begin one.
+    /// `slowest`: how many of the slowest recent calls are recorded. `samples_roots`: calls that
+    /// come without a trace may begin one.
     pub fn new(sampling_ratio: Option<f64>, slowest: usize, samples_roots: bool) -> Self {
         Self {
             sampler: Sampler::new(sampling_ratio, samples_roots),
@@ -112,13 +113,13 @@ impl CallRecords {
         }
     }
 
-    /// Which part of the calls that begin a trace is sampled from now on; `None`: no call at all,
-    /// whatever its caller does.
+    /// Sets the part of the calls without a trace that is sampled from now on; `None`: no call at
+    /// all, whatever its caller does.
     pub fn set_sampling_ratio(&self, ratio: Option<f64>) {
         self.sampler.set_ratio(ratio);
     }
 
-    /// Whether every call is kept from now on.
+    /// Sets whether every call is recorded from now on.
     pub fn set_keeps_all(&self, keeps_all: bool) {
         self.keeps_all.store(keeps_all, Ordering::Relaxed);
     }
@@ -129,7 +130,7 @@ impl CallRecords {
         std::iter::from_fn(|| waiting.pop()).take(limit).collect()
     }
 
-    /// Takes up to `limit` sampled ones for their spans, the oldest first; `take` has them too.
+    /// Takes up to `limit` sampled ones for their spans, the oldest first; `take` returns them too.
     pub fn take_unsent(&self, limit: usize) -> Vec<Arc<CallRecord>> {
         let mut waiting = self.waiting.lock();
         let count = limit.min(waiting.unsent.len());
@@ -146,8 +147,8 @@ impl CallRecords {
         }
     }
 
-    /// Whether a call is kept, and why. `slowness` is how long it took to be answered, or to begin a
-    /// stream; `anyway`: why it is kept even if it is like all others.
+    /// Whether a call is recorded, and why. `slowness` is how long it took to be answered, or to
+    /// begin a stream; `anyway`: the reason to record it even if it is ordinary.
     #[inline]
     fn judge(
         &self,
@@ -175,7 +176,7 @@ impl CallRecords {
         self.recorded.fetch_add(1, Ordering::Relaxed);
         let mut waiting = self.waiting.lock();
         let Waiting { sampled, others, unsent } = &mut *waiting;
-        // That all sampled ones have spans is what counts; of those to be looked at the last are enough.
+        // All sampled records must have spans; for people, the latest are enough.
         let spanless =
             if record.is_sampled { push(unsent, Arc::clone(&record), WAITING_MAX) } else { None };
         let (forgotten, dropped) = if record.kept_for == KeptFor::Sampled {

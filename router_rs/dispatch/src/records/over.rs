@@ -1,4 +1,4 @@
-//! A call that is over: whether it is kept, and as what.
+//! A call that is over: whether it is recorded, and how.
 
 use std::sync::Arc;
 
@@ -18,13 +18,13 @@ use crate::ending::Ending;
 use crate::head::Head;
 use crate::tally::{End, STREAM_MIN, Seen};
 
-/// What a client sends of these is kept up to so many bytes.
+/// Client-supplied ids are cut off after this many bytes.
 const ID_BYTES_MAX: usize = 256;
 const METHOD_BYTES_MAX: usize = 512;
 const STATE_BYTES_MAX: usize = 1024;
 
-/// Failures of the mesh, not of the request: as OpenTelemetry's conventions for servers have them,
-/// and what is refused for lack of room.
+/// Failures of the mesh, not of the request: those of OpenTelemetry's conventions for servers, and
+/// refusals for lack of room.
 const FAILURES: CodeSet = CodeSet::of(&[
     Code::Unknown,
     Code::DeadlineExceeded,
@@ -44,7 +44,7 @@ pub(crate) struct Over<'a> {
     pub ending: &'a Ending,
     pub end: End,
     pub seen: &'a Seen,
-    /// Where it went last.
+    /// Its last replica.
     pub target: Option<&'a Arc<Target>>,
     pub now: Nanos,
     pub request_bytes: u64,
@@ -53,7 +53,7 @@ pub(crate) struct Over<'a> {
 }
 
 impl CallRecords {
-    /// A call begins, unless it is a copy; `draw` seeds what is drawn for it.
+    /// A call begins, unless it is a copy; `draw` seeds its random numbers.
     #[inline]
     pub(crate) fn begin(
         &self,
@@ -69,7 +69,7 @@ impl CallRecords {
         journal.begin(start, sampled, is_explained);
     }
 
-    /// Keeps what is worth it.
+    /// Records the call if it is worth it.
     #[inline]
     pub(crate) fn on_end(&self, journal: &Journal, over: &Over<'_>) {
         let anyway = if journal.is_asked {
@@ -93,8 +93,8 @@ impl Over<'_> {
         }
     }
 
-    /// How long the call took to be answered, or a stream to begin: when that ends is its own
-    /// business.
+    /// How long the call took to be answered, or a stream to begin: the length of a stream depends
+    /// on its use.
     fn slowness(&self, journal: &Journal) -> Nanos {
         let begun = self.seen.first_data_at.map(|at| self.clock.at(at));
         let is_stream = |at: &Nanos| self.now.saturating_sub(*at) >= nanos(STREAM_MIN);
@@ -177,7 +177,7 @@ impl Over<'_> {
         let replica = target.and_then(|target| target.as_replica());
         let (end, outcome) = match note.end {
             Some(end) => end,
-            // Of two at once, the one whose answer did not begin first.
+            // If two ran at once, the one whose answer did not begin first.
             None => (self.seen.head_at.map_or(self.now, |at| self.clock.at(at)), "superseded"),
         };
         AttemptRecord {
@@ -207,7 +207,7 @@ fn trace_of(journal: &Journal, headers: &HeaderMap) -> Option<TraceRecord> {
     }
 }
 
-/// At most so many bytes of a text that somebody else has written.
+/// At most this many bytes of a text from outside.
 fn cut(text: &[u8], bytes_max: usize) -> String {
     String::from_utf8_lossy(&text[..text.len().min(bytes_max)]).into_owned()
 }

@@ -1,4 +1,4 @@
-//! One finished call, as it is kept.
+//! The record of one finished call.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -43,7 +43,7 @@ impl CallRecord {
     }
 }
 
-/// Where a call stands in its trace.
+/// A call's position in its trace.
 #[derive(Clone, Copy, Debug)]
 pub struct TraceRecord {
     pub trace: TraceId,
@@ -66,7 +66,7 @@ pub struct AttemptRecord {
 
 /// Since 1970, by this machine's clock.
 pub fn unix_now() -> Nanos {
-    // A clock before 1970 is wrong, and so is what it says.
+    // A clock before 1970 is wrong, so its value is not used.
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(Nanos::ZERO, nanos)
 }
 

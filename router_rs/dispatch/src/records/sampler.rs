@@ -1,4 +1,4 @@
-//! Which calls belong to a trace that is recorded.
+//! Decides which calls belong to a recorded trace.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
@@ -6,14 +6,14 @@ use http::HeaderMap;
 use router_core::SplitMix64;
 use router_protocol::trace_context::{SpanId, TRACESTATE, TraceContext, TraceId};
 
-/// Nobody is sampled.
+/// No call is sampled.
 const OFF: u8 = 0;
-/// Calls of traces that are sampled already.
+/// Calls of traces that are already sampled.
 const PARENTS: u8 = 1;
-/// Some of the calls that begin a trace too.
+/// Also some of the calls that begin a trace.
 const ROOTS: u8 = 2;
 
-/// A call that belongs to a trace which is recorded.
+/// A call that belongs to a recorded trace.
 #[derive(Debug)]
 pub(super) struct Sampled {
     pub(super) trace: TraceId,
@@ -24,12 +24,12 @@ pub(super) struct Sampled {
     pub(super) numbers: SplitMix64,
 }
 
-/// Decides once for each call, where it enters: as its caller does, else by a ratio.
+/// Decides once for each call, where it enters the mesh: like its caller, or else by a ratio.
 #[derive(Debug)]
 pub(super) struct Sampler {
     mode: AtomicU8,
-    /// A trace that begins here is sampled if the low half of its id is not above it: the rule of
-    /// OpenTelemetry's `TraceIdRatioBased`, so that others who see the id decide alike.
+    /// A trace that begins here is sampled if the low half of its id is at most this. This is the
+    /// rule of OpenTelemetry's `TraceIdRatioBased`, so that others who see the id decide alike.
     low_max: AtomicU64,
     samples_roots: bool,
 }
@@ -53,8 +53,8 @@ impl Sampler {
         self.mode.store(mode, Ordering::Relaxed);
     }
 
-    /// Judges a call by its head; `draw` seeds what is drawn for it. A head whose context is none
-    /// loses what belongs to it, when a trace begins.
+    /// Judges a call by its head; `draw` seeds its random numbers. If a trace begins, a malformed
+    /// context loses its other headers too.
     #[inline]
     pub(super) fn judge(
         &self,
@@ -86,7 +86,7 @@ impl Sampler {
 /// The largest low half that is sampled; `None`: none is.
 fn bound(ratio: f64) -> Option<u64> {
     const ALL: f64 = 18_446_744_073_709_551_616.0;
-    // What is beyond the largest number becomes that.
+    // A larger value is clamped to the largest number.
     let count = (ratio * ALL).round();
     if count >= ALL { Some(u64::MAX) } else { (count as u64).checked_sub(1) }
 }

@@ -1,14 +1,14 @@
-//! Route prefixes of plain HTTP: the longest one that a path lies under, by whole segments.
+//! Route prefixes of plain HTTP: finds the longest one that matches a path by whole segments.
 
 use std::collections::HashMap;
 
-/// Prefixes, each with what it leads to. `/a` holds `/a`, `/a/` and `/a/b`, but not `/ab`; `/` holds
-/// every path. Paths are compared as they are sent: neither decoded nor normalized.
+/// Prefixes with their destinations. `/a` matches `/a`, `/a/` and `/a/b`, but not `/ab`; `/`
+/// matches every path. Paths are compared as sent: neither decoded nor normalized.
 #[derive(Debug)]
 pub(super) struct Prefixes<T> {
-    /// Without a slash at the end, so `/` is the empty one.
+    /// Without a trailing slash, so `/` is the empty one.
     by_prefix: HashMap<Box<str>, T>,
-    /// Segments of the longest prefix: what bounds the look-ups of a hostile path.
+    /// Segments of the longest prefix, which bounds the look-ups of a hostile path.
     depth_max: usize,
 }
 
@@ -26,12 +26,12 @@ impl<T> Prefixes<T> {
         self.by_prefix.entry(prefix.into()).or_insert(value);
     }
 
-    /// The longest prefix of `path`, without a slash at its end.
+    /// The longest prefix of `path`, without a trailing slash.
     pub(super) fn find(&self, path: &str) -> Option<(&str, &T)> {
         if !path.starts_with('/') {
             return None;
         }
-        // Where segments end, from the left, as far as prefixes reach.
+        // The ends of segments, from the left, up to the length of the longest prefix.
         let ends = path.match_indices('/').map(|(index, _)| index);
         let ends = ends.chain(std::iter::once(path.len())).take(self.depth_max + 1);
         let mut found = None;
@@ -45,7 +45,7 @@ impl<T> Prefixes<T> {
         self.by_prefix.len()
     }
 
-    /// All prefixes as they are written (`/` for the empty one), in no order.
+    /// All prefixes as they are written (`/` for the empty one), in no particular order.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&str, &T)> {
         self.by_prefix.iter().map(|(prefix, value)| {
             let written = if prefix.is_empty() { "/" } else { &**prefix };
@@ -107,7 +107,7 @@ mod tests {
         assert_eq!(vec![("/a", &1)], all.iter().collect::<Vec<_>>());
     }
 
-    /// What the documentation says, looked up in the slow way.
+    /// The documented rule, implemented in the slow way.
     fn slowly<'a>(prefixes: &'a [String], path: &str) -> Option<&'a str> {
         let holds = |prefix: &&String| {
             let stem = prefix.trim_end_matches('/');

@@ -1,12 +1,13 @@
-//! What of a deployment may be called again after a call of it has started.
+//! The methods and routes of a deployment that may be called again after a call of them has
+//! started.
 
 use std::collections::HashSet;
 
 use http::Method;
 
-/// Read from what replicas announce: paths of gRPC methods, routes of plain HTTP
-/// (`POST /v1/items/{}`, where `{}` is any segment and `{*}`, at the end, any rest), and `*` for all
-/// plain HTTP.
+/// Parsed from the announcements of replicas: paths of gRPC methods, routes of plain HTTP (`POST
+/// /v1/items/{}`, where `{}` is any segment and `{*}`, at the end, any rest), and `*` for all plain
+/// HTTP.
 #[derive(Debug, Default)]
 pub struct Repeatable {
     methods: HashSet<Box<str>>,
@@ -43,13 +44,13 @@ impl Repeatable {
         found
     }
 
-    /// Whether the gRPC method at a path may.
+    /// Whether the gRPC method at a path is repeatable.
     pub fn has_method(&self, path: &str) -> bool {
         self.methods.contains(path)
     }
 
-    /// Whether a request of plain HTTP may: by its verb (RFC 9110, 9.2.2), or because its handler is
-    /// marked. `path` is that below the application's prefix.
+    /// Whether a plain HTTP request is repeatable: by its method (RFC 9110, 9.2.2), or because its
+    /// handler is marked. `path` is relative to the application's prefix.
     pub fn has_request(&self, verb: &Method, path: &str) -> bool {
         verb.is_idempotent()
             || self.has_all_http

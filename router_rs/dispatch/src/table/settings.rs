@@ -5,22 +5,22 @@ use router_protocol::grpc::CodeSet;
 
 use crate::blame;
 
-/// What a deployment says about its routers; see `docs/reference/deployment-options.md`.
+/// A deployment's settings for its routers; see `docs/reference/deployment-options.md`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RouterSettings {
     pub policy: PolicyKind,
     /// See [`RouterConfig::load_bound`].
     pub load_bound: f64,
     pub locality: Locality,
-    /// How long a replica that has refused is left alone, how much longer after each further
-    /// refusal, and the longest time.
+    /// How long a replica that has refused is avoided, how much longer after each further refusal,
+    /// and the longest time.
     pub backoff_initial: Nanos,
     pub backoff_multiplier: f64,
     pub backoff_max: Nanos,
     /// How long a new replica takes to get its full share.
     pub slow_start: Nanos,
     pub retries: RetryConfig,
-    /// Answers with these codes are tried again, if their call may be.
+    /// Answers with these codes are retried, if their call may be.
     pub retry_codes: CodeSet,
     pub hedging: bool,
     pub ejection: EjectionConfig,

@@ -1,4 +1,4 @@
-//! What the controller knows about deployments, and the look-up of a path in it.
+//! The controller's knowledge about deployments, and the look-up of a path in it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::table::split::{Share, Split};
 /// The application that serves health and reflection on behalf of the whole mesh.
 const MESH_APPLICATION: &str = "pyserve";
 
-/// Services of which every application may have its own, but the mesh's is the one that is seen.
+/// Services of which every application may have its own, but only the mesh's is visible.
 const MESH_SERVICES: [&str; 4] = [
     "grpc.health.v1.Health",
     "grpc.reflection.v1.ServerReflection",
@@ -39,9 +39,9 @@ pub struct ReplicaRoute {
     pub address: String,
     /// Empty: it has none.
     pub unix_path: String,
-    /// Calls it takes at once from one router.
+    /// Calls that it takes at once from one router.
     pub max_ongoing_requests: u32,
-    /// Whoever answers there and does not prove the mesh token is not it.
+    /// A peer at this address that does not prove the mesh token is not this replica.
     pub proves_itself: bool,
 }
 
@@ -52,7 +52,7 @@ pub struct DeploymentRoute {
     pub deployment: String,
     pub services: Vec<ServiceRoute>,
     pub replicas: Vec<ReplicaRoute>,
-    /// No replica is wanted: while there is none, calls end at once.
+    /// No replica is wanted: while there is none, calls end immediately.
     pub is_scaled_to_zero: bool,
     /// Calls that may be parked; `u32::MAX`: any number.
     pub max_queued_requests: u32,
@@ -63,21 +63,22 @@ pub struct DeploymentRoute {
     pub router: RouterSettings,
     /// How long a call waits for a replica that has its model while others have room.
     pub model_matching_timeout: Duration,
-    /// Plain HTTP below these goes here; `/`, or without a slash at the end.
+    /// Plain HTTP below these prefixes goes here; `/`, or without a trailing slash.
     pub http_prefixes: Vec<String>,
-    /// What plain HTTP is answered with when the queue is full.
+    /// The status of plain HTTP answers when the queue is full.
     pub queue_full_status: StatusCode,
     /// Serialized `FileDescriptorProto`s of the services and of what they need.
     pub file_descriptors: Vec<Bytes>,
-    /// What clients are told when the queue is full; `None`: the router's estimate.
+    /// The retry delay sent to clients when the queue is full; `None`: the router's estimate.
     pub retry_after: Option<Duration>,
     /// Paths of the methods that may be called again after a failure.
     pub idempotent_methods: Vec<String>,
-    /// Whom a part of the calls from outside goes to instead; the parts are at most 1 together.
+    /// Deployments that take over a part of the calls from outside; the parts are at most 1
+    /// together.
     pub traffic: Vec<Share>,
-    /// Who gets a copy of a part of them.
+    /// Deployments that get a copy of a part of them.
     pub mirror: Vec<Share>,
-    /// Puts the replicas in order for each call; `None`: the policy alone decides.
+    /// Orders the replicas for each call; `None`: only the policy decides.
     pub ranker: Option<Arc<dyn Ranker>>,
 }
 
@@ -88,9 +89,9 @@ pub struct Snapshot {
     by_path: HashMap<Box<str>, Providers>,
     /// Services whose methods are not known.
     by_service: HashMap<Box<str>, Providers>,
-    /// Where plain HTTP goes.
+    /// The routes of plain HTTP.
     by_prefix: Prefixes<Arc<Deployment>>,
-    /// What is known of methods for clients of other protocols.
+    /// The descriptions of methods, for clients of other protocols.
     methods: MethodTable,
     /// There is, or has been, an application.
     has_served: bool,
@@ -104,21 +105,21 @@ pub struct Deployment {
     pub request_timeout: Option<Duration>,
     /// A unary message up to this size is kept whole for a possible refusal.
     pub request_bytes_max: usize,
-    /// What plain HTTP is answered with when the queue is full.
+    /// The status of plain HTTP answers when the queue is full.
     pub queue_full_status: StatusCode,
-    /// What clients are told then; `None`: the router's estimate.
+    /// The retry delay sent to clients then; `None`: the router's estimate.
     pub retry_after: Option<Duration>,
     pub repeatable: Repeatable,
-    /// A policy of the user's, that puts the replicas in order for each call.
+    /// A user's policy, which orders the replicas for each call.
     pub(crate) advice: Option<Arc<Advice>>,
     /// Copies of calls that are on their way to it.
     pub mirrored: Arc<AtomicU32>,
     pub(crate) split: Split,
-    /// It gets a part of another one's calls, so the methods that both have are the other one's.
+    /// It gets a part of another deployment's calls, so methods that both have belong to the other.
     pub(crate) is_shared: bool,
 }
 
-/// What a deployment takes, as it has registered.
+/// The routes that a deployment has registered.
 #[derive(Debug, Default)]
 pub(crate) struct Offers {
     pub services: Vec<ServiceRoute>,
@@ -132,23 +133,23 @@ pub(crate) struct Offers {
 /// The deployments that registered one method or service, ordered by application.
 type Providers = SmallVec<[Arc<Deployment>; 1]>;
 
-/// What a path leads to.
+/// The result of looking up a path.
 #[derive(Debug)]
 pub enum Found<'a> {
     Deployment(&'a Arc<Deployment>),
-    /// Nobody registered the method.
+    /// The method is not registered.
     Nothing,
-    /// Several applications did, and the call named none of them: their names.
+    /// Several applications registered it, and the call named none of them: their names.
     Ambiguous(Vec<&'a str>),
 }
 
-/// Where a call of a client goes.
+/// The route of a client's call.
 #[derive(Clone, Debug)]
 pub struct Way {
     pub deployment: Arc<Deployment>,
-    /// Gets the same request, and answers nobody.
+    /// Gets the same request; its answer is dropped.
     pub mirror: Option<Arc<Deployment>>,
-    /// The part of the calls that goes to `deployment`; `None`: there is no other.
+    /// The part of the calls that goes to `deployment`; `None`: all of them.
     pub share: Option<f32>,
 }
 
@@ -166,7 +167,7 @@ impl Deployment {
 }
 
 impl Snapshot {
-    /// `deployments` come with what each one takes; `has_served`: there were some before.
+    /// `deployments` come with their routes; `has_served`: there were some before.
     pub(crate) fn new(
         mut deployments: Vec<(Deployment, Offers)>,
         methods: MethodTable,
@@ -206,10 +207,10 @@ impl Snapshot {
         }
     }
 
-    /// Looks up `/pkg.Service/Method`; `application` picks among several that have the service.
+    /// Looks up `/pkg.Service/Method`; `application` selects among several that have the service.
     ///
-    /// Plain calls of a deployment may have the path of another application's method: without the
-    /// name of an application it is the method's.
+    /// A plain call of a deployment may have the same path as another application's method. Without
+    /// the name of an application, the method gets it.
     pub fn find(&self, path: &str, application: Option<&str>) -> Found<'_> {
         let of_path = self.by_path.get(path);
         let of_service = || service_of(path).and_then(|name| self.by_service.get(name));
@@ -243,7 +244,8 @@ impl Snapshot {
         }
     }
 
-    /// Where a call of a client goes that leads to `deployment`, and which one gets a copy.
+    /// The route of a client's call that leads to `deployment`, and the deployment that gets a
+    /// copy.
     pub fn way(&self, deployment: &Arc<Deployment>, headers: &HeaderMap) -> Way {
         if deployment.split.is_empty() {
             return Way { deployment: Arc::clone(deployment), mirror: None, share: None };
@@ -257,7 +259,7 @@ impl Snapshot {
         }
     }
 
-    /// No application has been deployed yet: whoever finds nothing may do so soon.
+    /// No application has been deployed yet: a failed look-up may succeed soon.
     pub fn is_starting(&self) -> bool {
         !self.has_served
     }
@@ -266,12 +268,13 @@ impl Snapshot {
         &self.methods
     }
 
-    /// Who takes plain HTTP for `path`, with the prefix that leads there (empty for `/`).
+    /// The deployment that takes plain HTTP for `path`, with the prefix that matched (empty for
+    /// `/`).
     pub fn find_http(&self, path: &str) -> Option<(&str, &Arc<Deployment>)> {
         self.by_prefix.find(path)
     }
 
-    /// How many prefixes lead somewhere.
+    /// The number of prefixes.
     pub fn http_prefixes_count(&self) -> usize {
         self.by_prefix.len()
     }
@@ -288,7 +291,7 @@ impl Snapshot {
     }
 }
 
-/// Gives every deployment its split, with what can serve.
+/// Gives every deployment its split, with those that can serve.
 fn share(deployments: &mut [(Deployment, Offers)], seed: u64) {
     let place = |share: &Share| {
         deployments.iter().position(|(deployment, _)| {
@@ -314,7 +317,7 @@ fn share(deployments: &mut [(Deployment, Offers)], seed: u64) {
     }
 }
 
-/// Puts providers in order; health and reflection are the mesh's own where it has them.
+/// Sorts the providers. Health and reflection are the mesh's own where it has them.
 fn arrange(providers: &mut Providers, service: &str) {
     providers.sort_by(|a, b| a.application().cmp(b.application()));
     let is_of_mesh = |entry: &Arc<Deployment>| entry.application() == MESH_APPLICATION;

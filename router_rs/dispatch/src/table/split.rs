@@ -1,8 +1,8 @@
-//! Calls from outside that several deployments share: a part of them goes elsewhere (a canary), and
-//! a part is repeated elsewhere without an answer (a mirror).
+//! Outside calls shared by several deployments: a part of them goes elsewhere (a canary), and a
+//! part is copied elsewhere without an answer (a mirror).
 //!
-//! Calls of one session stay together: what decides is a hash of it, which is the same in every
-//! ingress. Calls without one are drawn by the table's seed.
+//! Calls of one session stay together: a hash of it decides, which is the same in every ingress.
+//! For other calls the decision is random, by the table's seed.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -17,7 +17,7 @@ pub struct Share {
     pub weight: f64,
 }
 
-/// Who shares the calls of one deployment, as one version of the table knows it.
+/// The sharing of one deployment's calls, in one version of the table.
 #[derive(Debug, Default)]
 pub(crate) struct Split {
     traffic: Lottery,
@@ -29,14 +29,14 @@ pub(crate) struct Split {
 /// Tickets are numbers from 0 to 1; those beyond the last end win nothing.
 #[derive(Debug, Default)]
 struct Lottery {
-    /// Where the part of each winner ends, its place in the table, and the part.
+    /// The end of each winner's part, its index in the table, and the part.
     ends: Vec<(f64, usize, f64)>,
 }
 
-/// Where a call goes, as places in the table.
+/// The destinations of a call, as indices in the table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Drawn {
-    /// `None`: to the deployment that it led to.
+    /// `None`: the deployment that it led to.
     pub instead: Option<usize>,
     pub mirror: Option<usize>,
 }
@@ -44,7 +44,7 @@ pub(crate) struct Drawn {
 // === impl Split ===
 
 impl Split {
-    /// Shares as places in the table; those of deployments that cannot serve are left out before.
+    /// Shares as indices in the table; those of deployments that cannot serve are left out before.
     pub(crate) fn new(traffic: Vec<(f64, usize)>, mirror: Vec<(f64, usize)>, seed: u64) -> Self {
         let (traffic, mirror) = (Lottery::new(traffic), Lottery::new(mirror));
         Self { traffic, mirror, seed, drawn: AtomicU64::new(0) }
@@ -65,7 +65,7 @@ impl Split {
         }
     }
 
-    /// The part of the calls that goes where this one does, for people; `None`: all of them.
+    /// The part of the calls that goes to the same destination, for people; `None`: all of them.
     pub(crate) fn share(&self, drawn: Drawn) -> Option<f32> {
         self.traffic.part(drawn.instead).map(|part| part as f32)
     }
@@ -85,11 +85,11 @@ impl Lottery {
         self.ends.iter().find(|(end, ..)| ticket < *end).map(|(_, place, _)| *place)
     }
 
-    /// The part of who stands at this place; without one, of all that win nothing.
+    /// The part at this index; without one, the part of all calls that win nothing.
     fn part(&self, winner: Option<usize>) -> Option<f64> {
         let last = self.ends.last()?;
         let found = self.ends.iter().find(|(_, place, _)| Some(*place) == winner);
-        // A float's sum of ten tenths is a little off.
+        // The sum of ten tenths is not exactly one in floating point.
         Some(found.map_or((1.0 - last.0).max(0.0), |(.., weight)| *weight))
     }
 }
@@ -100,8 +100,8 @@ fn fraction(number: u64) -> f64 {
     (number >> 11) as f64 / STEPS
 }
 
-/// FNV-1a (Fowler, Noll, Vo), and `SplitMix64` behind it, because FNV leaves the high bits of short
-/// keys alike.
+/// FNV-1a (Fowler, Noll, Vo), followed by `SplitMix64`, because the high bits of FNV hardly differ
+/// for short keys.
 pub(crate) fn hash(bytes: &[u8]) -> u64 {
     let fnv = bytes.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)

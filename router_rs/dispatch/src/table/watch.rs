@@ -1,4 +1,4 @@
-//! Tells a deployment's router which of its replicas give no sign of life.
+//! Reports silent replicas to their deployment's router.
 
 use std::sync::{Arc, Weak};
 
