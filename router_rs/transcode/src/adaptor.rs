@@ -17,7 +17,7 @@ use super::credit::Credit;
 use super::opened::Transcoding;
 use super::work::{LONG_BYTES, Work, Working};
 
-/// What a short message counts at least, for what it takes besides its bytes. Arbitrary.
+/// The least that a message counts, for its overhead beyond its bytes. Arbitrary.
 const MESSAGE_BYTES_MIN: usize = 256;
 
 /// A client of another protocol, as the exchange sees it.
@@ -284,7 +284,7 @@ impl<E: ClientEnd> Caller for Transcoded<E> {
     }
 
     fn trailers(&mut self, trailers: HeaderMap) -> Result<(), Gone> {
-        // The client may have no room for what comes before: `poll_finish` goes on.
+        // The client may have no room for the data before the trailers: `poll_finish` continues.
         self.trailers = Some(trailers);
         Ok(())
     }

@@ -12,7 +12,7 @@ use router_protocol::grpc::{Message, Status};
 
 use super::work::Work;
 
-/// What a request's coder has next.
+/// The next result of a request's coder.
 #[derive(Debug)]
 pub(crate) enum Taken {
     /// A piece for the replica, not empty.
@@ -34,7 +34,7 @@ pub(crate) trait RequestCoder: Debug {
     /// The next piece for the replica.
     ///
     /// # Errors
-    /// What is wrong with the request. The coder is of no further use then.
+    /// The error in the request. The coder cannot be used any more then.
     fn take(&mut self) -> Result<Taken, Status>;
 
     /// Given bytes that no [`RequestCoder::take`] has looked at.
@@ -49,11 +49,11 @@ pub(crate) trait AnswerCoder: Debug {
     /// The next bytes of gRPC frames; only after [`AnswerCoder::step`] has returned false.
     fn give(&mut self, bytes: Bytes);
 
-    /// Converts one message; false: there is nothing more to convert. With work in the outbox
-    /// nothing else is called before [`AnswerCoder::resume`], but for [`AnswerCoder::fail`].
+    /// Converts one message; false: nothing is left to convert. With work in the outbox, only
+    /// [`AnswerCoder::fail`] may be called before [`AnswerCoder::resume`].
     ///
     /// # Errors
-    /// Why the answer cannot be carried: [`AnswerCoder::fail`] is to tell it.
+    /// Why the answer cannot be carried: [`AnswerCoder::fail`] must report it.
     fn step(&mut self, outbox: &mut Outbox) -> Result<bool, Status>;
 
     /// The end of the answer; only after [`AnswerCoder::step`] has returned false. Without a head
@@ -81,7 +81,7 @@ pub(crate) struct Failure<'a> {
     pub is_of_mesh: bool,
 }
 
-/// What goes to the client, in this order.
+/// Output for the client, in this order.
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
     pub head: Option<response::Parts>,

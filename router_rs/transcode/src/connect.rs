@@ -330,7 +330,7 @@ pub(super) fn read_timeout(headers: &HeaderMap) -> Result<Option<Duration>, Stat
     Ok(Some(Duration::from_millis(number)))
 }
 
-/// What a method takes, for `accept-post`.
+/// The content types that a method accepts, for `accept-post`.
 fn accepted_types(method: Option<&Method>) -> &'static str {
     match method {
         Some(method) if method.is_unary() => {

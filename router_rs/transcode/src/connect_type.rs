@@ -2,7 +2,7 @@
 
 use http::HeaderValue;
 
-/// What a content type of this protocol says.
+/// The content types of this protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ConnectType {
     UnaryProto,

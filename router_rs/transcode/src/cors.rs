@@ -11,19 +11,19 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, req
 /// How long a browser may remember a preflight: two hours, the most that Chromium does.
 const MAX_AGE_S: HeaderValue = HeaderValue::from_static("7200");
 
-/// What a page may always see of an answer, whether or not it is there.
+/// The headers that a page may always read in an answer, whether or not they are present.
 const ALWAYS_EXPOSED: &str = "grpc-status,grpc-message,grpc-status-details-bin";
 
 const ANY: &str = "*";
 
-/// Which origins' pages may use the protocols of browsers. Credentials are never allowed.
+/// The origins whose pages may use the protocols of browsers. Credentials are never allowed.
 #[derive(Clone, Debug, Default)]
 pub struct Cors {
     is_any: bool,
     origins: Vec<Box<str>>,
 }
 
-/// What the answer to one request says to a browser.
+/// The CORS headers of the answer to one request.
 #[derive(Clone, Debug, Default)]
 pub struct Grant {
     origin: Option<HeaderValue>,
@@ -40,7 +40,7 @@ impl Cors {
         Self { is_any: origins.iter().any(|origin| **origin == *ANY), origins }
     }
 
-    /// What the sender of these headers is allowed.
+    /// The permissions for the sender of these headers.
     pub fn grant(&self, headers: &HeaderMap) -> Grant {
         let Some(origin) = headers.get(ORIGIN) else {
             return Grant { origin: None, varies: !self.is_any && !self.origins.is_empty() };

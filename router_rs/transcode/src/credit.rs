@@ -1,4 +1,4 @@
-//! Which of the client's bytes are done with, once the other side has accepted ours.
+//! Tracks which of the client's bytes are consumed, once the other side has accepted ours.
 
 use std::collections::VecDeque;
 

@@ -1,7 +1,7 @@
 //! Every parser of bytes that come from outside, as a function that a fuzzer can call.
 //!
-//! None of them may panic, recurse without bound, or make much more than it was given. What they
-//! return is of no use. `things.binpb` describes the methods.
+//! None of them may panic, recurse without bound, or produce much more than its input. The return
+//! values have no meaning. `things.binpb` describes the methods.
 
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
@@ -163,7 +163,7 @@ fn messages(path: &str, frames: &[u8]) -> Vec<DynamicMessage> {
     found
 }
 
-/// What the method gets, up to the end or to what is wrong.
+/// The input of the method, up to the end or to an error.
 fn take_all(request: &mut dyn RequestCoder, pieces: &[&[u8]]) -> Result<Vec<u8>, Code> {
     let mut pieces = pieces.iter().enumerate();
     let count = pieces.len();

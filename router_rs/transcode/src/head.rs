@@ -82,10 +82,10 @@ pub(super) fn answer_head(status: StatusCode, headers: HeaderMap) -> response::P
     parts
 }
 
-/// Reads how long a client without a protocol for it gives a call; `None`: it sets no limit.
+/// Parses the timeout of a client whose protocol has none; `None`: no limit.
 ///
 /// # Errors
-/// `INVALID_ARGUMENT` for what is no number.
+/// `INVALID_ARGUMENT` for a malformed number.
 pub(super) fn read_timeout(headers: &HeaderMap) -> Result<Option<Duration>, Status> {
     Ok(match read_timeout_seconds(headers)? {
         ClientTimeout::Unsaid | ClientTimeout::Never => None,

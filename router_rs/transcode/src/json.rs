@@ -46,7 +46,7 @@ const EXPLAINED_BYTES_MAX: usize = 64 * 1024;
 #[derive(Clone, Debug)]
 pub struct JsonType {
     pub descriptor: MessageDescriptor,
-    /// What the message has no place for is told, and not ignored.
+    /// JSON that the message has no field for is reported, not ignored.
     refuses_unknown: bool,
 }
 
@@ -100,7 +100,7 @@ impl JsonType {
         Ok(message)
     }
 
-    /// Refuses a name in a query that is no field's, or takes it as it takes one in JSON.
+    /// Refuses a query name that does not match a field, or treats it as an unknown name in JSON.
     pub(super) fn take_unknown(&self, name: &str) -> Result<(), Status> {
         let text = self.refuses_unknown.then(|| no_field("request", &self.descriptor, name));
         text.map_or(Ok(()), |text| Err(Status::new(Code::InvalidArgument, text)))
@@ -128,7 +128,7 @@ impl JsonType {
         deserializer.end().map_err(|error| malformed(&error))
     }
 
-    /// What to tell of JSON that could not be read; `value` is all of it, if it is looked through.
+    /// The error for JSON that could not be parsed; `value` is all of it, if it is to be searched.
     fn refused(&self, error: &dyn std::fmt::Display, value: Option<&serde_json::Value>) -> Status {
         match value.and_then(|value| explain(&self.descriptor, value, fits)) {
             Some(found) => malformed(&found),
@@ -139,7 +139,7 @@ impl JsonType {
     /// The message as JSON.
     ///
     /// # Errors
-    /// `INTERNAL`: the bytes are no message of this type, or have no form in JSON.
+    /// `INTERNAL`: the bytes are not a message of this type, or have no form in JSON.
     pub(super) fn write(&self, message: &[u8]) -> Result<Vec<u8>, Status> {
         self.written(|json| write_message(&self.descriptor, message, 0, json))
     }

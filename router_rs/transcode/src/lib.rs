@@ -54,16 +54,16 @@ use router_protocol::names::REFUSE_UNKNOWN_FIELDS;
 use self::json::JsonType;
 use self::methods::Method;
 
-/// What clients of other protocols may do, and how they are told.
+/// Limits for clients of other protocols, and the form of errors.
 #[derive(Clone, Debug)]
 pub struct Limits {
     /// Of one message that has to be whole; beyond it: `RESOURCE_EXHAUSTED`.
     pub message_size: SizeLimit,
-    /// What JSON says and its message has no place for is refused, unless the client wants another
-    /// thing ([`REFUSE_UNKNOWN_FIELDS`]); else it is ignored.
+    /// JSON with fields that its message does not have is refused, unless the client asks otherwise
+    /// ([`REFUSE_UNKNOWN_FIELDS`]). If false, such fields are ignored.
     pub refuses_unknown_fields: bool,
     pub cors: Cors,
-    /// Who we say we are in answers of our own.
+    /// The server's name in answers of our own.
     pub answered_by: HeaderValue,
 }
 

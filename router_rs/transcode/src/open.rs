@@ -52,7 +52,7 @@ pub fn open(
     granted(opened, parts, limits)
 }
 
-/// What is answered without a call, as a page of another origin may read it.
+/// Adds the CORS headers that let a page of another origin read an answer without a call.
 fn granted(opened: Opened, parts: &request::Parts, limits: &Limits) -> Opened {
     match opened {
         Opened::Answer(mut answer) => {

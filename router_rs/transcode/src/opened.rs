@@ -12,7 +12,7 @@ use super::unary::JSON;
 
 const ACCEPT_POST: HeaderName = HeaderName::from_static("accept-post");
 
-/// What a request's head says.
+/// The classification of a request by its head.
 #[derive(Debug)]
 pub enum Opened {
     /// Another protocol's request: gRPC's, or plain HTTP. If it is plain HTTP and no route has its
@@ -44,8 +44,8 @@ impl Opened {
 /// A call in another protocol.
 #[derive(Debug)]
 pub struct Transcoding {
-    /// What a gRPC client would have sent. Its path is that of a method, its timeout (if any) a
-    /// `grpc-timeout`. The body is not empty, even if that of the client is.
+    /// The head that a gRPC client would have sent. Its path is that of a method, its timeout (if
+    /// any) a `grpc-timeout`. The body is never empty, even if the client's is.
     pub head: request::Parts,
     /// The request may have several messages, and rest between them.
     pub is_stream: bool,

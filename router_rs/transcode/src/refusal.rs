@@ -19,7 +19,7 @@ use super::status::ErrorForm;
 use super::stream::{END_FLAG, envelope};
 use super::web::{WebAnswer, WebType};
 
-/// Says `status` to whoever has sent this head.
+/// The answer that reports `status` to the sender of this head.
 pub fn refusal(parts: &request::Parts, status: &Status, limits: &Limits) -> Response<Bytes> {
     let content_type = parts.headers.get(CONTENT_TYPE);
     if let Some(web_type) = content_type.and_then(WebType::parse) {

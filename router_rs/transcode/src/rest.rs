@@ -31,8 +31,8 @@ use super::unary::{
 
 const PROTO: HeaderValue = HeaderValue::from_static("application/grpc+proto");
 
-/// Opens a request whose path is no method's, but may be a route's. One whose method the caller does
-/// not see is refused before anything else of it is looked at.
+/// Opens a request whose path does not name a method, but may match a route. If the caller may not
+/// see the route's method, the request is refused before anything else in it is inspected.
 pub(super) fn open(
     methods: &MethodTable,
     parts: &request::Parts,
@@ -110,7 +110,7 @@ fn answer(parts: &request::Parts, route: &Route, limits: &Limits) -> Box<dyn Ans
     Box::new(UnaryAnswer::new(form, accepts_gzip, size_limit))
 }
 
-/// What the head says about the message, and where the body goes.
+/// The message fields found in the head, and where the body goes.
 #[derive(Debug)]
 struct Fields {
     input: JsonType,
@@ -160,7 +160,7 @@ impl Fields {
         Ok(Self { input, place, values })
     }
 
-    /// What the query and the path say of the message, as JSON.
+    /// The message fields from the query and the path, as JSON.
     fn value(&self) -> Result<Value, Status> {
         let mut message = Map::new();
         for (path, text) in &self.values {

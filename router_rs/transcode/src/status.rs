@@ -41,7 +41,7 @@ struct Detail {
     value: Bytes,
 }
 
-/// What a failure looks like in JSON.
+/// The form of a failure in JSON.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ErrorForm {
     /// `{"code": "not_found", "message": "...", "details": [...]}`

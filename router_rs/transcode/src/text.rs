@@ -23,10 +23,10 @@ pub(super) struct TextDecoder {
 }
 
 impl TextDecoder {
-    /// Decodes what is whole.
+    /// Decodes all complete groups.
     ///
     /// # Errors
-    /// `INVALID_ARGUMENT` for what is no base64. The decoder is of no further use then.
+    /// `INVALID_ARGUMENT` for invalid base64. The decoder cannot be used any more then.
     pub(super) fn decode(&mut self, piece: &[u8]) -> Result<Bytes, Status> {
         let mut decoded = BytesMut::with_capacity((piece.len() / GROUP + 1) * 3);
         let mut rest = piece;

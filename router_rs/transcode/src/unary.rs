@@ -28,7 +28,7 @@ const COMPRESSED_BYTES_MIN: usize = 1024;
 /// Turns the bytes of a whole body into a gRPC frame.
 pub(super) trait Convert: std::fmt::Debug + Send {
     /// # Errors
-    /// What is wrong with the body.
+    /// The error in the body.
     fn frame(&self, body: Bytes) -> Result<Bytes, Status>;
 }
 
@@ -190,7 +190,7 @@ impl RequestCoder for ReadyRequest {
     }
 }
 
-/// What the body of an answer is made of.
+/// The form of an answer's body.
 #[derive(Debug)]
 pub(super) enum AnswerEncoding {
     Proto,

@@ -18,7 +18,7 @@ const TRAILERS_FLAG: u8 = 0x80;
 
 const BASE: &str = "application/grpc-web";
 
-/// What a content type of gRPC-Web says.
+/// The parts of a gRPC-Web content type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct WebType<'a> {
     /// Base64, for clients that cannot read bytes.

@@ -35,10 +35,10 @@ impl Work {
         Self(Box::new(make))
     }
 
-    /// Does it here.
+    /// Runs it on the current thread.
     ///
     /// # Errors
-    /// What is wrong with the message.
+    /// The error in the message.
     #[cfg(any(test, feature = "fuzzing"))]
     pub(crate) fn run(self) -> Result<Message, Status> {
         (self.0)()
@@ -70,7 +70,7 @@ impl Working {
 }
 
 impl Drop for Working {
-    /// Nobody wants it any more. What has begun goes on, and ends.
+    /// Cancels the work if it has not begun; otherwise it runs to its end.
     fn drop(&mut self) {
         self.0.abort();
     }

@@ -1,8 +1,8 @@
-//! Where JSON that is no message goes wrong, for whoever wrote it.
+//! Finds where JSON does not match its message, for an error that helps its author.
 //!
-//! This runs after a conversion has failed, and decides nothing: it looks for one value that
-//! does not fit. Containers are compared with what the descriptor has in
-//! their place; whether a single value fits is asked of the conversion itself, one value at a time.
+//! This runs after a conversion has failed, and decides nothing: it looks for one value that does
+//! not fit. Containers are compared with the descriptor. Whether a single value fits is decided by
+//! the conversion itself, one value at a time.
 
 use std::fmt::Write;
 
@@ -20,13 +20,13 @@ const TRIES_MAX: usize = 1000;
 const NAMES_MAX: usize = 8;
 const LETTERS_MAX: usize = 40;
 
-/// A sentence: the path of the first value that does not fit, what was expected there, and what is
-/// there. `None`: nothing is found (then only the whole does not fit).
+/// A sentence with the path of the first value that does not fit, the expected value, and the
+/// actual one. `None`: no single value is wrong (only the whole does not fit).
 ///
-/// Fields that the message does not have are no error; where something else is wrong, the first of
-/// them is named too, because a misspelt name is often what happened.
+/// Unknown fields are not errors by themselves. If something else is wrong, the first of them is
+/// named too, because a misspelt name is a frequent cause.
 ///
-/// `fits`: whether JSON is a message of a type, as the conversion has it.
+/// `fits`: whether JSON is a message of a type, according to the conversion.
 pub(super) fn explain(descriptor: &MessageDescriptor, value: &Value, fits: Fits) -> Option<String> {
     let mut search = Search { fits, tries: 0, path: "request".into(), unknown: None };
     let found = match Form::of(descriptor) {
@@ -201,7 +201,7 @@ fn field_of(descriptor: &MessageDescriptor, name: &str) -> Option<FieldDescripto
     descriptor.get_field_by_json_name(name).or_else(|| descriptor.get_field_by_name(name))
 }
 
-/// What needs no try.
+/// Whether a value fits without a trial conversion.
 fn is_plainly_right(kind: &Kind, value: &Value) -> bool {
     match (kind, value) {
         (Kind::Double, Value::Number(_))

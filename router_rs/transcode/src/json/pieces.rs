@@ -58,7 +58,7 @@ fn without_superseded<'a>(
     descriptor: &MessageDescriptor,
     mut pieces: Vec<Piece<'a>>,
 ) -> Vec<Piece<'a>> {
-    /// What of a oneof has been met, from the end on.
+    /// The members of a oneof found so far, scanning from the end.
     struct Met {
         number: u32,
         is_over: bool,

@@ -1,13 +1,13 @@
-//! Protobuf's binary form as it stands there: keys and values, one after the other.
+//! Protobuf's binary form without interpretation: keys and values, one after the other.
 
 use prost::DecodeError;
 use prost::encoding::{WireType, decode_key, decode_varint};
 
-/// Why there is no JSON.
+/// Why no JSON was written.
 pub(super) enum Unwritten {
     /// Its fields have to be put in order first.
     Unusual,
-    /// It has no form in JSON, or is none.
+    /// It is malformed, or has no form in JSON.
     Wrong(String),
 }
 
@@ -27,7 +27,7 @@ pub(super) fn wrong(text: &str) -> Unwritten {
 #[derive(Clone, Copy)]
 pub(super) struct Reader<'a>(pub &'a [u8]);
 
-/// One value, as it stands there.
+/// One value, uninterpreted.
 #[derive(Clone, Copy)]
 pub(super) enum Raw<'a> {
     Varint(u64),

@@ -121,7 +121,7 @@ impl Place {
     }
 }
 
-/// What of a message has been named.
+/// The fields of a message named so far.
 #[derive(Default)]
 struct Seen {
     /// Sorted.
@@ -130,7 +130,7 @@ struct Seen {
 }
 
 impl Seen {
-    /// Which of two values is meant nobody knows, and readers differ.
+    /// Refuses a second value for a field: it is ambiguous which one is meant, and readers differ.
     fn add(&mut self, place: &Place) -> Result<(), String> {
         match self.numbers.binary_search(&place.number) {
             Err(at) => self.numbers.insert(at, place.number),

@@ -36,8 +36,8 @@ pub(super) fn is_null_value(kind: &Kind) -> bool {
     kind.as_enum().is_some_and(|names| names.full_name() == NULL_VALUE)
 }
 
-/// Writes a value of a kind that is no message; false: the enum has no such name, so there is
-/// no value.
+/// Writes a value of any kind but a message; false: the enum does not have this name, so nothing
+/// was written.
 pub(super) fn write_scalar<'de, D: Deserializer<'de>>(
     kind: &Kind,
     json: D,
@@ -68,7 +68,7 @@ pub(super) fn write_scalar<'de, D: Deserializer<'de>>(
 /// Writes the key of a map's entry, which JSON always has as text.
 ///
 /// # Errors
-/// What the text should have been.
+/// The expected form of the text.
 pub(super) fn write_key(kind: &Kind, text: &str, out: &mut Vec<u8>) -> Result<(), String> {
     match kind {
         Kind::Int32 => encode_varint(i32::of_text(text)? as u64, out),

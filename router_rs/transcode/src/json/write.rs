@@ -20,11 +20,11 @@ use super::write_scalars::{default_of, write_scalar};
 use super::write_values::write_holder;
 use crate::well_known::{Form, TYPE, VALUE, type_of};
 
-/// A field of a message and all that stands there for it.
+/// A field of a message with all its values.
 struct Run<'a> {
     field: Field,
     first: Raw<'a>,
-    /// What follows the first value, and nothing of other fields unless they are unknown.
+    /// The bytes after the first value; of other fields only unknown ones are among them.
     rest: Reader<'a>,
 }
 

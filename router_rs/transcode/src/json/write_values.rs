@@ -5,7 +5,7 @@ use super::text::{put, write_json, write_string};
 use super::values;
 use crate::well_known::Holder;
 
-/// Writes any JSON that stands there as messages.
+/// Writes any JSON that is encoded as messages.
 pub(super) fn write_holder(
     holder: Holder,
     bytes: &[u8],

@@ -137,7 +137,7 @@ fn descriptor_of_files() -> MessageDescriptor {
     found.expect("invariant: the global pool has the well-known types")
 }
 
-/// What of `google.protobuf.FeatureSet` JSON and the binary form depend on.
+/// The parts of `google.protobuf.FeatureSet` that JSON and the binary form depend on.
 #[derive(Clone, Copy)]
 struct Features {
     presence: i32,
@@ -197,7 +197,7 @@ fn adapt_field(field: &mut DynamicMessage, features: Features, entries: &[String
     }
 }
 
-/// Whatever its file says.
+/// Independent of its file's features.
 fn always_has_presence(field: &DynamicMessage, of_type: i32) -> bool {
     matches!(of_type, TYPE_MESSAGE | TYPE_GROUP)
         || ["oneof_index", "extendee"].into_iter().any(|name| field.has_field_by_name(name))

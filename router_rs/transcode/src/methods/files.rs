@@ -12,7 +12,7 @@ use super::imports;
 use super::method::Method;
 use super::rule::{self, Route};
 
-/// What a set of files is, whoever brings it.
+/// Identifies a set of files by its content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Digest([u8; 32]);
 
@@ -85,7 +85,7 @@ fn pool(files: &[Bytes]) -> Result<DescriptorPool, String> {
     // own types do not know (`google.api.http`).
     let set = RawFileSet { files };
     let encoded = set.encode_to_vec();
-    // Whatever else a deployment brings must not take the table of all others with it.
+    // A defect in one deployment's descriptors must not affect the table of all others.
     std::panic::catch_unwind(|| DescriptorPool::decode(&*encoded))
         .map_err(|_| unusable("they are not consistent".to_owned()))?
         .map_err(|error| unusable(error.to_string()))

@@ -1,4 +1,4 @@
-//! What of a method's options is read here (google/protobuf/descriptor.proto, google/api/http.proto).
+//! The method options that are used here (google/protobuf/descriptor.proto, google/api/http.proto).
 
 use prost::{Message, Oneof};
 use prost_reflect::MethodDescriptor;
@@ -6,7 +6,7 @@ use prost_reflect::MethodDescriptor;
 /// `google.protobuf.MethodOptions.IdempotencyLevel.NO_SIDE_EFFECTS`
 const NO_SIDE_EFFECTS: i32 = 1;
 
-/// What of `google.protobuf.MethodOptions` is read here.
+/// The used part of `google.protobuf.MethodOptions`.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct MethodOptions {
     #[prost(int32, optional, tag = "34")]
@@ -60,6 +60,6 @@ pub(super) fn has_no_side_effects(method: &MethodDescriptor) -> bool {
 }
 
 pub(super) fn options(method: &MethodDescriptor) -> MethodOptions {
-    // Options that are no options of these types describe nothing.
+    // Options of other types are ignored.
     MethodOptions::decode(&*method.options().encode_to_vec()).unwrap_or_default()
 }

@@ -32,11 +32,11 @@ struct Leaf {
     route: Arc<Route>,
 }
 
-/// What a path leads to.
+/// The result of matching a path.
 #[derive(Debug)]
 pub enum Matched<'a> {
     Route(&'a Arc<Route>, Captured),
-    /// There are routes, but not for this HTTP method: which ones there are.
+    /// The path has routes, but only for these other HTTP methods.
     OtherMethods(String),
     Nothing,
 }
@@ -181,7 +181,7 @@ fn capture(route: &Route, segments: &[&str]) -> Captured {
     template.variables.iter().map(value).collect()
 }
 
-/// What is no UTF-8 becomes replacement characters, which are no field's number or name.
+/// Invalid UTF-8 becomes replacement characters, which match neither a number nor a field name.
 fn decode(segment: &str) -> Cow<'_, str> {
     percent_decode_str(segment).decode_utf8_lossy()
 }

@@ -24,12 +24,12 @@ pub struct Route {
     pub response_body: Option<Box<str>>,
 }
 
-/// What the request's body has.
+/// The content of the request's body.
 #[derive(Debug)]
 pub enum Body {
     /// Nothing: fields that are not in the path are in the query.
     None,
-    /// The message, but for what is in the path.
+    /// The message, except for fields in the path.
     Message,
     /// One field; the others are in the path or in the query.
     Field(FieldDescriptor),

@@ -20,8 +20,8 @@ pub struct ServiceRoute {
     pub methods: Option<Vec<String>>,
 }
 
-/// Whether the access rules let the caller make a call of this path. What they do not is not there
-/// for it, and is not named to it.
+/// Whether the access rules let the caller make a call of this path. All other paths are hidden
+/// from the caller, and are never named to it.
 pub type Sees<'a> = &'a dyn Fn(&str) -> bool;
 
 /// One deployment's services and the files that describe them.
@@ -108,9 +108,9 @@ impl MethodTable {
         named.or_else(|| provided.first()).map(|provided| &provided.method)
     }
 
-    /// The path that whoever asked for an unknown `/pkg.Service/Method` most likely meant: that of
-    /// another method of the service, or of one of a service with a similar name. Never one that
-    /// the caller does not see.
+    /// The path that was most likely meant by an unknown `/pkg.Service/Method`: that of another
+    /// method of the service, or of one of a service with a similar name. Never one that the caller
+    /// may not see.
     pub fn near(&self, path: &str, sees: Sees<'_>) -> Option<&str> {
         let (service, method) = split(path)?;
         let is_seen = |service: &str| !self.seen_of(service, sees).is_empty();

@@ -14,13 +14,13 @@ pub struct Template {
     pub variables: Vec<Variable>,
 }
 
-/// What one segment of a path has to be.
+/// The pattern for one segment of a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Segment {
     Literal(Box<str>),
-    /// `*`: any one, not empty.
+    /// `*`: any segment that is not empty.
     One,
-    /// `**`: all that is left, if anything is. The last segment of its template.
+    /// `**`: the rest, which may be empty. The last segment of its template.
     Rest,
 }
 

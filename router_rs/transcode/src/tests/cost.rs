@@ -13,7 +13,7 @@ const RATIO_MAX: f64 = if cfg!(debug_assertions) { 12.0 } else { 4.0 };
 
 const COUNT: usize = 20_000;
 
-/// What is used here of `things.v1.Thing`.
+/// The fields of `things.v1.Thing` that are used here.
 #[derive(Clone, PartialEq, Message)]
 struct Thing {
     #[prost(string, tag = "1")]

@@ -130,7 +130,7 @@ fn json_is_bounded_in_depth_and_checked() {
     };
     assert_eq!(vec![nested(90)], messages(&thing(), frame(&nested(90))));
     assert!(thing().read(extra(40).as_bytes()).is_ok());
-    // What is ignored is skipped without recursion.
+    // Ignored fields are skipped without recursion.
     assert_eq!(frame("{}"), frame(&unknown(100_000)));
     for json in [nested(100_000), extra(100_000), any(10_000), "[".repeat(1 << 20)] {
         assert_eq!(Code::InvalidArgument, thing().read(json.as_bytes()).unwrap_err().code);

@@ -158,7 +158,7 @@ fn upload(coder: &mut dyn RequestCoder, pieces: &[Bytes]) -> Result<Bytes, Statu
     }
 }
 
-/// What a client gets.
+/// The response that a client gets.
 #[derive(Debug, PartialEq)]
 struct Told {
     status: StatusCode,
@@ -208,7 +208,8 @@ impl Default for Answer<'_> {
     }
 }
 
-/// What the client gets for a replica's answer. A failure of the coder's becomes what it tells.
+/// The client's response for a replica's answer. If the coder fails, it is the coder's error
+/// response.
 fn download(coder: &mut dyn AnswerCoder, answer: Answer<'_>) -> Told {
     let mut outbox = Outbox::default();
     let result = try_download(coder, answer, &mut outbox);
@@ -246,7 +247,7 @@ fn resume(coder: &mut dyn AnswerCoder, outbox: &mut Outbox) -> Result<(), Status
     Ok(())
 }
 
-/// What the client gets when the replica answers with trailers only.
+/// The client's response when the replica answers with trailers only.
 fn download_trailers(coder: &mut dyn AnswerCoder, trailers: HeaderMap) -> Told {
     let mut outbox = Outbox::default();
     if let Err(status) = coder.finish(trailers, &mut outbox) {

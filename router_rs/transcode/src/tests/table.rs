@@ -1,4 +1,4 @@
-//! Which methods and paths a table has, and what it says about broken sets.
+//! The methods and paths of a table, and its errors for broken sets.
 
 use super::super::methods::routes::Matched;
 use super::*;

@@ -1,4 +1,5 @@
-//! What is told about JSON that is no message: the place, what belongs there, and what is there.
+//! Errors about JSON that does not match its message: the place, the expected value, and the actual
+//! one.
 
 use super::*;
 
