@@ -87,7 +87,7 @@ pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 /// Metadatum of calls that belong together.
 pub const SESSION_ID: HeaderName = HeaderName::from_static("x-session-id");
 
-/// What clients may write for [`MODEL_ID`], with `-` as good as `_`.
+/// The spellings that clients may use for [`MODEL_ID`], with `-` or `_`.
 const MODEL_ID_SPELLINGS: [&str; 2] = ["multiplexed_model_id", "serve_multiplexed_model_id"];
 
 /// The model that a request is for, `None` when it names none or an empty one.

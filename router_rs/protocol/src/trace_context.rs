@@ -4,9 +4,9 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 
 /// Names the trace and the caller's span.
 pub const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
-/// What vendors add to it.
+/// The vendor-specific part of the trace context.
 pub const TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
-/// What the caller adds for those below it.
+/// Properties that the caller propagates to all calls below it.
 pub const BAGGAGE: HeaderName = HeaderName::from_static("baggage");
 
 /// Of version 00.
@@ -21,13 +21,13 @@ pub struct TraceId(u128);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SpanId(u64);
 
-/// What a `traceparent` says.
+/// The content of a `traceparent`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TraceContext {
     pub trace: TraceId,
-    /// The span of whoever calls.
+    /// The caller's span.
     pub span: SpanId,
-    /// Whoever calls records the trace.
+    /// Whether the caller records the trace.
     pub is_sampled: bool,
 }
 

@@ -103,7 +103,7 @@ impl Code {
         NUMBERS[self as usize]
     }
 
-    /// What a response without `grpc-status` means, by its HTTP status
+    /// The code of a response without `grpc-status`, by its HTTP status
     /// (grpc/doc/http-grpc-status-mapping.md).
     pub fn from_http(status: StatusCode) -> Self {
         match status.as_u16() {
@@ -116,7 +116,7 @@ impl Code {
         }
     }
 
-    /// What a reset stream means (gRPC over HTTP/2, section Errors).
+    /// The code of a reset stream (gRPC over HTTP/2, section Errors).
     pub fn from_reset(reason: h2::Reason) -> Self {
         match reason {
             h2::Reason::REFUSED_STREAM => Code::Unavailable,

@@ -13,7 +13,7 @@ use super::{Code, SizeLimit, Status};
 pub const GRPC_ENCODING: HeaderName = HeaderName::from_static("grpc-encoding");
 pub const GRPC_ACCEPT_ENCODING: HeaderName = HeaderName::from_static("grpc-accept-encoding");
 
-/// What this end understands, as a header value.
+/// The encodings that this end supports, as a header value.
 pub const ACCEPTED: HeaderValue = HeaderValue::from_static("identity,deflate,gzip");
 
 /// grpcio's default level too; measured there, not here.
@@ -162,12 +162,12 @@ pub fn decompress(
 /// Every gzip member begins with it (RFC 1952, 2.3.1).
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 
-/// Deflate makes nothing smaller than by that (zlib's technical details). What promises more was cut
-/// off, and its last bytes are no size.
+/// The best compression ratio of deflate (zlib's technical details). Data that claims more was cut
+/// off, and its last bytes do not hold a size.
 const DEFLATE_RATIO_MAX: usize = 1032;
 
-/// What its last four bytes say that a gzip member holds (RFC 1952, 2.3.1), so that an honest bomb
-/// costs nothing. They may lie, and count modulo 2^32.
+/// The size of a gzip member according to its last four bytes (RFC 1952, 2.3.1), so that an honest
+/// bomb costs nothing. They may lie, and count modulo 2^32.
 fn gzip_size(bytes: &[u8]) -> usize {
     let size = bytes.last_chunk().filter(|_| bytes.starts_with(&GZIP_MAGIC));
     let size = size.map_or(0, |size| u32::from_le_bytes(*size) as usize);

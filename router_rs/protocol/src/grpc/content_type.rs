@@ -11,7 +11,7 @@ use super::{Code, Status};
 /// Without a codec: protobuf by convention.
 pub const CONTENT_TYPE_GRPC: HeaderValue = HeaderValue::from_static(BASE);
 
-/// What a content type without a codec means.
+/// The codec of a content type that names none.
 pub const SUBTYPE_DEFAULT: &str = "proto";
 
 const BASE: &str = "application/grpc";
@@ -46,9 +46,9 @@ pub fn lower_content_type(headers: &mut HeaderMap) {
     }
 }
 
-/// What a request says of its body, as the beginning of a sentence.
+/// The content type of a request, as the beginning of a sentence.
 pub fn describe_content_type(headers: &HeaderMap) -> String {
-    /// Nobody reads more of it.
+    /// The most that is useful in an error.
     const BYTES_MAX: usize = 100;
     match headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes) {
         None => "no content-type came".to_owned(),

@@ -188,7 +188,7 @@ pub struct Framed {
     segments: SmallVec<[Bytes; 1]>,
     /// The first segment that is not wholly sent; those before it are given back.
     current: usize,
-    /// What is left of all segments.
+    /// The bytes left in all segments.
     unsent_bytes: usize,
 }
 
@@ -208,7 +208,7 @@ impl Framed {
         Self { prefix: [0; PREFIX_BYTES], prefix_sent, segments, current: 0, unsent_bytes }
     }
 
-    /// What is left of it, in pieces.
+    /// The rest of it, in pieces.
     pub fn into_pieces(self) -> impl Iterator<Item = Bytes> {
         let prefix = Bytes::copy_from_slice(&self.prefix[usize::from(self.prefix_sent)..]);
         let segments = self.segments.into_iter().skip(self.current);

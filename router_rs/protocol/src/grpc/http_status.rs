@@ -16,7 +16,7 @@ use crate::names::{ANSWERED_BY, ERROR, EXPLAIN};
 /// When to come again, if nobody knows better: long enough to let a burst go by. Arbitrary.
 const RETRY_AFTER_DEFAULT: Duration = Duration::from_secs(1);
 
-/// What a full queue is answered with where a deployment does not say.
+/// The status for a full queue, if a deployment does not set one.
 pub const QUEUE_FULL_DEFAULT: StatusCode = StatusCode::SERVICE_UNAVAILABLE;
 
 /// 499, which nginx gave to requests whose client went away. Counted; nobody reads it.
@@ -49,17 +49,17 @@ pub fn http_status(code: Code, queue_full: StatusCode) -> StatusCode {
 /// Of a sentence that goes into a header: proxies have little room for those of answers.
 const ERROR_CHARS_MAX: usize = 500;
 
-/// A failure as plain HTTP tells it: a status and one sentence.
+/// A failure in plain HTTP: a status and one sentence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HttpFailure {
     pub status: StatusCode,
     /// One sentence, sent as text/plain with a line end.
     pub text: Cow<'static, str>,
-    /// What is sent as it is in its place; the sentence goes into a header then.
+    /// Sent unchanged in its place; the sentence goes into a header then.
     pub body: Option<Box<str>>,
-    /// When the client may come again; sent in whole seconds, rounded up.
+    /// When the client may retry; sent in whole seconds, rounded up.
     pub retry_after: Option<Duration>,
-    /// What the router saw, for a client that asked.
+    /// The router's explanation, for a client that asked for it.
     pub explanation: Option<Box<HeaderValue>>,
 }
 

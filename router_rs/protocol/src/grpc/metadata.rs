@@ -43,10 +43,10 @@ pub fn is_binary(name: &str) -> bool {
     name.ends_with("-bin")
 }
 
-/// Walks the user's metadata of a header block in order of arrival by name.
+/// Iterates over the user's metadata in a header block, in order of arrival by name.
 ///
-/// `mesh` says whether `pyserve-*` entries are shown (only on proven connections). Binary values
-/// that are no base64 are left out, comma-joined ones are split (gRPC over HTTP/2).
+/// `mesh` says whether `pyserve-*` entries are shown (only on proven connections). Invalid base64
+/// in binary values is left out, comma-joined values are split (gRPC over HTTP/2).
 pub fn for_each(block: &HeaderMap, mesh: bool, mut visit: impl FnMut(&str, Value)) {
     for (name, value) in block {
         if is_protocol_header(name) || (!mesh && name.as_str().starts_with(MESH_PREFIX)) {
@@ -62,8 +62,8 @@ pub fn for_each(block: &HeaderMap, mesh: bool, mut visit: impl FnMut(&str, Value
     }
 }
 
-/// What a header of a `-bin` name holds. What is no base64 is left out, and comma-joined values are
-/// split.
+/// The values of a header with a `-bin` name. Invalid base64 is left out, and comma-joined values
+/// are split.
 pub fn binary_values(value: &HeaderValue) -> impl Iterator<Item = Vec<u8>> {
     let parts = value.as_bytes().split(|byte| *byte == b',');
     parts.filter_map(|part| BINARY.decode(part.trim_ascii()).ok())

@@ -2,11 +2,11 @@
 
 use super::{Code, Status};
 
-/// What a deployment says of requests, and of its answers.
+/// The options of a deployment that limit its requests, and its answers.
 pub const DEPLOYMENT_RECEIVES: &str = "max_receive_message_bytes of the deployment";
 pub const DEPLOYMENT_SENDS: &str = "max_send_message_bytes of the deployment";
 
-/// What the options of a server that is no replica say, by their names in gRPC.
+/// The options of a server that is not a replica, by their names in gRPC.
 pub const SERVER_RECEIVES: &str = "grpc.max_receive_message_length of the server";
 pub const SERVER_SENDS: &str = "grpc.max_send_message_length of the server";
 

@@ -11,7 +11,7 @@ use crate::names::spelled;
 
 pub const GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
 
-/// What clients of other protocols than gRPC say, in seconds.
+/// The timeout header for clients of other protocols than gRPC, in seconds.
 const REQUEST_TIMEOUT: HeaderName = HeaderName::from_static("x-request-timeout-seconds");
 
 /// How long a request may take, as its client says.
@@ -60,11 +60,11 @@ pub fn read_timeout(headers: &HeaderMap) -> Result<Option<Duration>, Status> {
     })
 }
 
-/// Reads a request's `x-request-timeout-seconds`; 0 or less, and what no duration can hold, is for
-/// ever.
+/// Parses a request's `x-request-timeout-seconds`. 0 or less, and values too large for a duration,
+/// mean no limit.
 ///
 /// # Errors
-/// `INVALID_ARGUMENT` for what is no number, or none that ends: for ever is said by 0.
+/// `INVALID_ARGUMENT` for a malformed or infinite number: 0 means no limit.
 pub fn read_timeout_seconds(headers: &HeaderMap) -> Result<ClientTimeout, Status> {
     let Some(value) = spelled(headers, &REQUEST_TIMEOUT) else { return Ok(ClientTimeout::Unsaid) };
     let seconds = value.to_str().ok().and_then(|text| text.trim().parse::<f64>().ok());

@@ -1,8 +1,9 @@
-//! What replicas tell of their load: the trailer of every answer, and the messages of
+//! The load that replicas report: the trailer of every answer, and the messages of
 //! `proto/pyserve/wire/v1/load.proto`, where their fields are explained.
 //!
-//! The messages are written by hand with prost's derive macros: a few small messages are not worth a code generator
-//! that needs protoc. A test holds them against the bytes that another implementation writes.
+//! The messages are written by hand with prost's derive macros: a few small messages are not worth
+//! a code generator that needs protoc. A test compares them with the bytes of another
+//! implementation.
 
 use std::fmt::Write as _;
 

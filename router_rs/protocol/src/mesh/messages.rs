@@ -19,7 +19,7 @@ pub trait ByteSource {
 pub struct MessageReader<B> {
     body: B,
     decoder: Decoder,
-    /// What has come and is not decoded yet.
+    /// Received bytes that are not decoded yet.
     chunk: Bytes,
 }
 
@@ -29,8 +29,8 @@ impl<B: ByteSource> MessageReader<B> {
         Self { body, decoder: Decoder::new(message_bytes_max), chunk: Bytes::new() }
     }
 
-    /// The next message; `None` at the end, and for what is no message. May be dropped while it
-    /// waits.
+    /// The next message; `None` at the end, and if it is malformed. The future may be dropped while
+    /// it waits.
     pub async fn next<M: Message + Default>(&mut self) -> Option<M> {
         loop {
             if let Some(message) = self.decoder.decode(&mut self.chunk).ok()? {

@@ -25,8 +25,8 @@ pub fn proof(token: &[u8], nonce: &[u8], replica_id: &str) -> String {
     sign(token, OF_ROUTER, nonce, replica_id)
 }
 
-/// As `proof`, of a replica to the router that has sent the nonce; `None`: that is no nonce, or
-/// there is no token.
+/// Like `proof`, from a replica for the router that has sent the nonce; `None`: the nonce is
+/// malformed, or the token is empty.
 pub fn replica_proof(token: &[u8], nonce: &[u8], replica_id: &str) -> Option<String> {
     let is_usable = nonce.len() == NONCE_BYTES && !token.is_empty();
     is_usable.then(|| sign(token, OF_REPLICA, nonce, replica_id))
@@ -109,7 +109,8 @@ mod tests {
         assert!(!verify_replica(b"token", &nonce, "s", &of_replica));
         assert!(!verify(b"token", &nonce, "r", &of_replica));
         assert!(!verify_replica(b"token", &nonce, "r", &proof(b"token", &nonce, "r")));
-        // Whoever could choose where a purpose ends would have one side speak for the other.
+        // If a peer could choose where a purpose ends, it could use one side's proof as the
+        // other's.
         assert!(!OF_REPLICA.starts_with(OF_ROUTER));
     }
 
