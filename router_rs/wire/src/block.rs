@@ -167,7 +167,7 @@ fn put_text(block: &mut Vec<u8>, text: &[u8]) -> Result<(), TooLong> {
 /// How long a head is as HTTP/2 counts it (RFC 9113, 6.5.2), target and all, so that a limit holds for
 /// the same heads on either way.
 pub fn head_bytes(head: &request::Parts) -> usize {
-    /// What is counted for each line.
+    /// The overhead that is counted for each line.
     const LINE_BYTES: usize = 32;
     /// `:method`, `:scheme`, `:authority` and `:path`, with their lines.
     const PSEUDO_BYTES: usize = 4 * LINE_BYTES + 7 + 7 + 10 + 5 + "https".len();

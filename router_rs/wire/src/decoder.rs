@@ -34,7 +34,7 @@ impl Decoder {
     /// Takes the next frame out of `chunk`, or all of `chunk`.
     ///
     /// # Errors
-    /// What came is no frame; there is no going on then.
+    /// The bytes are not a frame; decoding cannot continue then.
     pub fn decode(&mut self, chunk: &mut Bytes) -> Result<Option<Frame>, Malformed> {
         if let Some(piece) = self.piece.filter(|_| !chunk.is_empty()) {
             return Ok(Some(self.go_on(piece, chunk)));

@@ -1,7 +1,7 @@
-//! What cannot be read or written, and how calls end before their time.
+//! Errors of encoding and decoding, and the early ends of calls.
 
-/// What cannot be read. Of a frame: the peer does not speak as we do, and the connection ends. Of the
-/// head in one: the call ends.
+/// Malformed input. In a frame, it means that the peer uses another protocol, and the connection
+/// ends. In the head inside a frame, only the call ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("malformed frame: {0}")]
 pub struct Malformed(pub(crate) &'static str);

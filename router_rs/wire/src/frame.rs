@@ -7,8 +7,8 @@ use router_protocol::windows::STREAM_WINDOW_BYTES;
 /// frame with their head.
 pub const BODY_BYTES_MAX: usize = 16 * 1024;
 
-/// What a block of names and values may have in any case. Servers and clients have smaller limits of
-/// their own; this one bounds what is collected before a head can be read.
+/// The absolute size limit of a block of names and values. Servers and clients have smaller limits
+/// of their own; this one bounds what is collected before a head can be parsed.
 pub const BLOCK_BYTES_MAX: usize = 1 << 20;
 
 /// What may be sent of a body before its reader has taken any: as the window of a stream of HTTP/2, so
@@ -40,7 +40,7 @@ pub struct CallId {
     pub serial: u32,
 }
 
-/// What has come.
+/// A decoded frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Frame {
     Call { id: CallId, payload: Bytes },

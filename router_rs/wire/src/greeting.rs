@@ -23,7 +23,7 @@ const NONCE_BYTES: usize = 16;
 pub const HELLO_BYTES: usize = MAGIC.len() + 1 + NONCE_BYTES;
 pub const WELCOME_PREFIX_BYTES: usize = MAGIC.len() + 1 + 2;
 
-/// What a server says to a client of another version.
+/// A server's answer to a client of another version.
 pub const OTHER_VERSION: [u8; WELCOME_PREFIX_BYTES] = {
     let mut prefix = [0; WELCOME_PREFIX_BYTES];
     let mut at = 0;
@@ -35,16 +35,16 @@ pub const OTHER_VERSION: [u8; WELCOME_PREFIX_BYTES] = {
     prefix
 };
 
-/// What a server says of itself.
+/// A server's introduction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Welcome {
     pub replica_id: String,
     pub nonce: Vec<u8>,
-    /// As [`router_protocol::mesh::proof::replica_proof`] writes it.
+    /// In the form of [`router_protocol::mesh::proof::replica_proof`].
     pub proof: String,
 }
 
-/// What a client says first; `None` for what is no nonce.
+/// The first message of a client; `None` if the nonce is malformed.
 pub fn hello(nonce: &[u8]) -> Option<[u8; HELLO_BYTES]> {
     let nonce: [u8; NONCE_BYTES] = nonce.try_into().ok()?;
     let mut hello = [0; HELLO_BYTES];
@@ -54,7 +54,7 @@ pub fn hello(nonce: &[u8]) -> Option<[u8; HELLO_BYTES]> {
     Some(hello)
 }
 
-/// The client's nonce; `None` for what is no greeting of this version.
+/// The client's nonce; `None` if this is not a greeting of this version.
 pub fn read_hello(hello: &[u8; HELLO_BYTES]) -> Option<&[u8]> {
     let is_ours = hello.starts_with(&MAGIC) && hello[MAGIC.len()] == VERSION;
     is_ours.then(|| &hello[MAGIC.len() + 1..])
@@ -76,14 +76,15 @@ pub fn welcome(said: &Welcome) -> Option<Vec<u8>> {
     Some(welcome)
 }
 
-/// How many bytes follow the first ones of a server's answer; `None` for what is none of this version.
+/// The number of bytes after the fixed part of a server's answer; `None` if it is not of this
+/// version.
 pub fn welcome_rest_bytes(prefix: &[u8; WELCOME_PREFIX_BYTES]) -> Option<usize> {
     let [magic @ .., version, high, low] = prefix;
     let is_ours = *magic == MAGIC && *version == VERSION;
     is_ours.then(|| usize::from(u16::from_be_bytes([*high, *low])))
 }
 
-/// What follows; `None` for what is no answer.
+/// Parses the rest of the answer; `None` if it is malformed.
 pub fn read_welcome(rest: &[u8]) -> Option<Welcome> {
     let (id_bytes, rest) = rest.split_first()?;
     let (id, rest) = rest.split_at_checked(usize::from(*id_bytes))?;
@@ -92,7 +93,7 @@ pub fn read_welcome(rest: &[u8]) -> Option<Welcome> {
     Some(Welcome { replica_id: text(id)?, nonce: nonce.to_vec(), proof: text(proof)? })
 }
 
-/// The client's second word; `None` for what is no proof.
+/// The client's second message; `None` if the proof is malformed.
 pub fn claim(proof: &str) -> Option<Vec<u8>> {
     let length = u8::try_from(proof.len()).ok()?;
     Some([&[length], proof.as_bytes()].concat())

@@ -61,7 +61,7 @@ impl Inbound {
         self.add(bytes, is_final)
     }
 
-    /// As `on_piece`, for what came with its head.
+    /// Like `on_piece`, for a body that came with its head.
     pub(crate) fn add(&mut self, bytes: Bytes, is_final: bool) -> Result<(), u32> {
         let length = bytes.len() as u64;
         let is_as_announced = self

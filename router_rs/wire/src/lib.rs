@@ -1,8 +1,8 @@
-//! The wire: how the processes of one mesh speak to each other, on a connection of their own.
+//! The wire: the protocol between the processes of one mesh, on connections of their own.
 //!
-//! A pure state machine: bytes in and events out, events in and bytes out. It knows neither sockets nor
-//! HTTP/2, and any thread may drive it. HTTP/2 is for whoever is no member of the mesh, or of a release
-//! that does not know these frames.
+//! A pure state machine: bytes in and events out, events in and bytes out. It knows neither sockets
+//! nor HTTP/2, and any thread may drive it. Peers outside the mesh use HTTP/2, as do members of a
+//! release without these frames.
 //!
 //! A connection begins with a greeting ([`greeting`]), by which both sides prove the mesh token. Then
 //! frames follow each other, both ways:
@@ -23,10 +23,10 @@
 //! pairs    count: u16, then for each a name (0 and a text, or 1 + its index in a list) and a text
 //! ```
 //!
-//! Calls that go out in one turn share a write. Each body has credit of its own, as a stream of HTTP/2
-//! has its window, so that a slow reader holds up its own call only. A server that wants to end asks for
-//! no further call (`Last`), takes what came before the answer to that, and closes after the last
-//! answer: no call is lost on the way, so there is none whose fate is unknown.
+//! Calls sent in one turn share a write. Each body has credit of its own, as an HTTP/2 stream has
+//! its window, so that a slow reader delays only its own call. A server that wants to end announces
+//! that it takes no further calls (`Last`), takes those that came before the acknowledgement, and
+//! closes after the last answer. So no call is lost on the way, and the fate of each is known.
 
 #![forbid(unsafe_code)]
 

@@ -17,7 +17,7 @@ const COPIED_BYTES_MAX: usize = 4096;
 /// A buffer that has grown beyond this is given back when all of it is written.
 const KEPT_BYTES_MAX: usize = 64 * 1024;
 
-/// The bytes of frames, in order. What is written of them is taken by [`Buf::advance`].
+/// The bytes of frames, in order. [`Buf::advance`] removes those that are written.
 #[derive(Debug, Default)]
 pub struct Outgoing {
     /// Before `buffer`.

@@ -135,7 +135,7 @@ impl Session {
         Ok(None)
     }
 
-    /// What is to be written.
+    /// The bytes to write.
     pub fn outgoing(&mut self) -> &mut Outgoing {
         // Anything else that is written is as good a sign of life.
         if std::mem::take(&mut self.owes_pong) && !self.outgoing.has_remaining() {
@@ -149,8 +149,8 @@ impl Session {
         !self.is_last_said && self.open < CALLS_MAX as usize
     }
 
-    /// The driver of a server shall write before it reads more. One of a client always reads, or both
-    /// might wait for each other.
+    /// The driver of a server must write before it reads more. A client's driver always reads, or
+    /// both might wait for each other.
     pub fn is_full(&self) -> bool {
         self.side == Side::Server && self.outgoing.remaining() > UNWRITTEN_BYTES_MAX
     }

@@ -74,7 +74,7 @@ fn begun(pair: &mut Pair, body: Option<&[Bytes]>) -> (CallId, CallId) {
     (here, pair.called.pop().expect("a call").id)
 }
 
-/// What has come of a body by now, and whether that was all.
+/// Takes the part of a body that has arrived, and returns its size and whether it is complete.
 fn take(session: &mut Session, id: CallId) -> (usize, bool) {
     let mut came = 0;
     loop {

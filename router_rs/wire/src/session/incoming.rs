@@ -1,4 +1,4 @@
-//! What frames do to the calls that they are for.
+//! The effects of received frames on their calls.
 
 use bytes::Bytes;
 use http::{StatusCode, response};

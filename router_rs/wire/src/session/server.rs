@@ -46,7 +46,7 @@ impl Session {
         self.check_put(id, put);
     }
 
-    /// Whoever answered the call is gone.
+    /// The task that answered the call is gone.
     pub fn abandon(&mut self, id: CallId) {
         if self.look(id).is_some_and(|call| call.outbound.is_open()) {
             self.reset(id, code::CANCEL);

@@ -140,7 +140,7 @@ fn a_drain_takes_what_was_on_its_way_and_nothing_else() {
     assert!(pair.client.is_over());
 }
 
-/// What is read at once, and whether it is kept.
+/// The bytes of one read, and a marker for whether they are kept.
 struct ReadBuffer {
     bytes: Vec<u8>,
     _kept: Arc<()>,

@@ -38,13 +38,13 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What the two ends know of a storm.
+/// The state of a storm at both ends.
 struct Storm {
     pair: Pair,
     /// At the client, and at the server.
     here: Vec<CallId>,
     there: Vec<CallId>,
-    /// What was answered and has not been taken, by call.
+    /// Answered bytes that have not been taken, by call.
     due: BTreeMap<(u32, u32), usize>,
     /// As it was at first.
     answered: BTreeMap<(u32, u32), usize>,
