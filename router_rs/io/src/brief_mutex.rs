@@ -1,4 +1,4 @@
-//! A lock for what takes less than a microsecond.
+//! A lock for critical sections of less than a microsecond.
 
 use std::hint;
 
@@ -11,7 +11,7 @@ const LOOKS_MAX: u32 = 100;
 
 /// A mutex whose holders do little, and never wait.
 ///
-/// `parking_lot::Mutex` gives the processor away after a few looks. Whoever holds this one is done
+/// `parking_lot::Mutex` yields the processor after a few spins, but a holder of this one finishes
 /// sooner than that.
 #[derive(Debug, Default)]
 pub struct BriefMutex<T>(Mutex<T>);

@@ -23,7 +23,7 @@ pub struct ChunkedStream<S> {
     /// Room that is written over: a stream that wants it zeroed finds it so, and need not do it for
     /// each read.
     room: BytesMut,
-    /// What the next room has.
+    /// The size of the next buffer.
     room_bytes: usize,
 }
 

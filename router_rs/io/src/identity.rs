@@ -1,4 +1,4 @@
-//! What a certificate says of its holder.
+//! The holder of a certificate, as the certificate describes it.
 
 use std::fmt::Write as _;
 
@@ -10,7 +10,7 @@ use x509_parser::objects::{oid_registry, oid2abbrev};
 use x509_parser::prelude::{FromDer, X509Certificate};
 use x509_parser::x509::{RelativeDistinguishedName, X509Name};
 
-/// What a certificate says. The chain was checked before anybody asks.
+/// The content of a certificate. Its chain was verified before.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Identity {
     /// As RFC 2253 writes it: `CN=a,O=b`, the last part first.
@@ -89,9 +89,9 @@ fn escaped(value: &[u8]) -> String {
     text
 }
 
-/// The alternative names that rules are matched against. A name in the clothes of another kind (a
-/// DNS name that reads like a URI or an address) is left out: whoever signs DNS names may not
-/// hand out those.
+/// The alternative names that rules are matched against. A name that imitates another kind (a DNS
+/// name that reads like a URI or an address) is left out: a signer of DNS names may have no
+/// authority over the other kind.
 pub fn names_of(certificate: &CertificateDer<'_>) -> Vec<String> {
     let Ok((_, parsed)) = X509Certificate::from_der(certificate) else { return Vec::new() };
     let Ok(Some(extension)) = parsed.subject_alternative_name() else { return Vec::new() };

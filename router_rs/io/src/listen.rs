@@ -171,9 +171,9 @@ const SILENCE: Duration = Duration::from_secs(60);
 const PROBE_INTERVAL: Duration = Duration::from_secs(10);
 const PROBES: u32 = 3;
 
-/// What the kernel keeps for a peer besides what is on the wire. Without a bound a peer that takes
-/// nothing has up to 4 MiB there, which somebody has made and copied for nobody. Arbitrary: four
-/// milliseconds' worth at 1 Gbit/s, and two windows of a stream.
+/// The bytes that the kernel buffers for a peer, in addition to those in flight. Without a bound, a
+/// peer that reads nothing has up to 4 MiB there, which were made and copied in vain. Arbitrary:
+/// four milliseconds' worth at 1 Gbit/s, and two windows of a stream.
 #[cfg(any(target_os = "android", target_os = "linux"))]
 const UNSENT_BYTES_MAX: u32 = 512 * 1024;
 

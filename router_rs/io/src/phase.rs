@@ -51,7 +51,7 @@ async fn next(
     let next = receiver.wait_for(|phase| *phase > current).await.map(|phase| *phase);
     match next {
         Ok(phase) => (phase, receiver),
-        // Whoever could say so is gone.
+        // The sender is gone.
         Err(_) if current < Phase::Stopped => (Phase::Stopped, receiver),
         Err(_) => std::future::pending().await,
     }

@@ -56,7 +56,7 @@ pub enum Stream {
     Tls(Box<TlsStream<CountedTcp>>),
 }
 
-/// What the handshake of a TLS connection has come to.
+/// The result of a TLS handshake.
 #[derive(Debug)]
 pub struct TlsSession {
     pub certificates: Option<PeerCertificates>,

@@ -21,11 +21,11 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use super::poller_mark::PollerMark;
 
-/// What another thread asks of an I/O thread.
+/// Work that another thread gives to an I/O thread.
 pub enum Work {
     /// Runs on the thread, inside its runtime (`spawn_local` works there).
     Run(Box<dyn FnOnce() + Send>),
-    /// Has it look at what was left for it.
+    /// Lets the recipient look at what was left for it.
     Look(Arc<dyn Recipient>),
 }
 
@@ -62,17 +62,18 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(5);
 /// After so many looks without work there are none until there is some. Arbitrary.
 const IDLE_LOOKS_MAX: u32 = 20;
 
-/// Threads beside each I/O thread, for what takes long: they convert long bodies. More would hold more
-/// messages twice, and take more of the machine from those who want little.
+/// Threads beside each I/O thread for long work: they convert long bodies. More of them would hold
+/// more messages at once, and take more of the machine from small requests.
 pub const BLOCKING_THREADS_MAX: usize = 1;
 
-/// What shall happen once at the end of this turn of an I/O thread, however often it is asked for.
+/// Work that must be done once at the end of this turn of an I/O thread, however often it is
+/// requested.
 pub trait TurnEnd: Send + Sync {
     fn run(&self);
 }
 
 thread_local! {
-    /// What the current I/O thread does when the tasks that are ready now have run.
+    /// The work to do once the tasks that are ready now have run.
     static AT_TURN_END: RefCell<Vec<Arc<dyn TurnEnd>>> = const { RefCell::new(Vec::new()) };
     static CURRENT: RefCell<Option<Arc<Shared>>> = const { RefCell::new(None) };
 }
@@ -183,8 +184,8 @@ impl Future for Pump {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         loop {
             self.shared.waker.register(context.waker());
-            // The read-modify-write pairs with the one in `wake`: whoever found the flag still
-            // set has pushed before this, so the drain below sees its work.
+            // The read-modify-write pairs with the one in `wake`: a thread that found the flag
+            // still set has pushed before this, so the drain below sees its work.
             self.shared.is_woken.swap(false, Ordering::AcqRel);
             while let Some(work) = self.shared.queue.pop() {
                 self.had_work.set(true);
@@ -232,7 +233,7 @@ impl IoThreads {
     /// Starts `count` threads named `{name}-{index}` (at most 15 bytes are shown by the kernel).
     ///
     /// # Errors
-    /// What the operating system says when it refuses a thread or a poller.
+    /// The operating system's error when it refuses a thread or a poller.
     pub fn start(name: &str, count: usize) -> io::Result<Arc<Self>> {
         let mut threads = Vec::with_capacity(count);
         let mut joins = Vec::with_capacity(count);

@@ -1,4 +1,4 @@
-//! Numbers by which a process tells its calls and connections apart.
+//! Numbers that identify the calls and connections of a process.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -1,4 +1,4 @@
-//! A Unix stream that wakes its task for what it waits for, and for nothing else.
+//! A Unix stream that wakes its task only for the events that it waits for.
 //!
 //! A Unix socket reports "writable" every time its peer has read something, and tokio's own
 //! stream is registered for that at all times: each message cost its sender one more wake-up,

@@ -11,7 +11,7 @@ use rustls_pki_types::ServerName;
 use super::pem::{PemPair, ROOTS, TlsError, error, provider, roots, system_roots, unusable};
 use super::verify::NamedServers;
 
-/// What stays the same over reloads.
+/// Settings that reloads do not change.
 #[derive(Clone, Debug, Default)]
 pub struct ClientTlsOptions {
     /// The name that the server's certificate must carry, instead of the dialled one.
@@ -30,11 +30,11 @@ pub struct ClientTls {
 // === impl ClientTls ===
 
 impl ClientTls {
-    /// `root_pem`: whom to trust, else the system's; `identity`: what to prove.
+    /// `root_pem`: the trusted roots, else the system's. `identity`: our certificate.
     ///
     /// # Errors
-    /// A part that is no PEM, a key that does not fit its certificate, or no roots given while
-    /// the system has none.
+    /// A part that is not PEM, a key that does not fit its certificate, or no roots given while the
+    /// system has none.
     pub fn new(
         root_pem: Option<&[u8]>,
         identity: Option<PemPair<'_>>,
@@ -115,7 +115,7 @@ fn configure(
             .map_err(|reason| unusable(&reason))?,
     };
     if identity.is_some() || options.allowed_names.is_some() {
-        // As at the server: every connection is checked anew.
+        // As at the server: every connection is verified again.
         config.resumption = Resumption::disabled();
     }
     config.alpn_protocols = vec![b"h2".to_vec()];

@@ -9,7 +9,7 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use thiserror::Error;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-/// Which part of a TLS setting cannot be used, and why.
+/// The part of a TLS setting that cannot be used, and the reason.
 #[derive(Debug, Error)]
 #[error("cannot use the {part}: {reason}")]
 pub struct TlsError {

@@ -10,7 +10,7 @@ use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use super::pem::{PemPair, ROOTS, TlsError, error, provider, roots, unusable};
 use super::verify::NamedClients;
 
-/// What stays the same over reloads.
+/// Settings that reloads do not change.
 #[derive(Clone, Debug, Default)]
 pub struct ServerTlsOptions {
     /// Refuse clients without a certificate.
@@ -34,8 +34,8 @@ impl ServerTls {
     /// With `client_roots`, clients are asked for a certificate.
     ///
     /// # Errors
-    /// A part that is no PEM, a key that does not fit its certificate, or clients that are to be
-    /// checked with nothing to check them against.
+    /// A part that is not PEM, a key that does not fit its certificate, or clients to be verified
+    /// without roots to verify them against.
     pub fn new(
         pair: PemPair<'_>,
         client_roots: Option<&[u8]>,
