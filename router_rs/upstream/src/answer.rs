@@ -19,7 +19,7 @@ pub enum Answering {
     Wire(WireAnswer),
 }
 
-/// What follows the head. Dropping it resets the call, unless that is over.
+/// The rest of an answer after its head. Dropping it resets the call, unless that is over.
 #[derive(Debug)]
 pub enum AnswerBody {
     Http2(RecvStream),

@@ -49,11 +49,11 @@ struct State {
     ended: watch::Sender<Option<String>>,
 }
 
-/// What of a body there is when its call starts.
+/// The part of a body that is available when its call starts.
 #[derive(Clone, Copy, Debug)]
 pub enum Sends<'a> {
     Nothing,
-    /// All of it, which is something; no more than [`router_wire::is_small`] says.
+    /// All of it, not empty; no more than [`router_wire::is_small`] says.
     All(&'a [Bytes]),
     /// It follows.
     Later,
@@ -98,13 +98,13 @@ impl Drop for Connection {
 }
 
 impl Connection {
-    /// Speaks HTTP/2 over `stream` and spawns the task that drives it on this thread.
+    /// Starts HTTP/2 on `stream` and spawns the task that drives it on this thread.
     ///
-    /// `on_silence` is told when a PING goes unanswered for a while, some time before the connection
-    /// is given up.
+    /// `on_silence` is called when a PING goes unanswered for a while, some time before the
+    /// connection is given up.
     ///
     /// # Errors
-    /// What the peer did to the preface or to the settings.
+    /// A violation by the peer in the preface or the settings.
     pub async fn open<S>(
         stream: S,
         peer: String,
@@ -162,11 +162,11 @@ impl Connection {
         Ok(Started { response, body, permit })
     }
 
-    /// Starts a request that is no call, and whose body may go on: it does not count, so it neither
-    /// keeps the connection from being idle nor makes it ask for signs of life.
+    /// Starts a request that is not a call, and whose body may go on. It is not counted, so it
+    /// neither keeps the connection from being idle nor makes it send PINGs.
     ///
     /// # Errors
-    /// As [`Connection::start`].
+    /// Like [`Connection::start`].
     pub fn start_aside(
         &self,
         head: &request::Parts,
@@ -306,7 +306,7 @@ async fn drive(
     state.ended.send_replace(Some(why));
 }
 
-/// What is between two processes of the mesh goes to a path alone: there is no host to name.
+/// A request between two processes of the mesh has only a path: a host is not needed.
 pub(super) fn post(path: &'static str) -> request::Builder {
     let request = Request::builder().method(Method::POST).uri(path).version(Version::HTTP_11);
     request.header(CONTENT_TYPE, CONTENT_TYPE_GRPC)

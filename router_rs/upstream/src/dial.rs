@@ -27,7 +27,7 @@ const PROBE_PAUSE: Duration = Duration::from_millis(250);
 /// Opens a connection.
 ///
 /// # Errors
-/// Nobody listens, nobody answers in time, or the wrong one answers.
+/// The address refuses connections, does not answer in time, or belongs to another peer.
 pub(crate) async fn dial(target: &Arc<Target>) -> Result<Rc<Connection>, DialError> {
     match target.way() {
         Way::Replica(replica) => dial_replica(target, replica).await,
@@ -103,7 +103,7 @@ async fn dial_member(
     }
 }
 
-/// Tells that nobody answers at `target`, as long as somebody knows it.
+/// Reports that `target` does not answer, as long as the target is in use.
 fn watcher(target: &Arc<Target>) -> OnSilence {
     let target = Arc::downgrade(target);
     Box::new(move || target.upgrade().iter().for_each(on_silence))

@@ -1,8 +1,8 @@
-//! What both protocols have in common for the task of a connection.
+//! The common part of the connection tasks of both protocols.
 
 use std::task::{Context, Poll};
 
-/// What drives a connection, whatever it speaks.
+/// The driver of a connection, for either protocol.
 pub(super) trait Drive {
     /// Ready when the connection is over, with the reason as a sentence.
     fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<String>;
@@ -10,9 +10,9 @@ pub(super) trait Drive {
     /// Asks for a sign of life.
     fn ping(&mut self, cx: &mut Context<'_>);
 
-    /// How often the peer has shown that it is there.
+    /// How often the peer has shown signs of life.
     fn signs_of_life(&self) -> u64;
 
-    /// The calls that are left have no answer.
+    /// Ends the remaining calls without an answer.
     fn end(&mut self, why: &str);
 }

@@ -26,16 +26,17 @@ impl<S: AsyncRead + AsyncWrite + Unpin> FrameStream<S> {
         Self { stream, decoder, signs_of_life: 0, is_blocked: false }
     }
 
-    /// Of the peer: reads that brought something, and writes of what could not be written before. A PING
-    /// stands behind all that waits to be written, so on a slow link its answer says little.
+    /// Signs of life of the peer: reads that brought bytes, and writes that could not be done
+    /// before. A PING is behind all bytes that wait to be written, so on a slow link its answer is
+    /// of little use.
     pub fn signs_of_life(&self) -> u64 {
         self.signs_of_life
     }
 
-    /// Has each frame taken that has come; ready at the end of what comes.
+    /// Passes all frames that have arrived to `take`; ready at the end of the input.
     ///
     /// # Errors
-    /// Those of the stream, and `InvalidData` for what is no frame, or is refused.
+    /// Errors of the stream, and `InvalidData` for a malformed frame, or one that is refused.
     pub fn poll_read(
         &mut self,
         mut take: impl FnMut(Frame) -> Result<(), Malformed>,

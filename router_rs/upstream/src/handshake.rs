@@ -12,14 +12,15 @@ use router_protocol::names::{
 use super::connection::{Connection, Sends, post};
 use super::target::{DialError, ReplicaTarget};
 
-/// Asks who answers and has it prove the token, then proves it too.
+/// Asks the peer for its identity and a proof of the token, then proves the token too.
 ///
-/// A replica that has died leaves its port to whoever takes it, another user of the machine too:
-/// that one would get calls. A peer that refuses the router's proof stays usable as a stranger: its
-/// load trailers and refusal marks are not honoured, and it honours none of our metadata.
+/// When a replica dies, any other process can take its port, even one of another user of the
+/// machine; without the handshake, that one would get calls. A peer that refuses the router's proof
+/// stays usable as a stranger: its load trailers and refusal marks are not honoured, and it honours
+/// none of our metadata.
 ///
 /// # Errors
-/// The peer is another replica, no replica at all, or does not have the token.
+/// The peer is another replica, not a replica at all, or does not have the token.
 pub(crate) async fn introduce(
     connection: &Rc<Connection>,
     replica: &ReplicaTarget,

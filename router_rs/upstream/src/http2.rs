@@ -34,7 +34,7 @@ pub(super) struct Http2Driver<S> {
 /// Exchanges the preface and the settings.
 ///
 /// # Errors
-/// What the peer did to them.
+/// A violation by the peer in them.
 pub(super) async fn open<S: AsyncRead + AsyncWrite + Unpin>(
     stream: S,
 ) -> Result<(SendRequest<Bytes>, Http2Driver<S>), h2::Error> {
@@ -46,9 +46,9 @@ pub(super) async fn open<S: AsyncRead + AsyncWrite + Unpin>(
         .initial_max_send_streams(STREAMS_INITIAL)
         .max_frame_size(FRAME_BYTES_MAX)
         .max_header_list_size(HEADER_LIST_BYTES_MAX)
-        // What the peer had sent when a call was cancelled arrives after the reset. h2 counts
-        // such frames of streams that it has forgotten as errors, and ends the connection
-        // with all its other calls at the 1 024th; the server was chosen, so none counts.
+        // Frames that the peer had sent before it learnt of a cancelled call arrive after the
+        // reset. h2 counts such frames of forgotten streams as errors, and ends the connection with
+        // all its other calls at the 1 024th. The server was chosen by us, so none of them counts.
         .max_concurrent_reset_streams(RESET_STREAMS_MAX)
         .max_local_error_reset_streams(None)
         .enable_push(false)
@@ -68,8 +68,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Drive for Http2Driver<S> {
 
     fn ping(&mut self, cx: &mut Context<'_>) {
         if let Some(ping_pong) = &mut self.ping_pong {
-            // Takes the answer of the PING before this one, without which no other may be sent.
-            // What counts as a sign of life are the bytes, so its value says nothing new.
+            // Takes the answer of the previous PING, without which no other may be sent. The bytes
+            // received are the sign of life, so the answer's value adds nothing.
             let _answer_or_not_yet = ping_pong.poll_pong(cx);
             // An error means that the last PING is still under way or that the connection ends:
             // the silence after it is judged all the same.
@@ -81,7 +81,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Drive for Http2Driver<S> {
         self.received.get()
     }
 
-    /// h2 tells its streams.
+    /// h2 notifies its streams.
     fn end(&mut self, _why: &str) {}
 }
 

@@ -1,5 +1,6 @@
-//! Connections to replicas and to other servers, over the wire or HTTP/2: made on demand, shared by the
-//! calls of a thread, watched, and closed. Which replica a call goes to is decided in `router_core`.
+//! Connections to replicas and to other servers, over the wire or HTTP/2: created on demand, shared
+//! by the calls of a thread, monitored, and closed. `router_core` decides which replica a call goes
+//! to.
 
 #![forbid(unsafe_code)]
 

@@ -1,6 +1,6 @@
-//! Decides when a connection is asked for a sign of life, given up, or closed for idleness.
+//! Decides when a connection gets a PING, is given up, or is closed because it is idle.
 //!
-//! A pure state machine: the connection's task tells it what happened and arms its timer.
+//! A pure state machine: the connection's task reports events to it and arms its timer.
 
 use std::time::Duration;
 
@@ -44,7 +44,7 @@ impl LivenessConfig {
 
 const IDLE: Duration = Duration::from_secs(300);
 
-/// What the connection's task has to do now, and until when its timer sleeps.
+/// The action that is due for the connection's task, and the time until which its timer sleeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     Wait(Instant),

@@ -26,7 +26,7 @@ const STREAMS_PER_CONNECTION: u32 = 128;
 /// A dial that several calls may wait for.
 pub type Dialling = Shared<LocalBoxFuture<'static, Result<Rc<Connection>, DialError>>>;
 
-/// What a call that wants a connection gets.
+/// The result for a call that wants a connection.
 #[derive(Debug)]
 pub enum Acquired {
     Open(Rc<Connection>),
@@ -87,7 +87,7 @@ impl Peer {
         let is_full = least.in_flight() >= STREAMS_PER_CONNECTION
             || least.in_flight() as usize >= least.streams_max();
         if is_full && self.connections.len() < CONNECTIONS_MAX {
-            // It is a task of its own: whoever comes next finds its result.
+            // It is a separate task: the next call finds its result.
             let _not_awaited = self.dial(target);
         }
         Acquired::Open(least)

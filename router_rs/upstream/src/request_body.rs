@@ -38,10 +38,10 @@ impl RequestBody {
         }
     }
 
-    /// Sends a piece; what there is no room for waits here.
+    /// Sends a piece; bytes that do not fit now are buffered here.
     ///
     /// # Errors
-    /// As [`RequestBody::poll_room`].
+    /// Like [`RequestBody::poll_room`].
     pub fn send_data(&mut self, piece: Bytes, is_end: bool) -> Result<(), Closed> {
         match self {
             RequestBody::Http2(stream) => stream.send_data(piece, is_end).map_err(|_| Closed),

@@ -37,7 +37,7 @@ mod running {
 
     use parking_lot::Mutex;
 
-    /// What the preface of HTTP/2 has, which a client writes first.
+    /// The length of the HTTP/2 preface, which a client writes first.
     const PREFACE_BYTES: usize = 24;
     const FRAME_HEAD_BYTES: usize = 9;
 

@@ -98,7 +98,7 @@ pub enum Endpoint {
     Unix(PathBuf),
 }
 
-/// Why there is no connection. Clones go to every call that waited for it.
+/// Why no connection was made. Clones go to every call that waited for it.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum DialError {
     #[error("cannot connect to {address}: {cause}")]

@@ -1,8 +1,9 @@
 //! Whether a replica gives signs of life, over all connections of all threads.
 //!
-//! Whoever waits in vain for an answer to a PING, or for a handshake, says so (`dial::on_silence`).
-//! The replica's router is told once, and a task tries to connect anew until that works: a stopped
-//! process takes no call meanwhile, and one that goes on is back within a moment.
+//! A connection that waits in vain for the answer to a PING, or for a handshake, reports it
+//! (`dial::on_silence`). The replica's router is notified once, and a task tries to connect again
+//! until that works: a stopped process gets no calls meanwhile, and one that continues is back
+//! within a moment.
 
 use std::sync::Arc;
 
@@ -14,7 +15,7 @@ pub trait Observer: Send + Sync + std::fmt::Debug {
     fn on_silence(&self, is_silent: bool);
 }
 
-/// What is known of one target.
+/// The state of one target.
 #[derive(Debug, Default)]
 pub struct Vitals {
     state: Mutex<State>,

@@ -12,7 +12,7 @@ use super::liveness::{Liveness, LivenessConfig, Verdict};
 /// long.
 const IDLE_CLOSE: Duration = Duration::from_secs(300);
 
-/// Tells that a peer gives no sign of life; called within the connection's `LocalRuntime`.
+/// Reports that a peer gives no sign of life; called within the connection's `LocalRuntime`.
 pub type OnSilence = Box<dyn Fn()>;
 
 pub(super) struct Watch {
@@ -21,7 +21,7 @@ pub(super) struct Watch {
     on_silence: Option<OnSilence>,
 }
 
-/// What the connection has to do.
+/// The action that is due for the connection.
 pub(super) enum Act {
     Ping,
     /// Give the connection up.

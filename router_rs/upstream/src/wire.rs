@@ -50,7 +50,7 @@ pub struct WireAnswer {
     place: Option<Place>,
 }
 
-/// What follows the head of an answer.
+/// The rest of an answer after its head.
 #[derive(Debug)]
 pub struct WireAnswerBody {
     place: Place,
@@ -65,7 +65,7 @@ pub struct WireUpload {
 
 /// Why a connection is none of the wire.
 pub(super) enum Unwired {
-    /// Whoever answers speaks something else: it may be of another release.
+    /// The peer uses another protocol: it may be of another release.
     Unspoken,
     /// It closed without a word.
     Closed,
