@@ -3,16 +3,17 @@
 use pyo3::prelude::*;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// As many as the kernel gives before it says that there are too many.
+/// The number of descriptors that the kernel allows at most.
 pub(crate) fn limit() -> u64 {
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
-/// Raises the soft limit to the hard one. The usual 1 024 is there for programs that call `select`,
-/// which knows no larger numbers, and those are as well off as before: a number is the lowest that is
-/// free, so one beyond 1 023 comes up only where the next `open` would have failed. Child processes
-/// inherit the limit. Where the system refuses (some have no hard limit, and another bound), the
-/// limit stays: whoever listens reads what it is, and takes no more connections than that.
+/// Raises the soft limit to the hard one. The usual 1 024 is for programs that call `select`, which
+/// cannot handle larger descriptors. Such programs are no worse off than before: the kernel hands
+/// out the lowest free descriptor, so one beyond 1 023 appears only where the next `open` would
+/// have failed. Child processes inherit the limit. If the system refuses (some have no hard limit,
+/// and another bound), the limit stays: listeners read its value, and accept no more connections
+/// than it allows.
 #[pyfunction]
 pub(crate) fn raise_descriptor_limit() {
     let maximum = getrlimit(Resource::Nofile).maximum;

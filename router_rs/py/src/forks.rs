@@ -19,7 +19,7 @@ use crate::runtime::listeners;
 const NOTHING: &CStr = c"/dev/null";
 
 thread_local! {
-    /// What a fork shares, while this thread forks.
+    /// The descriptors that a fork shares, while this thread forks.
     static SHARED: RefCell<Vec<Shared>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -94,7 +94,7 @@ fn shared() -> Vec<Shared> {
     found
 }
 
-/// What was noted and is open.
+/// The noted sockets that are still open.
 fn sockets() -> impl Iterator<Item = Shared> {
     let shared = |(descriptor, noted): (RawFd, File)| {
         let is_same = file_of(descriptor) == Some(noted);
@@ -119,7 +119,7 @@ fn pollers() -> Vec<RawFd> {
     entries.flatten().filter(is_poller).filter_map(number).collect()
 }
 
-/// What a poller has in its set.
+/// The descriptors in a poller's set.
 fn watched_by(poller: RawFd) -> Vec<Shared> {
     let text = fs::read_to_string(format!("/proc/self/fdinfo/{poller}")).unwrap_or_default();
     let watched = |line: &str| {

@@ -21,7 +21,7 @@ pub(crate) fn http_status(code: u32) -> u16 {
     grpc::http_status(Code::from_number(code), QUEUE_FULL_DEFAULT).as_u16()
 }
 
-/// See the stub. What is asked for is converted then, from the head as it came.
+/// See the stub. A property is converted when it is read, from the original head.
 #[pyclass(frozen, module = "pyserve._router")]
 #[derive(Debug)]
 pub(crate) struct HttpHead {
@@ -172,7 +172,7 @@ pub(crate) fn status_from_python(exchange: &Exchange, status: u16) -> PyResult<S
 /// A header block of pairs from Python, without what only concerns one connection or the mesh.
 ///
 /// # Errors
-/// `TypeError` for what are no pairs of bytes, `ValueError` for what HTTP does not allow.
+/// `TypeError` for anything but pairs of bytes, `ValueError` for headers that HTTP does not allow.
 pub(crate) fn headers_from_python(pairs: &Bound<'_, PyAny>) -> PyResult<HeaderMap> {
     let mut headers = HeaderMap::with_capacity(pairs.len().unwrap_or(0) + 1);
     for pair in pairs.try_iter()? {

@@ -20,10 +20,11 @@ const COPY_BYTES_MAX: usize = 64 * 1024;
 /// A view of a view of so many is copied unasked: numpy has two at most (arbitrary).
 const OWNERS_MAX: usize = 8;
 
-/// A message for sending, see the stub's `Payload`. `ring` learns when a buffer is given back.
+/// Converts a message for sending, see the stub's `Payload`. `ring` is notified when a buffer is
+/// given back.
 ///
 /// # Errors
-/// `TypeError` for what is no buffer, `ValueError` for a buffer that is not contiguous.
+/// `TypeError` for anything but a buffer, `ValueError` for a buffer that is not contiguous.
 pub(crate) fn from_python(payload: &Bound<'_, PyAny>, ring: &Arc<Ring>) -> PyResult<Message> {
     if let Ok(bytes) = payload.cast::<PyBytes>() {
         return Ok(from_bytes(bytes).into());

@@ -64,7 +64,7 @@ impl dispatch::Ranker for Inbox {
     }
 }
 
-/// What of Python is called.
+/// The Python functions to call.
 struct Callables {
     choose: Py<PyAny>,
     listener: Option<Py<PyAny>>,
@@ -115,7 +115,7 @@ fn answer_all(callables: &Callables, items: &Receiver<Item>, waiting: &AtomicUsi
 
 fn answer(choose: &Py<PyAny>, question: Question) -> Option<()> {
     let order = Python::try_attach(|py| ask(py, choose, &question))?;
-    // Whoever asked may have given up.
+    // The call that asked may be gone.
     let _nobody_waits = question.answer.send(order);
     Some(())
 }

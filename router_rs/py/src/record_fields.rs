@@ -42,7 +42,7 @@ type Attempt = (String, Vec<u8>, u64, i64, u64, String, String);
 
 impl Fields {
     /// # Errors
-    /// `ValueError` for what no record has.
+    /// `ValueError` for values that records cannot have.
     pub(crate) fn into_record(self) -> PyResult<dispatch::CallRecord> {
         let attempts = self.attempts.into_iter().map(attempt);
         Ok(dispatch::CallRecord {

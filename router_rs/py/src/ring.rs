@@ -23,7 +23,7 @@ pub(crate) struct RingStats {
     pub(crate) queue_length_max: AtomicU64,
 }
 
-/// What the loop is told.
+/// An event for the loop.
 #[derive(Debug)]
 pub(crate) enum Told {
     Call { exchange: Arc<Exchange>, message: Option<Message> },
@@ -119,7 +119,8 @@ impl Ring {
         let mut count = [0; 8];
         // "Would block" means that nobody rang: as good as an empty read.
         let _ = rustix::io::read(&self.signal.descriptor, &mut count);
-        // What was released before this call was dropped at its entry.
+        // PyO3 drops released references when this call is entered, so those released later need
+        // another call.
         let may_sleep = self
             .bell
             .arm(|| !self.has_released.swap(false, Ordering::AcqRel) && self.queue.is_empty());
@@ -213,7 +214,7 @@ impl Ring {
     }
 }
 
-/// Which turn of the loop it is, and since when the loop could have begun with the next call.
+/// The number of the loop's current turn, and since when the loop could have begun the next call.
 #[derive(Debug)]
 struct Turns {
     count: AtomicU64,

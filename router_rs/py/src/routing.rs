@@ -95,7 +95,7 @@ fn policy_kind(name: &str) -> PyResult<PolicyKind> {
 #[derive(Debug)]
 pub(crate) struct CallOptions {
     pub(crate) options: dispatch::CallOptions,
-    /// What is sent, `None` for none.
+    /// The header to send, `None` for none.
     pub(crate) session: Option<HeaderValue>,
 }
 

@@ -21,7 +21,7 @@ static RUNTIME: Mutex<Option<Runtime>> = Mutex::new(None);
 /// Listening sockets of this process, with their addresses: a fork must not keep them open.
 static LISTENERS: Mutex<Vec<(RawFd, SockAddr)>> = Mutex::new(Vec::new());
 
-/// The threads that serve servers and channels of this process; one is enough for what one
+/// The threads for the servers and channels of this process. One is enough for the work that one
 /// interpreter can handle.
 pub(crate) fn threads() -> PyResult<Arc<IoThreads>> {
     let mut runtime = RUNTIME.lock();

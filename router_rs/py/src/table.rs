@@ -167,7 +167,7 @@ fn shares(name: &str, shares: Vec<(String, f64)>) -> PyResult<Vec<dispatch::Shar
     shares.into_iter().map(share).collect()
 }
 
-/// What stands before prefixes, and is one itself.
+/// Checks the path before all prefixes, which must be a valid prefix itself.
 fn check_root_path(root_path: &str) -> PyResult<()> {
     if root_path.is_empty() { Ok(()) } else { check_prefix("root_path", root_path) }
 }
