@@ -1,4 +1,4 @@
-//! The seam between the exchange and whoever the call is for: an HTTP/2 client or Python.
+//! The interface between the exchange and its caller: an HTTP/2 client or Python.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -73,16 +73,16 @@ pub trait ClientEnd: Caller {
     /// Answers with a status of ours, or ends the answer with it where that has begun.
     fn fail(&mut self, failure: &Failure);
 
-    /// Hands over what is still held back once the exchange is over, in whichever way it ended:
-    /// some protocols can begin an answer only when they know its end. Ready when nothing is left
-    /// or the caller is gone. Waits for the caller's room, so whoever polls bounds the time.
+    /// Hands over buffered data once the exchange is over, however it ended: some protocols can
+    /// begin an answer only when they know its end. Ready when nothing is left or the caller is
+    /// gone. It waits for the caller's room, so the code that polls it must bound the time.
     fn poll_finish(&mut self, _cx: &mut Context<'_>) -> Poll<()> {
         Poll::Ready(())
     }
 
-    /// Why this end broke the exchange off itself (as if the caller were gone), although there is
-    /// somebody to answer: the request, or the answer, cannot be carried in the caller's protocol.
-    /// [`ClientEnd::poll_finish`] tells it.
+    /// Why this end aborted the exchange itself (as if the caller were gone), although the caller
+    /// can still get an answer: the request, or the answer, cannot be carried in the caller's
+    /// protocol. [`ClientEnd::poll_finish`] reports it.
     fn refused(&self) -> Option<&Status> {
         None
     }

@@ -4,13 +4,13 @@ use http::{HeaderMap, HeaderValue};
 use router_protocol::grpc::Status;
 use router_protocol::names::EXPLAIN;
 
-/// Why there is no answer (or no end of one) from the other side.
+/// Why the other side gave no answer (or no end of one).
 #[derive(Debug)]
 pub struct Failure {
     pub status: Status,
     /// The call reached no user code, and it may be tried again.
     pub did_not_start: bool,
-    /// What the router saw, for a caller that asked.
+    /// The router's explanation, for a caller that asked for it.
     pub explanation: Option<Box<HeaderValue>>,
 }
 

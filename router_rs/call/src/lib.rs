@@ -1,5 +1,5 @@
-//! The seam between whoever a call is for and what carries it: doors and channels stand before it,
-//! transcoding on it, the exchange with replicas behind it.
+//! The interface between the callers of a call and its transport: doors and channels are in front
+//! of it, transcoding implements it, and the exchange with replicas is behind it.
 
 #![forbid(unsafe_code)]
 
