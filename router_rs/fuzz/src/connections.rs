@@ -1,7 +1,7 @@
 //! The ingress and a replica's server as a whole, one connection for each input.
 //!
-//! Whatever a client sends before it says that it has nothing more to say, its connection is
-//! closed, nothing stays in flight, and others are served.
+//! For any bytes that a client sends before it half-closes, its connection is closed, no call stays
+//! in flight, and others are served.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream};

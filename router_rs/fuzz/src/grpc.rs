@@ -139,7 +139,7 @@ fn types(value: &HeaderValue) {
         && let Ok(written) = content_type(&codec)
     {
         assert_eq!(codec, subtype(Some(&written)), "the codec arrives");
-        // What nobody refuses is not written as pickle either.
+        // A content type that passes the check is not rewritten as pickle either.
         let is_refused = refuse_pickle(Some(value)).is_err();
         assert!(is_refused || refuse_pickle(Some(&written)).is_ok(), "{value:?}");
     }
@@ -149,7 +149,7 @@ fn types(value: &HeaderValue) {
     let _accepted = Encoding::Gzip.is_accepted_by(Some(value));
 }
 
-/// What can be sent arrives.
+/// Metadata that can be sent arrives.
 fn pair(name: &[u8], value: &[u8]) {
     let Ok(key) = std::str::from_utf8(name) else { return };
     let sent = match std::str::from_utf8(value) {

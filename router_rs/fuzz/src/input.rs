@@ -1,6 +1,6 @@
 //! Takes an input apart.
 
-/// What is left of an input. At its end everything is zero or empty.
+/// The rest of an input. At its end everything is zero or empty.
 #[derive(Debug)]
 pub(crate) struct Input<'a> {
     rest: &'a [u8],
@@ -47,7 +47,7 @@ impl<'a> Input<'a> {
         line
     }
 
-    /// As [`Input::line`], with what is no UTF-8 cut off.
+    /// Like [`Input::line`], cut off at the first invalid UTF-8.
     pub(crate) fn text(&mut self) -> &'a str {
         let line = self.line();
         match std::str::from_utf8(line) {

@@ -1,8 +1,8 @@
 //! Fuzz targets: each takes any bytes and panics when an invariant does not hold.
 //!
 //! They run under libFuzzer (`make fuzz`), and over the kept corpora in the tests of this crate.
-//! Bytes that are no input of a target are skipped; no target keeps state that its next run could
-//! notice, except the mesh behind the targets that speak to sockets.
+//! Bytes that are not an input of a target are skipped. No target keeps state that its next run
+//! could notice, except the mesh behind the targets that use sockets.
 
 #![forbid(unsafe_code)]
 

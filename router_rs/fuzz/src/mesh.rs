@@ -25,7 +25,7 @@ const SIZE_MAX: usize = 64 * 1024;
 /// Far more than any run takes, and little enough to find what hangs.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What the targets connect to.
+/// The servers that the targets connect to.
 #[derive(Debug)]
 pub(crate) struct Mesh {
     ingress: Ingress,
