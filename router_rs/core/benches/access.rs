@@ -15,7 +15,7 @@ use router_core::{
 
 const RULES: u8 = 100;
 const BATCH: u32 = 100;
-/// What a decision may take.
+/// The time limit of a decision.
 const LIMIT_NS: u32 = 5_000;
 
 fn main() {

@@ -16,7 +16,7 @@ const LATE_MAX: u32 = 3;
 const ROUNDS: BackoffRule =
     BackoffRule { initial: Nanos::from_millis(500), multiplier: 2.0, max: Nanos::from_secs(8) };
 
-/// What is known of the policy's answers.
+/// The history of the policy's answers.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Adviser {
     late_in_row: u32,
@@ -25,7 +25,7 @@ pub struct Adviser {
     is_probed: bool,
 }
 
-/// A call that asks; each is told of its end once.
+/// How a call asks; the end of each is recorded once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asked {
     /// As every call does.
@@ -34,7 +34,7 @@ pub enum Asked {
     Probe,
 }
 
-/// What came of asking.
+/// The result of asking.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Heard {
     /// An answer in time, whatever it says.
@@ -91,7 +91,7 @@ impl Adviser {
 mod tests {
     use super::*;
 
-    /// What a call waits for an answer.
+    /// How long a call waits for an answer.
     const WAIT: Nanos = Nanos::from_millis(100);
 
     /// A call every 10 ms, to which nobody answers; returns how many asked as usual, and when the

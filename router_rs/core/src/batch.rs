@@ -1,8 +1,8 @@
-//! What the router expects of a replica that takes its calls in steps.
+//! The router's model of a replica that takes its calls in steps.
 //!
 //! A step begins when none runs and it is full or its first call has waited for the window. The
-//! replica says now and then how it stands ([`BatchLoad`]); between two reports the router plays
-//! the same rule with the calls that it sends.
+//! replica reports its state from time to time ([`BatchLoad`]). Between two reports the router
+//! simulates the same rule with the calls that it sends.
 
 use crate::time::Nanos;
 
@@ -12,7 +12,7 @@ const OPENING_SHARE: f64 = 1.0;
 /// No replica is expected to be more steps behind; then all are alike.
 const STEPS_MAX: u32 = 64;
 
-/// What the batcher of a replica says about itself. A *step* is one run of the batched function.
+/// The state that the batcher of a replica reports. A *step* is one run of the batched function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchLoad {
     /// The most calls of one step.
@@ -151,7 +151,8 @@ mod tests {
     fn a_step_that_has_left_keeps_the_replica_busy_for_the_next() {
         let mut view = idle();
         view.on_sent(Nanos::ZERO);
-        // It left at 5 and runs until 14; whoever opens the next at 12 waits for its window.
+        // It left at 5 and runs until 14; a call that opens the next step at 12 waits for its
+        // window.
         assert!((finish_ms(&view, 12) - (5.0 + 9.0 + 8.0)).abs() < 1e-9);
         assert!((finish_ms(&view, 6) - (8.0 + 9.0 + 8.0)).abs() < 1e-9);
     }

@@ -1,10 +1,10 @@
-//! How much has been placed on a replica of late.
+//! How much has recently been placed on a replica.
 
 use crate::time::Nanos;
 
-/// What was placed on a replica counts half after a whole such interval. Long beside the load of a
-/// model, so that whoever has just loaded one is not the next; short beside the time in which
-/// models become popular.
+/// The interval after which older demand counts half. It is long compared with the load of a model,
+/// so that the replica that has just loaded one is not chosen for the next. It is short compared
+/// with the time in which models become popular.
 const INTERVAL: Nanos = Nanos::from_secs(16);
 
 /// The integral of the calls that a replica has over time, older intervals halved.

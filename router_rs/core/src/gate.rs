@@ -1,12 +1,12 @@
 //! Whether a replica admits a call.
 //!
-//! The replica's server asks when the request headers are there, before anything is handed to
-//! Python. The gate counts calls, it does not know them.
+//! The replica's server asks when the request headers have arrived, before anything is handed to
+//! Python. The gate only counts calls; it does not know their identity.
 //!
-//! A router that was refused may *ask* (design decision 7): a place that becomes free goes to the
-//! oldest ask, as a *lease*. Until its time is over it counts as taken, and only its router's
-//! next call gets it. So nobody who waits is overtaken by whoever happens to come, and nobody is
-//! woken in vain.
+//! A router that was refused may *ask* (design decision 7): the next free place goes to the oldest
+//! ask, as a *lease*. Until the lease expires, the place counts as taken, and only its router's
+//! next call gets it. So a waiting call is not overtaken by one that happens to arrive, and no call
+//! is woken in vain.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -37,12 +37,12 @@ pub struct Lease {
 
 /// Counts the calls in a replica against its limit.
 ///
-/// A call has a weight: 1 for most, 0 for streams that are idle nearly always. Weightless calls do
+/// A call has a weight: 1 for most, 0 for streams that are nearly always idle. Weightless calls do
 /// not count against the limit, but against a bound of their own.
 ///
-/// Invariants: `in_flight + leases ≤ limit` and `idle_streams ≤ idle_streams_max`, unless the
-/// limit was lowered, the weights of calls already inside say otherwise, or calls entered beyond
-/// it; nobody asks twice; while somebody asks and holds no lease, there is no room.
+/// Invariants: `in_flight + leases ≤ limit` and `idle_streams ≤ idle_streams_max`, unless the limit
+/// was lowered, the weights of calls already inside differ, or calls entered beyond it. No router
+/// asks twice. While a router asks and holds no lease, there is no room.
 #[derive(Debug)]
 pub struct Gate {
     /// `u32::MAX` means none.
@@ -56,7 +56,7 @@ pub struct Gate {
     leases: VecDeque<Lease>,
 }
 
-/// The call is in. Whoever entered calls [`Gate::leave`] with the same weight, once.
+/// The call is in. Its owner calls [`Gate::leave`] with the same weight, once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "a call that entered has to leave"]
 pub struct Admission {
@@ -205,7 +205,7 @@ impl Gate {
         self.idle_streams
     }
 
-    /// What the replica tells routers about itself. A lease counts as a call.
+    /// The load that the replica reports to routers. A lease counts as a call.
     pub fn load(&self) -> Load {
         let in_flight = self.in_flight.saturating_add(self.leases.len() as u32);
         Load { in_flight, limit: self.limit, processing: None, alone: None, batch: None }

@@ -40,7 +40,7 @@ impl Histogram {
         Nanos::from_secs(60),
     ];
 
-    /// Which count a time belongs to.
+    /// The index of the count for a time.
     #[inline]
     pub fn bucket(time: Nanos) -> usize {
         Self::BOUNDS.partition_point(|bound| *bound < time)

@@ -1,14 +1,14 @@
-//! What the router has learnt about how fast replicas work, from its own completions alone.
+//! The router's estimate of how fast replicas work, learnt from its own completions alone.
 //!
 //! The *level* of a replica is the number of calls in flight there, without those that have been
-//! there for much longer than calls take (see `lasting`). For each level the [`Pool`]
-//! keeps how long replicas of the deployment were at it and how many calls ended meanwhile: the
-//! departure rate `μ(level)`. That one table describes replicas that work on one call after the
-//! other (`μ` is flat), on all at once (`μ` grows with the level), on a few at a time, or in
-//! batches, without being told which. By Little's law one more call at level `n` is answered after
-//! about `(n + 1) / μ(n + 1)`.
+//! there for much longer than calls take (see `lasting`). For each level the [`Pool`] records how
+//! long replicas of the deployment were at it and how many calls ended meanwhile: the departure
+//! rate `μ(level)`. That one table describes replicas that work on one call after the other (`μ` is
+//! flat), on all at once (`μ` grows with the level), on a few at a time, or in batches, without a
+//! setting that says which. By Little's law one more call at level `n` is answered after about `(n
+//! + 1) / μ(n + 1)`.
 //!
-//! A [`Pace`] is what one replica makes of it.
+//! A [`Pace`] compares one replica with it.
 
 mod lasting;
 mod pace;
@@ -63,7 +63,7 @@ const MEAN_WEIGHT: f64 = 1.0 / 32.0;
 /// Before anything is known: any value, since all replicas have it. One call after the other.
 const FINISH_UNKNOWN_NS: f64 = 1e6;
 
-/// What the replicas of one deployment have in common.
+/// The estimate shared by the replicas of one deployment.
 #[derive(Debug)]
 pub(crate) struct Pool {
     levels: [Level; LEVELS],
@@ -78,7 +78,8 @@ pub(crate) struct Pool {
     /// By tier: time of a call outside the replica, which is what a freed place waits; 0: unknown.
     turnaround_ns: [f64; 3],
     useful: Option<u32>,
-    /// Replicas are told from each other, and lasting calls from others, for whoever chooses by that.
+    /// Whether replicas are told apart, and lasting calls from others, for policies that use the
+    /// difference.
     tells_replicas: bool,
     /// Mean time of a call, its mean deviation, and mean level at which one ended; 0 before the
     /// first.
@@ -132,7 +133,7 @@ impl Pool {
         }
     }
 
-    /// Whoever chooses by what is learnt of each replica.
+    /// Whether the policy uses what is learnt of each replica.
     #[inline]
     pub(crate) fn tells_replicas(&self) -> bool {
         self.tells_replicas
@@ -222,12 +223,12 @@ impl Pool {
         Nanos((usual_ns.max(self.call_ns * LASTING_MEANS) * crowd) as u64).max(LASTING_MIN)
     }
 
-    /// A call was answered after `latency` where so many were, itself included, that are not
-    /// lasting.
+    /// Learns that a call was answered after `latency`, at a level that counts itself but no
+    /// lasting calls.
     ///
-    /// The time to its first message is not used. It would tell that a call is a stream only at its
-    /// end, when the count of those in flight is past help; and a stream that sends all the time
-    /// is work to its end, as any other call.
+    /// The time to its first message is not used. It would identify a stream only at its end, when
+    /// it is too late to correct the number of calls in flight. And a stream that sends all the
+    /// time is work until its end, like any other call.
     #[inline(never)]
     fn learn_time(&mut self, latency: Nanos, level: u32) {
         let (latency_ns, level) = (latency.0 as f64, f64::from(level.max(1)));
@@ -332,9 +333,9 @@ impl Pool {
 }
 
 impl Level {
-    /// Where replicas have more calls than `level`, they do not end faster. How many more they had is
-    /// what counts, so `above_weight` is the time of each level above times the level: of hardly
-    /// more, nothing follows.
+    /// Whether replicas with more calls than `level` do not complete them faster. It matters how
+    /// many more calls they had, so `above_weight` is the time at each level above times the level:
+    /// hardly more calls prove nothing.
     fn is_enough(self, level: f64, above: Self, above_weight: f64) -> bool {
         if self.departures < PROOF_DEPARTURES || above.departures < PROOF_DEPARTURES {
             return false;

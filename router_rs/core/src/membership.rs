@@ -1,4 +1,4 @@
-//! Which replicas a deployment has, as the driver says.
+//! The replicas of a deployment, as reported by the driver.
 
 /// Names a replica. Opaque: the driver interns whatever it knows the replica by, and never gives
 /// the number of one replica to another.
@@ -19,7 +19,7 @@ pub enum Tier {
 /// One replica of a membership snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReplicaSpec {
-    /// Which replica.
+    /// The replica.
     pub id: ReplicaId,
     /// How far away it is.
     pub tier: Tier,

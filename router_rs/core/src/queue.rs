@@ -1,16 +1,16 @@
-//! Who of the parked calls is next, and who is late.
+//! The order of the parked calls, and which of them are late.
 //!
-//! One order for all: a call's *turn* is its deadline, or its arrival plus [`HORIZON`] when that is
-//! earlier or there is no deadline; equal turns fall to the earlier arrival. So urgent calls go
-//! first, and no call is ever overtaken by one that arrived more than the horizon after it: neither
-//! a call without deadline nor one with a far deadline can starve. Priorities, and callers that have
-//! many calls waiting, move a call by bounded times in this order.
+//! One order for all: a call's *turn* is its deadline, or its arrival plus [`HORIZON`] if that is
+//! earlier or there is no deadline; equal turns go to the earlier arrival. So urgent calls go
+//! first, and a call is never overtaken by one that arrived more than the horizon after it: neither
+//! a call without a deadline nor one with a far deadline can starve. Priorities, and callers with
+//! many waiting calls, move a call by bounded times in this order.
 //!
-//! A parked call is either *ready*, waiting for any replica with room, or *resting*: there is a
-//! replica with room, but this call was refused too often in a row, so it waits for news instead of
-//! going from door to door; or *pausing*: another attempt of it must not begin yet; or *faithful*:
-//! it waits for a replica that has its model, for a while.
-//! The queue knows calls by number only; the router owns them.
+//! A parked call is in one of four states. *Ready*: it waits for any replica with room. *Resting*:
+//! a replica has room, but the call was refused too often in a row, so it waits for news instead of
+//! trying one replica after the other. *Pausing*: another attempt of it must not begin yet.
+//! *Faithful*: it waits for a while for a replica that has its model. The queue knows calls by
+//! number only; the router owns them.
 
 use crate::heap::{Timer, TimerHeap};
 use crate::time::Nanos;
@@ -245,7 +245,7 @@ mod tests {
         check(&[1, 0], &[(0, 0), (1, 1_000)]);
         // A far deadline counts like none.
         check(&[0, 1], &[(0, 3_600_000), (1, 0)]);
-        // Whoever comes more than the horizon later, waits behind, however urgent.
+        // A call that arrives more than the horizon later waits behind, however urgent it is.
         check(&[0, 1], &[(0, 0), (5_001, 5_002)]);
         check(&[0, 1], &[(0, 7_000), (0, 7_000)]);
     }
@@ -260,7 +260,8 @@ mod tests {
         assert!(turn(4, 1, 0) < turn(0, 0, 0) && turn(6, 1, 0) > turn(0, 0, 0));
         assert!(turn(4, 0, 0) < turn(0, -1, 0) && turn(6, 0, 0) > turn(0, -1, 0));
         assert!(turn(600, i8::MAX, 0) < turn(0, 0, 0) && turn(0, i8::MAX, 0) < turn(0, 126, 0));
-        // Whoever has calls waiting comes later by what they take, at most five seconds.
+        // A caller's further calls come later by the time that its waiting ones take, at most five
+        // seconds.
         assert!(turn(1, 0, 0) < turn(0, 0, 2) && turn(3, 0, 0) > turn(0, 0, 2));
         assert!(turn(6, 0, 0) > turn(0, 0, 100));
     }

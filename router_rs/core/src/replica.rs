@@ -1,4 +1,4 @@
-//! What the router knows about one replica.
+//! The router's record of one replica.
 
 use crate::backoff::Backoff;
 use crate::batch::{BatchLoad, BatchView};
@@ -31,7 +31,7 @@ pub struct Load {
     /// How long the replica worked on that call and could work on no other meanwhile, as an event
     /// loop that the call held from its start to its end; `None`: it could, or does not say.
     pub alone: Option<Nanos>,
-    /// What its batcher does, if it has one.
+    /// The state of its batcher, if it has one.
     pub batch: Option<BatchLoad>,
 }
 
@@ -40,10 +40,10 @@ pub(crate) const NOT_OPEN: u32 = u32::MAX;
 
 /// The router's record of one replica.
 ///
-/// Invariant: `is_open()` says what `has_room()` said at the last change, and the record's place in
-/// the fleet's open list is `open_position`.
+/// Invariant: `is_open()` has the value of `has_room()` at the last change, and the record's place
+/// in the fleet's open list is `open_position`.
 ///
-/// What each call reads and writes comes first, in as few cache lines as it fits.
+/// The fields used by each call come first, in as few cache lines as possible.
 #[derive(Clone, Debug)]
 #[repr(C, align(64))]
 pub(crate) struct Replica {

@@ -1,4 +1,4 @@
-//! Which calls are among the slowest of late.
+//! Determines which calls are among the slowest recently.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -19,7 +19,7 @@ pub struct Slowest {
     count: usize,
     /// Those of this interval; at most `count`.
     times: BinaryHeap<Reverse<Nanos>>,
-    /// What a call has to exceed while there are fewer.
+    /// The time that a call must exceed while there are fewer.
     floor: Nanos,
     ends_at: Nanos,
 }
@@ -39,7 +39,7 @@ impl Slowest {
         }
     }
 
-    /// When the limit has to be looked at anew, whatever calls take.
+    /// When the limit must be checked again, however long calls take.
     pub fn ends_at(&self) -> Nanos {
         self.ends_at
     }

@@ -1,4 +1,4 @@
-//! Time as the caller tells it.
+//! Time, which callers pass in.
 
 use std::fmt;
 

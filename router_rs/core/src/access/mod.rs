@@ -1,8 +1,8 @@
 //! Who may call what: rules over paths, applications, certificate names and bearer tokens.
 //!
-//! Pure like the rest of the crate: whoever asks has checked the certificate and hashed the
-//! token. Asked before anything is looked up or forwarded, and where rules name applications once
-//! more about what the request leads to.
+//! Pure like the rest of the crate: the caller has verified the certificate and hashed the token.
+//! The rules are checked before anything is looked up or forwarded. If rules name applications,
+//! they are checked once more when the application is known.
 
 mod name;
 mod path;

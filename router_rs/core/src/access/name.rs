@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// Which names of certificates are meant.
+/// A pattern for names in certificates.
 ///
 /// * `spiffe://mesh/ns/prod/sa/router`: this URI, letter by letter.
 /// * `spiffe://mesh/ns/prod/sa/*`: a URI with exactly one segment, not empty, for the `*`.
@@ -24,7 +24,7 @@ enum Kind {
     DnsBelow(String),
 }
 
-/// A text that is no pattern.
+/// A text that is not a valid pattern.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NameError {
     text: String,

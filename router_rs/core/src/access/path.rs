@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
-/// Which paths a rule is about.
+/// A pattern for the paths of a rule.
 ///
 /// * `/pkg.Service/Method`: this path.
 /// * `/pkg.Service/*`: exactly one segment, not empty, for the `*`.
@@ -23,7 +23,7 @@ enum Kind {
     AllBelow(usize),
 }
 
-/// A text that is no pattern.
+/// A text that is not a valid pattern.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PathError {
     text: String,
@@ -78,9 +78,9 @@ impl PathPattern {
     }
 }
 
-/// The path as whoever takes the request will read it: percent-encoding undone once. `None` if
-/// readers may disagree on it (an encoded first slash, dot segments, empty segments, backslashes,
-/// NUL, no UTF-8): such a path matches nothing, so that no spelling leads around a rule.
+/// The path as its server will read it: percent-encoding undone once. `None` if readers may
+/// disagree on it (an encoded first slash, dot segments, empty segments, backslashes, NUL, invalid
+/// UTF-8). Such a path matches nothing, so that no spelling can evade a rule.
 pub(super) fn straighten(path: &str) -> Option<Cow<'_, str>> {
     if !path.starts_with('/') {
         return None;

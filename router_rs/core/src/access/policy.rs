@@ -1,4 +1,4 @@
-//! The rules, and what they say about a request.
+//! The rules, and their ruling on a request.
 
 use std::fmt;
 
@@ -8,14 +8,14 @@ use super::path::{PathPattern, straighten};
 /// SHA-256 of a bearer token.
 pub type TokenHash = [u8; 32];
 
-/// Lets some callers in at some paths. Whatever it asks for, all of it is needed.
+/// Lets some callers make calls of some paths. A call must meet all conditions of a rule.
 #[derive(Clone, Debug)]
 pub struct AccessRule {
     /// For logs and errors.
     pub name: String,
-    /// Where it holds; at least one.
+    /// The paths for which it holds; at least one.
     pub paths: Vec<PathPattern>,
-    /// Whose calls it is about; `None`: those of every application, and of none.
+    /// The applications whose calls it is about; `None`: those of every application, and of none.
     pub applications: Option<Vec<String>>,
     /// A verified client certificate must carry one of these names; `None`: no certificate needed.
     pub identities: Option<Vec<NamePattern>>,
@@ -25,7 +25,7 @@ pub struct AccessRule {
     pub anonymous: bool,
 }
 
-/// What is known of a request.
+/// The known facts about a request.
 #[derive(Clone, Copy, Debug)]
 pub struct AccessRequest<'a> {
     /// As it was sent, without the query.
@@ -50,15 +50,14 @@ pub enum Reach<'a> {
     Application(&'a str),
 }
 
-/// What the rules say.
+/// The decision of the rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ruling<'a> {
     /// By this rule; `None`: no rule is about this call, and such calls are open.
     Allowed(Option<&'a str>),
-    /// Nobody knows who asks, or the token that is asked for is missing: saying who it is may
-    /// help the caller.
+    /// The caller is unknown, or the required token is missing: credentials may help.
     Unauthenticated,
-    /// The caller is known, and may not.
+    /// The caller is known, but not allowed.
     Denied,
 }
 

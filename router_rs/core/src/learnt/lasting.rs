@@ -1,13 +1,13 @@
-//! Which of the calls at a replica tell how fast it works.
+//! Determines which calls at a replica show how fast it works.
 //!
 //! A call is *lasting* when it is in flight for much longer than calls of the deployment take: a
-//! stream that its caller keeps open, a handler that waits for something else. It has its place as
-//! before, but it is no work that is about to end, so neither the level nor the pace counts it.
-//! Where all calls last long by nature, none is lasting: the limit follows what is learnt.
+//! stream that its caller keeps open, or a handler that waits for something else. It keeps its
+//! place, but it is not work that is about to end, so neither the level nor the pace counts it.
+//! Where all calls last long by nature, none is lasting: the limit follows the learnt times.
 //!
-//! There is no list of calls to look through. A replica counts its calls by two generations; when
-//! the limit has passed, the present one becomes the previous and the previous ones are lasting.
-//! So a call is lasting after one to two limits.
+//! The calls are not kept in a list that would have to be searched. A replica counts its calls in
+//! two generations. When the limit has passed, the current generation becomes the previous one, and
+//! the previous one becomes lasting. So a call is lasting after one to two limits.
 
 use super::Pool;
 use crate::time::Nanos;
@@ -50,7 +50,7 @@ impl Calls {
         self.lasting
     }
 
-    /// What a call that was just sent has to say at its end.
+    /// The generation of a call that was just sent, which must be given back at its end.
     #[inline]
     pub(super) fn generation(&self) -> u32 {
         self.generation

@@ -70,7 +70,7 @@ pub(crate) struct Pace {
     ended: f32,
     /// Until the last one did.
     expected: f32,
-    /// What follows from the two, kept because a pick reads it of every replica.
+    /// Derived from the two, and stored because a pick reads it for every replica.
     usual: Usual,
     /// How many calls should have ended since then.
     silent: f32,
@@ -107,12 +107,12 @@ impl Default for Pace {
     }
 }
 
-/// What a replica's ended and expected calls say.
+/// The pace according to a replica's ended and expected calls.
 #[derive(Clone, Copy, Debug)]
 struct Usual {
     /// `1 / (ended + PACE_GUESS)`.
     per_ended: f32,
-    /// How many times the pool's time a call takes: each difference tells.
+    /// How many times the pool's time a call takes; any difference counts.
     slowness: f32,
     /// The same, 1 where the difference may be chance.
     sure_slowness: f32,
@@ -213,7 +213,7 @@ impl Pace {
         self.expected += missed.min(if is_young { MISSED_YOUNG_MAX } else { MISSED_MAX });
     }
 
-    /// What is learnt has changed, and with it how long calls may take.
+    /// The learnt times have changed, and with them how long calls may take.
     pub(crate) fn on_learnt(&mut self, pool: &Pool, now: Nanos) {
         self.calls.on_limit(pool, now);
     }
@@ -287,7 +287,7 @@ impl Pace {
         }
     }
 
-    /// Where replicas are not told from each other, only the level counts.
+    /// Where replicas are not told apart, only the level counts.
     #[inline]
     fn count_plainly(&mut self, pool: &mut Pool, now: Nanos) {
         let (level, time_ns) = (self.calls.level(), now.saturating_sub(self.counted_at).0 as f64);
@@ -307,7 +307,7 @@ impl Pace {
         }
     }
 
-    /// Time goes on with the same calls. Returns the level and the time that tell of the pool.
+    /// Advances the time with the same calls. Returns the level and the time to add to the pool.
     #[inline]
     fn pass(&mut self, pool: &Pool, now: Nanos) -> (u32, f64) {
         let level = self.level();
@@ -354,7 +354,7 @@ impl Pace {
         self.calls.lasting()
     }
 
-    /// What a call that was just sent has to bring at its end.
+    /// The generation of a call that was just sent, which must be given back at its end.
     #[inline]
     pub(crate) fn generation(&self) -> u32 {
         self.calls.generation()
@@ -371,11 +371,12 @@ impl Pace {
         self.slowness_after(pool, self.silent)
     }
 
-    /// The same, of what has ended. None is faster than the pool: its time counts in full there, that
-    /// of a slow one as if it was not, so the pool is soon as fast as the fastest.
+    /// The slowness from ended calls alone. It is never below 1: the time of a fast replica counts
+    /// fully in the pool, and that of a slow one as if it were not slow, so the pool is soon as
+    /// fast as the fastest.
     ///
-    /// Where other routers send calls as well, what they do to a replica shows nowhere else, so each
-    /// difference tells.
+    /// Where other routers send calls as well, their effect on a replica is not visible otherwise,
+    /// so any difference counts.
     #[inline]
     pub(crate) fn usual_slowness(&self, pool: &Pool) -> f32 {
         if pool.is_shared() { self.usual.slowness } else { self.usual.sure_slowness }

@@ -140,7 +140,7 @@ fn first_answers_that_are_slow_are_forgotten() {
         near(1.0, unused.slowness(&pool) / used.slowness(&pool));
     }
     assert!(pool.finish_ns(1) < 2e6, "{}", pool.finish_ns(1));
-    // The pool knows by now what is usual, and one answer is no proof.
+    // The pool knows the usual time by now, and one answer does not prove anything.
     let mut late = Driven::new(used.now);
     late.serve(&mut pool, 1, Nanos::from_millis(50));
     near(1.0, late.slowness(&pool));
@@ -188,8 +188,8 @@ fn a_replica_that_hangs_is_tried_now_and_then() {
     assert!((8..=10).contains(&probes), "{probes} in 30 s");
 }
 
-/// Work on everything at once, with ever more calls there as time goes by: more of them are not held
-/// back for what the few ones did.
+/// A replica that works on everything at once, with more and more calls over time: the few calls of
+/// the past do not hold more of them back.
 #[test]
 fn what_works_on_all_at_once_is_never_busy() {
     let mut pool = telling();
@@ -310,7 +310,7 @@ fn before_anything_has_ended_nothing_is_lasting() {
     driven.send(&mut pool);
     driven.pass(Nanos::from_secs(3600));
     assert_eq!(1, driven.level(&pool));
-    // Once something has ended elsewhere, what is there already gets its time anew.
+    // Once something has ended elsewhere, calls that are there already get their time again.
     Driven::new(Nanos::ZERO).serve(&mut pool, 100, MEAN);
     driven.pace.on_learnt(&pool, driven.now);
     driven.pass(MEAN);

@@ -1,17 +1,17 @@
-//! What a scan reads of each replica first.
+//! The first data that a scan reads of each replica.
 
 use crate::learnt::Pool;
 use crate::membership::Tier;
 use crate::replica::Replica;
 use crate::time::Nanos;
 
-/// What a lower bound of a prediction follows from, kept where a scan finds it: sixteen bytes a
+/// The inputs for a lower bound of a prediction, stored where a scan finds them: sixteen bytes per
 /// replica, instead of the three cache lines that a prediction reads.
 ///
-/// It has to be made again when a call comes or goes at the replica, when it reports, when it is
-/// brought what was learnt, and for all replicas when they turn out to be shared with other
-/// routers. What is learnt of the deployment changes with each answer, so it is looked up when the
-/// bound is read.
+/// It must be computed again when a call arrives or leaves at the replica, when the replica
+/// reports, when learnt values reach it, and for all replicas when they turn out to be shared with
+/// other routers. Values learnt for the deployment change with each answer, so they are looked up
+/// when the bound is read.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Glance {
     /// Until then the bound holds, and no probe is due.

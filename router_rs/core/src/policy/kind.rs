@@ -1,8 +1,8 @@
-//! Which policies there are.
+//! The available policies.
 
 use super::{ConsistentHash, LateBinding, Least, P2c, Policy, Predicted, RoundRobin};
 
-/// Which policy a router uses.
+/// The policy that a router uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PolicyKind {
     /// Power of two choices over in-flight counts, see [`P2c`].

@@ -73,7 +73,7 @@ pub struct Candidates<'a> {
     scene: Scene,
 }
 
-/// What a pick may depend on beside the candidates.
+/// The inputs of a pick besides the candidates.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scene {
     pub(crate) now: Nanos,
@@ -86,10 +86,10 @@ pub(crate) struct Scene {
     pub(crate) members: u32,
 }
 
-/// What a policy may know about one replica.
+/// The facts about one replica that a policy may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Candidate {
-    /// Which replica.
+    /// The replica.
     pub id: ReplicaId,
     /// How far away it is.
     pub tier: Tier,

@@ -5,10 +5,10 @@ use crate::rng::SplitMix64;
 
 /// Takes the less loaded of two distinct candidates drawn at random; ties fall at random.
 ///
-/// Two samples bring the longest queue from `log n / log log n` down to `log log n` (Mitzenmacher,
-/// "The power of two choices in randomized load balancing", 2001), and routers that do not know of
-/// each other do not all run to the same replica. Load is the router's own in-flight count, which
-/// is exact for what it sent and costs no probe. With two candidates the sample is the whole set.
+/// Two samples reduce the longest queue from `log n / log log n` to `log log n` (Mitzenmacher, "The
+/// power of two choices in randomized load balancing", 2001), and independent routers do not all
+/// choose the same replica. Load is the router's own in-flight count, which is exact for its own
+/// calls and needs no probe. With two candidates the sample is the whole set.
 #[derive(Clone, Copy, Debug)]
 pub struct P2c;
 

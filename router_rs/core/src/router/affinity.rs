@@ -12,15 +12,15 @@ use super::fleet::{Fleet, Query};
 use crate::membership::ReplicaId;
 use crate::time::Nanos;
 
-/// What a call wants beside room.
+/// The wishes of a call besides room.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Wish {
     pub(super) model: Option<Model>,
-    /// Until then it rather waits for a replica with its model than makes another one load it.
+    /// Until then it waits for a replica with its model instead of making another one load it.
     pub(super) patient_until: Nanos,
     /// A hash; 0: the call has no session.
     pub(super) session: u64,
-    /// Of a parked call: where its session belongs.
+    /// For a parked call: where its session belongs.
     pub(super) home: Option<u32>,
     pub(super) locality: Locality,
 }

@@ -21,7 +21,7 @@ pub const ASKED_MAX: usize = 5;
 /// What is asked of a replica: a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Ask {
-    /// Which one.
+    /// The replica.
     pub replica: ReplicaId,
     /// Only once it idles although it has calls.
     pub when_idle: bool,
@@ -76,7 +76,7 @@ impl Router {
             self.fleet.on_reached(slot);
             self.fleet.on_idle(slot, now);
         }
-        // What has become open meanwhile serves those who came first.
+        // Replicas that have become open meanwhile serve earlier calls first.
         self.release(ReleaseCause::Time, now, released);
         let slot = self.fleet.member(replica).filter(|slot| self.fleet.may_take(*slot));
         let Some((slot, (_, index))) = slot.zip(self.queue.first_ready()) else {

@@ -1,4 +1,4 @@
-//! What all repetitions of calls together may cost.
+//! Bounds the total cost of repeated calls.
 
 use crate::rng::SplitMix64;
 use crate::time::Nanos;
@@ -33,7 +33,7 @@ struct Sums {
     sum: u64,
 }
 
-/// What a router keeps for calls that are sent more than once.
+/// The router's state for calls that are sent more than once.
 #[derive(Debug)]
 pub(super) struct Repetitions {
     pub(super) budget: Budget,

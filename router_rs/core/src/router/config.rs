@@ -24,12 +24,12 @@ pub struct RouterConfig {
     pub model_wait_max: Nanos,
     /// How long a replica that was sent a call counts as having the call's model without saying so.
     pub promise_max: Nanos,
-    /// Which replica gets a call.
+    /// The policy that picks replicas.
     pub policy: PolicyKind,
     /// Of [`PolicyKind::ConsistentHash`]: how many times the mean of the calls in flight a replica
     /// may have of late; above 1.
     pub load_bound: f64,
-    /// Which near replicas come first.
+    /// The preference for near replicas.
     pub locality: Locality,
     /// How long a new replica takes to get its full share; 0: it has it at once.
     pub slow_start: Nanos,

@@ -1,12 +1,12 @@
-//! Which replica has which model, as far as this router knows, and which calls wait for one.
+//! Tracks which replica has which model, as far as this router knows, and which calls wait for one.
 //!
-//! A *holder* of a model is a member that reported it, or one that this router has just sent a call
-//! of the model: that is a *promise*, so that a burst of calls for a cold model goes to one replica.
-//! Reports are the truth: a promise lives until a report confirms it, until its time is over, or
-//! until the calls that it was made for have ended without running.
+//! A *holder* of a model is a member that reported it, or one to which this router has just sent a
+//! call of the model: that is a *promise*, so that a burst of calls for a cold model goes to one
+//! replica. Reports override promises: a promise lives until a report confirms it, until it
+//! expires, or until the calls that it was made for have ended without running.
 //!
-//! A model's number is given again when no holder and no call refers to it, so what clients
-//! invent as ids takes memory only while their calls are open, and in promises for a while.
+//! A model's number is reused when no holder and no call refers to it. So model ids invented by
+//! clients take memory only while their calls are open, and in promises for a while.
 
 mod loading;
 mod loads;
@@ -109,7 +109,7 @@ impl Directory {
         self.models_of.get(slot as usize).map_or(0, Vec::len)
     }
 
-    /// What the replica in `slot` has reported, by name.
+    /// The names of the models that the replica in `slot` has reported.
     pub(super) fn reported(&self, slot: u32) -> Vec<String> {
         let models = self.models_of.get(slot as usize).map_or(&[][..], Vec::as_slice);
         let is_reported =
@@ -172,7 +172,7 @@ impl Directory {
         }
     }
 
-    /// The replica in `slot` is no longer a member.
+    /// Removes the replica in `slot`, which has left.
     pub(super) fn leave(&mut self, slot: u32) {
         for model in self.models_of.get(slot as usize).cloned().unwrap_or_default() {
             self.remove_holder(model, slot);

@@ -1,4 +1,4 @@
-//! What the router would say if it was asked why.
+//! Explanations of the router's decisions.
 
 use std::fmt::Write;
 
@@ -15,7 +15,7 @@ const LINE_BYTES_MAX: usize = 4 * 1024;
 /// Of a call that brings an order, such as the answer of a policy in Python.
 const RANKED_RULE: &str = "ranked: the first with room, in the order that came with the call";
 
-/// What the router sees when a call comes, and by which rule it decides.
+/// The router's view when a call comes, and the rule by which it decides.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Explanation {
     /// The policy, in words.
@@ -28,10 +28,10 @@ pub struct Explanation {
     pub replicas: Vec<ReplicaView>,
 }
 
-/// What the router sees of one member.
+/// The router's view of one member.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ReplicaView {
-    /// Which replica.
+    /// The replica.
     pub id: ReplicaId,
     /// How far away it is.
     pub tier: Tier,
@@ -49,18 +49,18 @@ pub struct ReplicaView {
     pub out: Option<Out>,
 }
 
-/// What the driver knows of a call.
+/// The driver's knowledge of a call.
 #[derive(Clone, Copy, Debug)]
 pub struct Told<'a> {
-    /// What became of it.
+    /// The fate of the call.
     pub fate: Fate<'a>,
     /// The deployment that took it.
     pub deployment: &'a str,
-    /// The part of the calls that goes there, where several share them; `None`: there is no other.
+    /// The part of the calls that goes there, where several share them; `None`: all of them.
     pub share: Option<f32>,
 }
 
-/// What became of a call, as far as its driver knows.
+/// The fate of a call, as far as its driver knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate<'a> {
     /// It went there.
@@ -103,7 +103,7 @@ impl Router {
         self.queue.len() as u64
     }
 
-    /// What the router sees for such a call. Decides nothing. Allocates; for people.
+    /// The router's view for such a call. Decides nothing. Allocates; for people.
     pub fn explain(&self, offer: &Offer<'_>, now: Nanos) -> Explanation {
         let model = self.directory.find(offer.model);
         let views = self.fleet.iter().filter(|(_, replica)| replica.is_member);

@@ -1,4 +1,4 @@
-//! What the ends of calls, and silence, say about a replica.
+//! Conclusions about a replica from the ends of calls, and from silence.
 
 use super::{Outcome, Release, ReleaseCause, Router};
 use crate::learnt::Departure;
@@ -95,8 +95,8 @@ impl Router {
         Departure::Other
     }
 
-    /// What the outcome says about the replica's health. A refusal, or no connection, says nothing:
-    /// there is the backoff for that.
+    /// Judges the replica's health by the outcome. A refusal, or a failed connection, does not
+    /// count: the backoff handles those.
     #[inline]
     fn judge(&mut self, slot: u32, outcome: Outcome, now: Nanos) {
         let config = &self.config.ejection;

@@ -22,7 +22,7 @@ use crate::withheld::Budget;
 
 use super::Locality;
 
-/// What a call asks of the replica that is picked for it, beside room.
+/// The requirements of a call for its replica, besides room.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Query<'a> {
     pub(super) now: Nanos,
@@ -49,11 +49,11 @@ impl Query<'_> {
     }
 }
 
-/// What was learnt, on its way through the replicas (`sweep`).
+/// The progress of learnt values through the replicas (`sweep`).
 #[derive(Clone, Copy, Debug)]
 struct Sweep {
     next: usize,
-    /// So many replicas at once.
+    /// The number of replicas per step.
     step: usize,
     /// The first [`Replica::lasting_at`] of those before `next`, each as its step found it.
     lasting_at: Option<Nanos>,
@@ -67,7 +67,7 @@ struct Sweep {
 #[derive(Debug)]
 pub(super) struct Fleet {
     pub(super) replicas: Vec<Replica>,
-    /// What the policy reads first of each of `replicas`, where it is patient.
+    /// The data that the policy reads first of each of `replicas`, if it is patient.
     glances: Vec<Glance>,
     slots: BTreeMap<ReplicaId, u32>,
     free_slots: Vec<u32>,
@@ -210,7 +210,7 @@ impl Fleet {
         self.pick_narrowed(candidates, query)
     }
 
-    /// Where calls such as this one belong, whether there is room or not.
+    /// The replica to which calls like this one belong, with or without room.
     pub(super) fn home(&mut self, query: Query<'_>) -> Option<u32> {
         let mut candidates = std::mem::take(&mut self.candidates);
         candidates.clear();
@@ -424,7 +424,7 @@ impl Fleet {
         }
     }
 
-    /// What predictions of all replicas depend on has changed.
+    /// The inputs of all replicas' predictions have changed.
     #[cold]
     pub(super) fn glance_at_all(&mut self) {
         (0..self.replicas.len() as u32).for_each(|slot| self.glance(slot));

@@ -18,8 +18,8 @@ impl Router {
         self.latencies.late_after
     }
 
-    /// A second place, at another replica, for a call whose answer is late: `None` when it has one
-    /// already, there is no room elsewhere, or the budget is spent. Calls with a model get none,
+    /// A second place, at another replica, for a call whose answer is late. `None` when it has one
+    /// already, no other replica has room, or the budget is spent. Calls with a model get none,
     /// since another replica might have to load it.
     ///
     /// The new ticket counts as a call of its own; both are completed, the loser as cancelled.

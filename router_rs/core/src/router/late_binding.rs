@@ -93,7 +93,7 @@ impl Fleet {
         }
     }
 
-    /// What keeps calls from replicas with room is looked at again, for each of them.
+    /// Checks again, for each replica with room, what keeps calls from it.
     #[cold]
     pub(super) fn keep_again(&mut self, now: Nanos) {
         if self.late.is_on {
@@ -192,7 +192,7 @@ mod tests {
         assert_eq!(second.replica, assignment.replica);
     }
 
-    /// What awaits something says at its end that others would have found room beside it.
+    /// A call that awaits reports at its end that the replica had room for others beside it.
     #[test]
     fn one_long_call_that_awaits_ends_late_binding_for_all() {
         let (mut router, now) = late_binding(2);

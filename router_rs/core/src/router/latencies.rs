@@ -8,7 +8,7 @@ const ANSWERS_MIN: u32 = 40;
 /// Counts are halved at so many, so that the last few thousand answers decide.
 const ANSWERS_MAX: u32 = 4_096;
 
-/// Answers after which the limit is computed anew.
+/// The number of answers after which the limit is computed again.
 const REFRESH: u32 = 64;
 
 /// Of two to the power of so many parts of each doubling: limits are exact to an eighth.
@@ -56,7 +56,7 @@ impl Latencies {
     }
 }
 
-/// Which count a time belongs to.
+/// The index of the count for a time.
 fn bucket(took: Nanos) -> usize {
     let nanos = took.0.max(1 << PARTS_LOG2);
     let doublings = nanos.ilog2();
@@ -99,7 +99,7 @@ mod tests {
         assert!(matches!(add(10, 910), Some(10..=11)));
         assert!(matches!(add(1_000, 40), Some(10..=11)));
         assert!(matches!(add(1_000, 200), Some(1_000..=1_125)));
-        // What is long past counts less and less.
+        // Older answers count less and less.
         assert!(matches!(add(20, 3 * ANSWERS_MAX), Some(20..=22)));
     }
 }

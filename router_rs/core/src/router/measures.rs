@@ -7,7 +7,7 @@ use crate::histogram::Histogram;
 use crate::membership::{ReplicaId, Tier};
 use crate::time::Nanos;
 
-/// What let a parked call go.
+/// The event that released a parked call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReleaseCause {
     /// Another call left its replica.
@@ -80,7 +80,7 @@ pub struct Measures {
 /// Those of one replica, from when it came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReplicaMeasures {
-    /// Which replica.
+    /// The replica.
     pub id: ReplicaId,
     /// Calls sent there.
     pub sent: u64,

@@ -1,4 +1,4 @@
-//! What a router measures of its calls.
+//! The measurements of a router's calls.
 
 use super::measures::Measures;
 use super::{Outcome, Router, is_past};
@@ -11,8 +11,8 @@ impl Router {
         Measures { replicas: places.collect(), ..self.measures.clone_without_replicas() }
     }
 
-    /// How long one more call at the replica in `slot` is to take, for what it turns out to be
-    /// worth; 0 where nothing is predicted.
+    /// Predicts how long one more call at the replica in `slot` will take, to judge the prediction
+    /// later; 0 where nothing is predicted.
     #[inline]
     pub(super) fn predict(&self, slot: u32, now: Nanos) -> Nanos {
         if !self.fleet.is_patient {

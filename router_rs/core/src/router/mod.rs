@@ -161,7 +161,7 @@ impl Router {
         self.offer_with_model(offer, now)
     }
 
-    /// Sends a call to `replica` whatever its load and its backoff; `None` if it is no member.
+    /// Sends a call to `replica` whatever its load and its backoff; `None` if it is not a member.
     ///
     /// The call counts there as any other. It is completed; it cannot be offered again.
     pub fn pin(&mut self, replica: ReplicaId, offer: Offer<'_>, now: Nanos) -> Option<Assignment> {
@@ -172,7 +172,8 @@ impl Router {
         Some(self.assign(index, slot, now))
     }
 
-    /// Takes note that a call is over: frees its place, and appends to `released` whoever gets it.
+    /// Records that a call is over: frees its place, and appends to `released` the calls that get
+    /// it.
     ///
     /// An unknown ticket, or one that was used before, is a defect of the driver: an assertion in
     /// debug builds, otherwise counted and ignored.
@@ -200,7 +201,7 @@ impl Router {
     ///
     /// Frees its place; leaves out the replicas that it has tried. With none left, or after
     /// `refusals_max` refusals, it parks in the place that its arrival and deadline gave it, and
-    /// starts anew from there. If a replica has room even so, it first rests: until a place is
+    /// starts again from there. If a replica has room even so, it first rests: until a place is
     /// given back, the fleet grows, or `backoff_initial` has passed. The ticket ends here; a sent
     /// call gets a new one.
     ///
@@ -226,8 +227,8 @@ impl Router {
 
     /// Forgets a parked call whose caller is gone.
     ///
-    /// If it was released meanwhile, nothing happens but a count: whoever got the release completes
-    /// its ticket.
+    /// If it was released meanwhile, this only counts it: the receiver of the release completes its
+    /// ticket.
     pub fn abandon(&mut self, waiter: WaiterId, now: Nanos) {
         match self.calls.get(waiter.0).map(|call| call.state) {
             Some(State::Parked) => {
@@ -343,7 +344,7 @@ impl Router {
         index_of(key)
     }
 
-    /// What the call wants, without its model.
+    /// The wishes of the call, without its model.
     #[inline]
     fn wish(&self, offer: Offer<'_>) -> Wish {
         Wish {

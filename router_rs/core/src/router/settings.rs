@@ -4,8 +4,8 @@ use super::{Release, ReleaseCause, Router, RouterConfig};
 use crate::time::Nanos;
 
 impl Router {
-    /// Changes how the router behaves and keeps its calls: whoever waits goes on to wait, for as long
-    /// as it was told when it parked. The seed stays.
+    /// Changes how the router behaves and keeps its calls: parked calls wait on, up to the limit
+    /// announced when they parked. The seed stays.
     pub fn configure(&mut self, config: RouterConfig, now: Nanos, released: &mut Vec<Release>) {
         self.settle(now, released);
         let rule = |config: &RouterConfig| (config.policy, config.load_bound);

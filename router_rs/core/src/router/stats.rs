@@ -1,4 +1,4 @@
-//! What a router tells about itself.
+//! The statistics of a router.
 
 use super::{ReplicaStats, Router, RouterStats};
 

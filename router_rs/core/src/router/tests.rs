@@ -356,7 +356,7 @@ fn the_predicted_wait_follows_from_the_departures_so_far() {
 
 #[test]
 fn who_would_be_too_late_is_refused_at_once() {
-    // In 400 ms 80 calls end. Where one has been late, half of that is the most.
+    // In 400 ms 80 calls end. After a late call, at most half of that is admitted.
     for (has_been_late, expected) in [(false, 64..=96), (true, 32..=48)] {
         let config = RouterConfig { queue_len_max: 100, ..config() };
         let mut router = with_replicas(Router::new(config), &[1, 1]);

@@ -1,11 +1,11 @@
-//! What goes into the router and what comes out.
+//! The inputs and outputs of the router.
 
 use crate::membership::{ReplicaId, Tier};
 use crate::replica::Load;
 use crate::slab::Key;
 use crate::time::Nanos;
 
-/// Which near replicas come before farther ones.
+/// The preference for near replicas over farther ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Locality {
     /// Those on the router's node before all others.
@@ -59,7 +59,7 @@ pub struct WaiterId(pub(super) Key);
 pub struct Assignment {
     /// Under which name to report the end.
     pub ticket: Ticket,
-    /// Where to send it.
+    /// The replica to send it to.
     pub replica: ReplicaId,
     /// The replica keeps a place for it, under the name by which it was asked.
     pub is_leased: bool,
@@ -67,7 +67,7 @@ pub struct Assignment {
     pub sent_at: Nanos,
 }
 
-/// What becomes of an offered call.
+/// The decision about an offered call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
     /// Send it.
@@ -195,7 +195,7 @@ pub struct RouterStats {
     pub late: u64,
     /// Outcomes `Cancelled`.
     pub cancelled: u64,
-    /// Replicas left out for their failures, each time anew.
+    /// Replicas ejected for their failures; repeated ejections count again.
     pub ejections: u64,
     /// Calls that had started and were sent again.
     pub retries: u64,
@@ -212,7 +212,7 @@ pub struct RouterStats {
 /// Counts of one replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReplicaStats {
-    /// Which replica.
+    /// The replica.
     pub id: ReplicaId,
     /// How far away it is.
     pub tier: Tier,
@@ -230,6 +230,6 @@ pub struct ReplicaStats {
     pub ejected_until: Option<Nanos>,
     /// It gives no sign of life, and gets no new call.
     pub is_silent: bool,
-    /// What it last said about itself.
+    /// Its last report.
     pub reported: Option<Load>,
 }

@@ -16,7 +16,7 @@ const LEARNT_COMPLETIONS: u64 = 64;
 /// that end at random, the time varies by a third.
 const AHEAD_MIN: u32 = 8;
 
-/// A call that was late tells of an overload for so many times what the next one has left.
+/// A late call indicates an overload for this many times the remaining time of the next one.
 const LATE_WEIGHS: u64 = 16;
 
 /// A call whose model is there goes before one that would have it loaded, unless it came so much

@@ -79,7 +79,7 @@ struct Replica {
     in_flight: u32,
     backoff_rounds: u32,
     backoff_until: Nanos,
-    /// What it last reported.
+    /// Its last report.
     models: BTreeSet<u8>,
 }
 

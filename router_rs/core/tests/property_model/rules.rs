@@ -1,4 +1,4 @@
-//! What the router must never do.
+//! Things that the router must never do.
 
 use router_core::{Nanos, PolicyKind, ReplicaId};
 

@@ -362,7 +362,7 @@ impl Interpreter {
         outputs
     }
 
-    /// Whatever the scenario is about, the router and the script agree on who is where.
+    /// In any scenario, the router and the script agree on where each call is.
     fn check_books(&self) {
         let stats = self.router.stats();
         let counted = (stats.in_flight, stats.parked);

@@ -104,7 +104,7 @@ fn failing_replica(scenario: &Scenario, policy: PolicyKind, seed: u64) -> Vec<Fi
     let ours = run(scenario, Rule::Router(policy), seed);
     let from = seconds(scenario.fails_from_s);
     let failed = ours.answers.iter().filter(|(at, replica)| *at >= from && *replica == 0);
-    // Whoever is left alone before the twentieth answer gets no further call.
+    // A replica avoided before the twentieth answer gets no further call.
     let known_at = failed.map(|(at, _)| *at).nth(19).unwrap_or(from);
     let calls = ours.calls().count() as f64;
     let done = ours.calls().filter(|record| record.end == End::Done).count() as f64;
@@ -305,7 +305,7 @@ fn four_routers(scenario: &Scenario, policy: PolicyKind, seed: u64) -> Vec<Figur
     let dispersion = ours.dispersion(scenario.replicas, Nanos::from_millis(200));
     vec![
         at_most("p99 / p99 of one router", p99(&ours.latencies_ms()) / p99(&one), 1.3),
-        // A random choice has 1: herding is what lies above.
+        // A random choice has 1; a higher value means herding.
         at_most("variance / mean of calls in 200 ms", dispersion, 1.0),
     ]
 }

@@ -23,7 +23,7 @@ pub(crate) struct Job {
     pub(crate) alone: Option<Nanos>,
 }
 
-/// What happened to keys in one replica, for the log.
+/// Counts of keys in one replica, for the log.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) hits: u64,
@@ -91,7 +91,7 @@ struct Kept {
     keys: Vec<u32>,
     load: Nanos,
     saves: f64,
-    /// What the next call takes beside its work.
+    /// The extra time of the next call.
     cold: Nanos,
     changed: bool,
 }
@@ -256,7 +256,7 @@ impl Executor {
         }
     }
 
-    /// What the batcher says about itself.
+    /// The batcher's report about itself.
     pub(crate) fn batch_load(&self, now: Nanos) -> Option<BatchLoad> {
         let Kind::Batches { waiting, running, ends_at, step, line } = &self.kind else {
             return None;

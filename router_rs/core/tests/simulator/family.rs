@@ -12,7 +12,7 @@ use super::traffic::uniform;
 /// As many calls in the mean of a phase.
 const CALLS_MIN: f64 = 600.0;
 const CALLS_MAX: f64 = 1_500.0;
-/// Of those that await, more at once are no work for a replica.
+/// For calls that await: more of them at once add no work for a replica.
 const PARALLEL_MAX: u32 = 16;
 const USERS_MAX: f64 = 256.0;
 

@@ -21,7 +21,7 @@ pub(crate) enum Field {
     /// The same over all replicas.
     PeakEwmaOfAll,
     /// The fewest calls, each bound late: the scenario says on how many a replica works at once,
-    /// and no more are sent there. No real router is told that.
+    /// and no more are sent there. Real routers do not have this information.
     LateLeast,
     /// `PeakEwmaOfAll`, bound as late.
     LatePeakEwma,

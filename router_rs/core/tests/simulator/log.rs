@@ -1,4 +1,4 @@
-//! What happened in a run, and its figures.
+//! The events of a run, and its figures.
 
 use router_core::Nanos;
 
@@ -30,7 +30,7 @@ pub(crate) struct Record {
     pub(crate) is_long: bool,
 }
 
-/// What happened, in the order of time; see [`Log::calls`] for what the figures are of.
+/// The events in order of time; see [`Log::calls`] for the calls that the figures cover.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Log {
     pub(crate) warm_at: Nanos,
@@ -38,7 +38,7 @@ pub(crate) struct Log {
     pub(crate) records: Vec<Record>,
     /// When which replica was sent a call.
     pub(crate) sends: Vec<(Nanos, u64)>,
-    /// When which replica gave an answer that was no refusal of its gate.
+    /// When which replica gave an answer other than a refusal of its gate.
     pub(crate) answers: Vec<(Nanos, u64)>,
     pub(crate) refusals: u64,
     /// By replica, from `warm_at` to the last offer: the integral of its calls over time.

@@ -1,12 +1,11 @@
 #![allow(dead_code)] // each program that has this module uses a part of it
 
-//! A discrete-event world in virtual time around whatever chooses replicas.
+//! A discrete-event simulation in virtual time around any system that chooses replicas.
 //!
-//! A [`Scenario`] (a file of `tests/scenarios/*.toml`) says what is asked of which replicas. The
-//! world plays it against a [`System`]: the shipping router with one of its policies, a central
+//! A [`Scenario`] (a file of `tests/scenarios/*.toml`) describes the calls and the replicas. The
+//! world runs it against a [`System`]: the shipping router with one of its policies, a central
 //! queue, or the rule of the seeds. One seed gives all of them the same calls at the same times
-//! with the same work, and every run goes through the checkers. What happened comes back as a
-//! [`Log`].
+//! with the same work, and every run goes through the checkers. The result is a [`Log`].
 //!
 //! | module | has |
 //! | --- | --- |

@@ -1,4 +1,4 @@
-//! What is asked of the replicas from some time on, until the next phase begins.
+//! The load on the replicas from some time on, until the next phase begins.
 
 use std::fmt::{self, Display};
 

@@ -46,13 +46,13 @@ impl Replica {
         }
     }
 
-    /// What the answer to a call that was worked on says.
+    /// The load in the answer to a call that was worked on.
     pub(crate) fn load_after(&mut self, job: &Job, now: Nanos) -> Load {
         let alone = job.alone.filter(|_| self.tells);
         Load { alone, ..self.load(Some(job.entered_at), now) }
     }
 
-    /// What the answer to a call that entered at `entered_at` says, before the call leaves.
+    /// The load in the answer to a call that entered at `entered_at`, before the call leaves.
     pub(crate) fn load(&mut self, entered_at: Option<Nanos>, now: Nanos) -> Load {
         let load = Load { batch: self.executor.batch_load(now), ..self.gate.load() };
         let load = if self.report_age == Nanos::ZERO { load } else { self.aged(load, now) };
@@ -97,7 +97,7 @@ impl Replica {
         self.remember(now);
     }
 
-    /// Brings `call_seconds` to `now`; starts it anew at the end of a warm-up.
+    /// Brings `call_seconds` up to `now`; resets it at the end of a warm-up.
     pub(crate) fn count(&mut self, now: Nanos) {
         let since = now.saturating_sub(self.counted_until);
         self.call_seconds += f64::from(self.gate.in_flight()) * since.0 as f64 / 1e9;

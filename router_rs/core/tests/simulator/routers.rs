@@ -52,7 +52,7 @@ struct Desk {
     budget: Budget,
     watched_until: Nanos,
     sends: u64,
-    /// What a rule of others reads.
+    /// The latencies that a foreign rule reads.
     latencies: Latencies,
 }
 
@@ -68,7 +68,7 @@ pub(crate) struct Routers {
     pub(crate) in_flight_max: u32,
 }
 
-/// What routers are told of a call's key.
+/// The information that routers get about a call's key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Keys {
     Nothing,
@@ -175,7 +175,7 @@ impl Routers {
                 if self.what_keys_are != Keys::Models {
                     desk.patient.insert((open.offered_at, call));
                 }
-                // What is held back for a better replica does not count, but has its bound too.
+                // Calls held back for a better replica do not count, but have their bound too.
                 let places = u64::from(self.capacity)
                     .saturating_mul(desk.router.stats().replicas.len() as u64);
                 let parked_max = u64::from(self.queue_len_max).saturating_add(places);

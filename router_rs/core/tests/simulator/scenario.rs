@@ -1,4 +1,4 @@
-//! What a scenario file may say.
+//! The contents of a scenario file.
 //!
 //! One `name = value` a line, in the part of TOML that needs no library: numbers, `true`, quoted
 //! words and lists of numbers in one line; `#` starts a comment. Units are part of the names.
@@ -109,7 +109,7 @@ pub(crate) struct Scenario {
     pub(crate) crash_at_s: f64,
     /// The last replica is there only from then on; 0: from the start.
     pub(crate) joins_at_s: f64,
-    /// What the first call of a replica takes beside its work.
+    /// The extra time of a replica's first call.
     pub(crate) cold_ms: f64,
 
     /// Calls name one of so many models; popularity is Zipf's with `zipf`.
@@ -121,7 +121,7 @@ pub(crate) struct Scenario {
     pub(crate) fresh_names: bool,
     /// Models, or the prefixes of sessions, that a replica keeps: the least recently used leaves.
     pub(crate) slots: usize,
-    /// What the load of a model takes, in mean works.
+    /// The load time of a model, in mean works.
     pub(crate) load_works: f64,
     /// The part of the work that a known prefix saves.
     pub(crate) prefix_saves: f64,
@@ -340,7 +340,7 @@ impl Scenario {
         (1.0 - long) * self.work_ms + long * long_ms
     }
 
-    /// Which of the three entries of `network_ms` is the way to the replica.
+    /// The index in `network_ms` of the way to the replica.
     pub(crate) fn tier(&self, index: usize) -> usize {
         match index {
             _ if index < self.on_node => 0,

@@ -1,4 +1,5 @@
-//! What a system answers to: the world tells it what happens and does the moves that it appends.
+//! The interface of a system: the world reports events to it and carries out the moves that it
+//! appends.
 
 use router_core::{Ask, Load, Nanos, PolicyKind, ReplicaId, ReplicaSpec};
 
@@ -10,15 +11,16 @@ use super::scenario::Scenario;
 use super::seeds_rule::SeedsRule;
 use super::traffic::Wants;
 
-/// What is compared.
+/// The systems that are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rule {
     /// The shipping router with this policy.
     Router(PolicyKind),
-    /// The same, without a word about models, sessions and tiers: what a policy gains by them.
+    /// The same, without information about models, sessions and tiers: shows what a policy gains by
+    /// them.
     Blind(PolicyKind),
-    /// One queue for all replicas; whoever is free takes the first. Nothing is ever sent to a
-    /// replica that is not free, and the network between takes no time.
+    /// One queue for all replicas; the next free replica takes the first call. Nothing is ever sent
+    /// to a replica that is not free, and the network between takes no time.
     Central,
     /// The shipping router with a rule that others use.
     Field(Field),
@@ -41,7 +43,7 @@ pub(crate) enum Answer {
     Broken,
 }
 
-/// What a system wants done.
+/// An action that a system requests.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Move {
     Send {
@@ -58,7 +60,7 @@ pub(crate) enum Move {
     Probe { replica: ReplicaId, tag: u64 },
 }
 
-/// What stands between the callers and the replicas.
+/// A system between the callers and the replicas.
 ///
 /// Every call that is offered gets one [`Move::End`], unless [`System::gone`] took it back.
 pub(crate) trait System {
@@ -85,7 +87,7 @@ pub(crate) trait System {
     /// A replica keeps a place for `router`.
     fn leased(&mut self, _router: usize, _replica: ReplicaId, _now: Nanos, _moves: &mut Vec<Move>) {
     }
-    /// What follows when everything of this moment is told.
+    /// Reacts once all events of this moment have been reported.
     fn settle(&mut self, _moves: &mut Vec<Move>) {}
     fn probed(
         &mut self,

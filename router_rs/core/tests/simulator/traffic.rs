@@ -152,7 +152,7 @@ fn popularity(keys: usize, exponent: f64) -> Vec<f64> {
             sum
         })
         .collect();
-    // What rounding has left belongs to the last one.
+    // The last one gets the rounding error.
     if let Some(last) = sums.last_mut() {
         *last = 1.0;
     }

@@ -1,4 +1,4 @@
-//! What is kept of the loads of models.
+//! The records of model loads.
 
 use crate::time::Nanos;
 
@@ -10,14 +10,14 @@ pub(super) struct Loading {
     pub(super) is_alone: bool,
 }
 
-/// What is learnt from one.
+/// The measurements of one answer.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::router) struct Answer {
     /// Since the call was offered.
     pub(in crate::router) took: Nanos,
     /// Since it was sent last.
     pub(in crate::router) ran: Nanos,
-    /// What a call without company takes in this deployment, loads included.
+    /// The usual time of a call alone in this deployment, loads included.
     pub(in crate::router) alone_ns: f64,
     pub(in crate::router) now: Nanos,
 }

@@ -1,11 +1,11 @@
-//! What the loads of models cost, learnt from the first call that each holder has answered.
+//! The cost of model loads, learnt from the first call that each holder has answered.
 //!
-//! The first call of a promise waits for the load, the later ones do not: what it took longer than
-//! a call usually takes is the load. Calls behind the load of another model would count that too,
-//! so a holder that was still loading something says nothing.
+//! The first call of a promise waits for the load, later ones do not: the time by which it exceeds
+//! a usual call is the load. A call that waited behind the load of another model would count that
+//! too, so the answers of a holder that was still loading are not used.
 //!
-//! The later ones say how long calls of the model wait for its holders. When that is longer than a
-//! load, one more replica is worth having it.
+//! Later calls show how long calls of the model wait for its holders. When that is longer than a
+//! load, loading the model on one more replica is worthwhile.
 
 use super::loading::{Answer, Loading};
 use super::{Directory, Model};
@@ -70,8 +70,8 @@ impl Directory {
         }
     }
 
-    /// What a call takes that waits neither for its model nor for others. Of two means that are too
-    /// long, one by loads and one by waits inside replicas, the shorter.
+    /// The time of a call that waits neither for its model nor for other calls. Two means are too
+    /// high, one because of loads and one because of waits inside replicas; this is the lower one.
     fn usual_ns(&self, answer: Answer) -> f64 {
         self.run_time.ns.min(answer.alone_ns)
     }

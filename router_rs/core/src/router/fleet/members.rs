@@ -1,4 +1,4 @@
-//! Which replicas there are, and the slots that they have.
+//! The replicas, and their slots.
 
 use super::Fleet;
 use crate::membership::ReplicaSpec;
@@ -7,9 +7,9 @@ use crate::replica::Replica;
 use crate::time::Nanos;
 
 impl Fleet {
-    /// Makes `specs` the membership (of two entries with one id the later counts); tells `left` of
-    /// each slot whose replica is no member now, and returns whether a replica joined or a
-    /// capacity rose. Who joins others gets its full share at `warm_at`.
+    /// Makes `specs` the membership (of two entries with one id the later counts). Calls `left` for
+    /// each slot whose replica is not a member any more, and returns whether a replica joined or a
+    /// capacity rose. A replica that joins others gets its full share at `warm_at`.
     pub(in crate::router) fn apply(
         &mut self,
         specs: &[ReplicaSpec],

@@ -12,8 +12,9 @@ use crate::time::Nanos;
 /// So often at least, while replicas are held back, it is looked whether that is still right.
 const LASTING_LOOK_MAX: Nanos = Nanos::from_secs(1);
 
-/// A step comes to as many replicas at least: about as long as a pick among 64. What is learnt is
-/// old after 64 departures, so steps are larger where it would not have come to all by then.
+/// The least number of replicas per step: about as long as a pick among 64. Learnt values are
+/// outdated after 64 departures, so steps are larger if the sweep would not reach all replicas by
+/// then.
 const STEP_MIN: usize = 16;
 
 impl Fleet {
@@ -43,7 +44,7 @@ impl Fleet {
         }
     }
 
-    /// What is left of the sweep.
+    /// Makes one step; returns the rest of the sweep.
     fn step(&mut self, mut sweep: Sweep, now: Nanos) -> Option<Sweep> {
         let end = (sweep.next + sweep.step).min(self.replicas.len());
         for slot in sweep.next..end {
@@ -54,7 +55,8 @@ impl Fleet {
         if end < self.replicas.len() {
             return Some(sweep);
         }
-        // What an earlier step saw has changed since, and somebody may watch what has come of it.
+        // The replicas of earlier steps may have changed since, and the result may be watched
+        // already.
         let watched = self.lasting_at.filter(|_| sweep.step < end);
         self.watch_lasting_from(sweep.lasting_at.into_iter().chain(watched).min(), now);
         None

@@ -42,7 +42,7 @@ impl World<'_> {
         }
         let wants = self.traffic.call(self.now);
         let id = self.calls.len() as u32;
-        // Whoever has a deadline leaves when it passes.
+        // A caller with a deadline leaves when it passes.
         let leaves_at = wants.leaves_at.into_iter().chain(wants.deadline).min();
         if let Some(at) = leaves_at {
             self.schedule_at(at, Event::CallerGone { call: id });

@@ -24,7 +24,7 @@ const FAILS_AFTER: Nanos = Nanos::from_millis(1);
 pub(crate) fn run(scenario: &Scenario, rule: Rule, seed: u64) -> Log {
     let mut world = scenario.clone();
     match rule {
-        // What it sends in one moment is a step, so the batcher waits no longer than that.
+        // Calls that it sends in one moment form a step, so the batcher waits no longer than that.
         Rule::Central => world.batch_window_ms = 1e-6,
         Rule::PureHash => world.limit = 0,
         Rule::Field(field) => world = field.world(scenario),
