@@ -1,4 +1,4 @@
-//! Stands between a client's end and the exchange, and speaks gRPC to the exchange.
+//! Sits between a client's end and the exchange, and uses gRPC towards the exchange.
 
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -22,32 +22,33 @@ const MESSAGE_BYTES_MIN: usize = 256;
 
 /// A client of another protocol, as the exchange sees it.
 ///
-/// `E` is the end of a plain HTTP client: what is given to it is HTTP, not gRPC. A request that
-/// turns out to be wrong ends the exchange as if the client were gone, and
-/// [`ClientEnd::poll_finish`] answers it.
+/// `E` is the end of a plain HTTP client: it is given HTTP, not gRPC. A request that turns out to
+/// be wrong ends the exchange as if the client were gone, and [`ClientEnd::poll_finish`] answers
+/// it.
 #[derive(Debug)]
 pub struct Transcoded<E> {
     end: E,
-    /// Who we say we are in answers of our own.
+    /// The server's name in answers of our own.
     answered_by: HeaderValue,
     request: Box<dyn RequestCoder>,
     answer: Box<dyn AnswerCoder>,
     credit: Credit,
-    /// Bytes of the client that were read since the last piece was made of them, and that were
-    /// returned to it because they are held here.
+    /// Bytes of the client read since the last piece was made of them, and bytes whose window was
+    /// returned although they are held here.
     unread_bytes: usize,
-    /// A message of the client that is converted, and of how many bytes it is made.
+    /// A message of the client that is being converted, and the number of bytes that it was made
+    /// of.
     reading: Option<(Working, usize)>,
-    /// A message for the client that is converted.
+    /// A message for the client that is being converted.
     writing: Option<Working>,
-    /// How much of short messages may be converted before others have their turn.
+    /// How much of short messages may be converted before other tasks have their turn.
     turn_bytes_left: usize,
     outbox: Outbox,
-    /// The replica's answer is whole, and this is its end.
+    /// The replica's answer is complete, and this is its end.
     trailers: Option<HeaderMap>,
     /// The client has got the end of its answer, or is gone.
     is_over: bool,
-    /// Why this side broke the exchange off.
+    /// Why this side aborted the exchange.
     refused: Option<Status>,
 }
 
@@ -76,7 +77,7 @@ impl<E: ClientEnd> Transcoded<E> {
         &mut self.end
     }
 
-    /// The next piece for the replica, or what is wrong with the request.
+    /// The next piece for the replica, or the error in the request.
     fn poll_request(&mut self, cx: &mut Context<'_>) -> Poll<Result<Result<Piece, Status>, Gone>> {
         if let Some((working, read_bytes)) = &mut self.reading {
             let made = ready!(working.poll(cx));
@@ -108,8 +109,8 @@ impl<E: ClientEnd> Transcoded<E> {
                     self.release(read_bytes);
                     return Poll::Ready(Ok(Ok(Piece { bytes: Bytes::new(), is_last: true })));
                 }
-                // What was read is held until its message is whole, and bounded as that; without
-                // a new window the rest of the message could not come.
+                // The bytes read are held until their message is complete, within the limit for a
+                // message. Without a new window the rest of the message could not come.
                 Taken::NeedsMore => self.release(read_bytes),
             }
             let piece = ready!(self.end.poll_piece(cx))?;
@@ -123,12 +124,12 @@ impl<E: ClientEnd> Transcoded<E> {
         Piece { bytes, is_last: false }
     }
 
-    /// A short message has been converted, of so many bytes or to them.
+    /// Counts a short message that was converted from or to this many bytes.
     fn spend(&mut self, bytes: usize) {
         self.turn_bytes_left = self.turn_bytes_left.saturating_sub(bytes.max(MESSAGE_BYTES_MIN));
     }
 
-    /// Ready while there is something left of the turn; else when others have had theirs.
+    /// Ready while some of the turn is left, or else when other tasks have had theirs.
     fn poll_turn(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if self.turn_bytes_left > 0 {
             return Poll::Ready(());
@@ -145,7 +146,7 @@ impl<E: ClientEnd> Transcoded<E> {
         }
     }
 
-    /// Breaks the exchange off, and answers the client.
+    /// Aborts the exchange, and answers the client.
     fn refuse(&mut self, status: Status) -> Gone {
         self.fail_with(&Failure { status: &status, headers: &HeaderMap::new(), is_of_mesh: false });
         self.refused = Some(status);
@@ -159,7 +160,7 @@ impl<E: ClientEnd> Transcoded<E> {
         }
     }
 
-    /// Gives the client what is ready for it; ready when nothing is left.
+    /// Sends the client all pending output; ready when nothing is left.
     ///
     /// An answer that cannot be carried is replaced by its failure: see [`Transcoded::refused`].
     fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Gone>> {
@@ -181,7 +182,7 @@ impl<E: ClientEnd> Transcoded<E> {
         Poll::Ready(Ok(()))
     }
 
-    /// Converts a little more of the answer; false: nothing more has come.
+    /// Converts a bit more of the answer; false: nothing more has come.
     fn poll_convert(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
         if let Some(working) = &mut self.writing {
             let made = ready!(working.poll(cx));
@@ -245,7 +246,8 @@ impl<E: ClientEnd> Caller for Transcoded<E> {
     }
 
     fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<Gone> {
-        // The exchange has nothing to do at the moment: what the client had no room for may go.
+        // The exchange has nothing to do at the moment: pending output for which the client had no
+        // room may go.
         let is_gone = matches!(self.poll_flush(cx), Poll::Ready(Err(Gone)));
         if is_gone || self.refused.is_some() {
             return Poll::Ready(Gone);
@@ -303,10 +305,10 @@ impl<E: ClientEnd> ClientEnd for Transcoded<E> {
 
     fn poll_finish(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if self.end.refused().is_some() {
-            // It has told the client already.
+            // The client has got its answer already.
             return self.end.poll_finish(cx);
         }
-        // Gone is as good as finished: there is nobody left to give anything to.
+        // A client that is gone counts as finished: nothing can be sent to it.
         let _nobody_left = ready!(self.poll_flush(cx));
         self.end.poll_finish(cx)
     }

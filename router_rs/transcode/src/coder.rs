@@ -1,4 +1,4 @@
-//! What a protocol has to do: one coder for the request, one for the answer.
+//! The interface of a protocol: one coder for the request, one for the answer.
 //!
 //! Both are pulled: a coder converts one message at a time, and only when the last one has been
 //! taken, so that a small piece with many messages (or one that inflates) is never expanded whole.
@@ -17,18 +17,18 @@ use super::work::Work;
 pub(crate) enum Taken {
     /// A piece for the replica, not empty.
     Piece(Bytes),
-    /// What makes a piece; nothing more is taken before it is done.
+    /// Work whose result is a piece; nothing more is taken before it is done.
     Long(Work),
-    /// The client has to say more first.
+    /// More bytes of the client are needed.
     NeedsMore,
     /// All of the request has been taken.
     End,
 }
 
-/// The client's bytes become gRPC frames.
+/// Turns the client's bytes into gRPC frames.
 pub(crate) trait RequestCoder: Debug {
-    /// The client's next bytes; only after [`RequestCoder::take`] has said `NeedsMore`, and not
-    /// after the last ones.
+    /// Adds the client's next bytes; only after [`RequestCoder::take`] has returned `NeedsMore`,
+    /// and not after the last ones.
     fn give(&mut self, bytes: Bytes, is_last: bool);
 
     /// The next piece for the replica.
@@ -37,13 +37,14 @@ pub(crate) trait RequestCoder: Debug {
     /// The error in the request. The coder cannot be used any more then.
     fn take(&mut self) -> Result<Taken, Status>;
 
-    /// Given bytes that no [`RequestCoder::take`] has looked at.
+    /// The bytes that no [`RequestCoder::take`] has inspected.
     fn unread_bytes(&self) -> usize;
 }
 
-/// The replica's answer in the client's protocol. Nothing is called after its end is in the outbox.
+/// Turns the replica's answer into the client's protocol. Nothing is called after its end is in the
+/// outbox.
 pub(crate) trait AnswerCoder: Debug {
-    /// The head, which is not the whole answer.
+    /// The head, unless it is the whole answer.
     fn head(&mut self, headers: HeaderMap, outbox: &mut Outbox);
 
     /// The next bytes of gRPC frames; only after [`AnswerCoder::step`] has returned false.
@@ -60,13 +61,13 @@ pub(crate) trait AnswerCoder: Debug {
     /// before, `trailers` are the whole answer.
     ///
     /// # Errors
-    /// As of [`AnswerCoder::step`].
+    /// Like [`AnswerCoder::step`].
     fn finish(&mut self, trailers: HeaderMap, outbox: &mut Outbox) -> Result<(), Status>;
 
-    /// The work that was in the outbox is done, and this is what it made.
+    /// The work that was in the outbox is done, with this result.
     fn resume(&mut self, made: Message, outbox: &mut Outbox);
 
-    /// Ends the answer with a status of ours, wherever it stands.
+    /// Ends the answer with a status of ours, in any state.
     fn fail(&mut self, failure: &Failure<'_>, outbox: &mut Outbox);
 }
 
@@ -76,8 +77,8 @@ pub(crate) struct Failure<'a> {
     pub status: &'a Status,
     /// Headers that come with it.
     pub headers: &'a HeaderMap,
-    /// The mesh says so, and not because of what the request's body is: `UNIMPLEMENTED` then means
-    /// that nobody serves the path.
+    /// The mesh has made the status, for a reason other than the request's body: `UNIMPLEMENTED`
+    /// then means that the path is not served.
     pub is_of_mesh: bool,
 }
 
@@ -89,7 +90,7 @@ pub(crate) struct Outbox {
     pub body: VecDeque<Bytes>,
     /// Nothing follows.
     pub is_ended: bool,
-    /// Has to be done before anything follows.
+    /// Must be done before anything follows.
     pub work: Option<Work>,
 }
 

@@ -38,12 +38,12 @@ pub(super) const VERSION: HeaderName = HeaderName::from_static("connect-protocol
 const TIMEOUT: HeaderName = HeaderName::from_static("connect-timeout-ms");
 const STREAM_ACCEPT: HeaderName = HeaderName::from_static("connect-accept-encoding");
 
-/// As many as the specification allows.
+/// The specification allows no more digits.
 const TIMEOUT_DIGITS_MAX: usize = 10;
 
 const PROTO: HeaderValue = HeaderValue::from_static("application/grpc+proto");
 
-/// URLs have the other alphabet, and often no padding; both are taken.
+/// URLs use the other alphabet, and often no padding; both are accepted.
 const URL_SAFE: GeneralPurpose = GeneralPurpose::new(
     &alphabet::URL_SAFE,
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
@@ -87,8 +87,8 @@ pub(super) fn open(
     opened(call)
 }
 
-/// JSON for a method that nobody has, or whose messages are not known here. Clients read 404 as
-/// `unimplemented`; those of streams read no body beside a status like that.
+/// The JSON error for an unknown method, or one whose messages are not known here. Clients
+/// interpret 404 as `unimplemented`; clients of streams do not read a body with such a status.
 pub(super) fn undescribed(methods: &MethodTable, path: &str, sees: Sees<'_>) -> Response<Bytes> {
     let text = match (methods.near(path, sees), &methods.of_service(path, sees)[..]) {
         (Some(near), _) => format!("{path} is unknown; did you mean {near}?"),
@@ -239,7 +239,8 @@ fn open_get(
     limits.message_size.check("received", bytes.len())?;
     let is_compressed = encoding != Encoding::Identity && !bytes.is_empty();
     let request: Box<dyn RequestCoder> = if is_compressed || bytes.len() > LONG_BYTES {
-        // As if it were the body: few bytes of a query may be a long message when unpacked.
+        // The limit is that of a body: few bytes of a query may be a long message when
+        // decompressed.
         let mut request = WholeRequest::new(convert, encoding, limits.message_size);
         request.give(bytes, true);
         Box::new(request)
@@ -257,7 +258,7 @@ fn open_get(
 }
 
 fn unpack_base64(message: &str) -> Result<Bytes, Status> {
-    // Some clients write the usual alphabet, percent-encoded.
+    // Some clients use the standard alphabet, percent-encoded.
     let message: String = message
         .chars()
         .map(|c| match c {
@@ -272,7 +273,7 @@ fn unpack_base64(message: &str) -> Result<Bytes, Status> {
     })
 }
 
-/// The gRPC head, with the deadline; `curl` says it as in plain HTTP.
+/// The gRPC head, with the deadline, which `curl` sends as in plain HTTP.
 fn head(parts: &request::Parts) -> Result<request::Parts, Status> {
     let timeout = match read_timeout(&parts.headers)? {
         Some(timeout) => Some(timeout),
@@ -282,7 +283,7 @@ fn head(parts: &request::Parts) -> Result<request::Parts, Status> {
     if let Some(timeout) = timeout {
         head.headers.insert(GRPC_TIMEOUT, format_timeout(timeout));
     }
-    // The answer's messages are read or have an encoding of Connect's.
+    // Asks for uncompressed messages: they are converted here, or get an encoding of Connect's.
     head.headers.remove(GRPC_ENCODING);
     head.headers.insert(GRPC_ACCEPT_ENCODING, HeaderValue::from_static("identity"));
     Ok(head)
@@ -313,7 +314,7 @@ fn encoding(value: Option<&HeaderValue>) -> Result<Encoding, Status> {
     }
 }
 
-/// Reads `connect-timeout-ms`.
+/// Parses `connect-timeout-ms`.
 ///
 /// # Errors
 /// `INVALID_ARGUMENT` for a malformed one, saying what to write.

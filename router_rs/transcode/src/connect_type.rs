@@ -12,7 +12,7 @@ pub(super) enum ConnectType {
 }
 
 impl ConnectType {
-    /// `None`: it is another content type, or of another character set than UTF-8.
+    /// `None`: it is another content type, or its charset is not UTF-8.
     pub(super) fn parse(value: &HeaderValue) -> Option<Self> {
         let text = value.to_str().ok()?.to_ascii_lowercase();
         let mut parts = text.split(';').map(str::trim);

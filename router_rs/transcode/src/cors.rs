@@ -27,14 +27,14 @@ pub struct Cors {
 #[derive(Clone, Debug, Default)]
 pub struct Grant {
     origin: Option<HeaderValue>,
-    /// The answer depends on who asks.
+    /// The answer depends on the origin.
     varies: bool,
 }
 
 // === impl Cors ===
 
 impl Cors {
-    /// `origins` as browsers send them (`https://example.org`), or `*` for all; none: nobody.
+    /// `origins` as browsers send them (`https://example.org`), or `*` for all; empty: none.
     pub fn new<'a>(origins: impl IntoIterator<Item = &'a str>) -> Self {
         let origins: Vec<Box<str>> = origins.into_iter().map(Box::from).collect();
         Self { is_any: origins.iter().any(|origin| **origin == *ANY), origins }
@@ -69,7 +69,7 @@ impl Cors {
             answer.insert(ACCESS_CONTROL_ALLOW_METHODS, methods);
         }
         if let Some(names) = headers.get(ACCESS_CONTROL_REQUEST_HEADERS) {
-            // Metadata has any name, so what is asked for is allowed.
+            // Metadata may have any name, so every requested header is allowed.
             answer.insert(ACCESS_CONTROL_ALLOW_HEADERS, names.clone());
         }
         answer.insert(ACCESS_CONTROL_MAX_AGE, MAX_AGE_S);
@@ -77,7 +77,7 @@ impl Cors {
     }
 }
 
-/// Whether a request asks what a later one may do.
+/// Whether a request is a preflight.
 pub(crate) fn is_preflight(parts: &request::Parts) -> bool {
     parts.method == Method::OPTIONS
         && parts.headers.contains_key(ORIGIN)
@@ -98,7 +98,7 @@ pub(crate) fn asks_for_rpc(headers: &HeaderMap) -> bool {
 // === impl Grant ===
 
 impl Grant {
-    /// Adds what a browser needs to let the page see the answer with these headers.
+    /// Adds the headers that let a page read the answer with these headers.
     pub fn write(&self, headers: &mut HeaderMap) {
         if self.varies {
             headers.append(VARY, HeaderValue::from_static("origin"));
@@ -112,7 +112,7 @@ impl Grant {
     }
 }
 
-/// Whether a page sees a header only when it is exposed, and has a use for it.
+/// Whether a page can read a header only if it is exposed, and has a use for it.
 fn is_custom(name: &HeaderName) -> bool {
     let is_always = ALWAYS_EXPOSED.split(',').any(|exposed| exposed == name.as_str());
     let is_plain = [CONTENT_TYPE, CONTENT_LENGTH, VARY, CONTENT_ENCODING].contains(name);

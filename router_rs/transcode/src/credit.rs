@@ -4,15 +4,15 @@ use std::collections::VecDeque;
 
 /// Maps accepted gRPC bytes back to the client's bytes that they were made of.
 ///
-/// Invariant: released <= read. The client's window is returned for bytes that are held here
-/// (part of a message that has to be whole, which has its own bound), and otherwise as the other
-/// side takes what was made of them.
+/// Invariant: released <= read. The client's window is returned early for bytes that are held here
+/// (part of a message that must be complete, which has its own limit), and otherwise as the other
+/// side accepts the result.
 #[derive(Debug, Default)]
 pub(super) struct Credit {
     marks: VecDeque<Mark>,
 }
 
-/// A piece for the other side; all in bytes.
+/// A piece for the other side; both in bytes.
 #[derive(Debug)]
 struct Mark {
     made: usize,
@@ -27,7 +27,8 @@ impl Credit {
         self.marks.push_back(Mark { made: made_bytes, read: read_bytes, accepted: 0, released: 0 });
     }
 
-    /// The other side accepted so many more bytes; returns how many of the client's that were.
+    /// The other side has accepted this many more bytes; returns how many of the client's they
+    /// were.
     pub(super) fn accepted(&mut self, mut bytes: usize) -> usize {
         let mut released = 0;
         while let Some(mark) = self.marks.front_mut() {

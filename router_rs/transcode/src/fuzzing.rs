@@ -21,7 +21,7 @@ const THINGS: &[u8] = include_bytes!("../../testdata/things.binpb");
 
 thread_local! {
     static THINGS_TABLE: MethodTable = table(THINGS);
-    /// One for all: messages of two are never equal.
+    /// Shared, since messages of two are never equal.
     static THINGS_POOL: DescriptorPool =
         DescriptorPool::decode(THINGS).expect("invariant: the file has descriptors");
 }
@@ -35,7 +35,7 @@ struct Files {
     files: Vec<Bytes>,
 }
 
-/// A `FileDescriptorSet` of a deployment, and look-ups in what it gives.
+/// A deployment's `FileDescriptorSet`, and look-ups in the result.
 pub fn descriptors(data: &[u8]) {
     let table = table(data);
     let _matched = table.rest().find(&http::Method::GET, "/v1/shelves/1/things/2:verb", None);
@@ -111,7 +111,7 @@ fn download(call: &mut Transcoding, data: &[u8]) {
     assert!(outbox.is_ended, "an answer has an end");
 }
 
-/// Does what is in the outbox to be done.
+/// Does the work in the outbox.
 fn resume<T>(call: &mut Transcoding, outbox: &mut Outbox, then: T) -> Result<T, Status> {
     if let Some(work) = outbox.work.take() {
         call.answer.resume(work.run()?, outbox);
@@ -125,8 +125,8 @@ fn ok() -> HeaderMap {
     trailers
 }
 
-/// The body as one piece and in two: the method has to get the same. Of an odd number of bytes
-/// before the cut what is unknown is refused.
+/// The body in one piece and in two: the method must get the same. If the number of bytes before
+/// the cut is odd, unknown fields are refused.
 fn upload(path: &str, content_type: &'static str, data: &[u8]) {
     let Some((cut, body)) = data.split_first() else { return };
     let (head, tail) = body.split_at(usize::from(*cut).min(body.len()));

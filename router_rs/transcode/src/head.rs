@@ -1,5 +1,5 @@
-//! The head of a gRPC request, made from a head of another protocol, with what that says of time and
-//! codings; and heads of answers.
+//! The head of a gRPC request, made from a head of another protocol, with its timeout and
+//! encodings; and heads of answers.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use router_protocol::grpc::{ClientTimeout, Status, read_timeout_seconds};
 use router_protocol::named_by_connection;
 use router_protocol::names::REFUSE_UNKNOWN_FIELDS;
 
-/// Headers of the client's protocol or of its connection, which say nothing to the service.
+/// Headers of the client's protocol or of its connection, which are not meant for the service.
 const OWN: [HeaderName; 14] = [
     header::ACCEPT,
     header::ACCEPT_ENCODING,
@@ -29,10 +29,10 @@ const OWN: [HeaderName; 14] = [
     REFUSE_UNKNOWN_FIELDS,
 ];
 
-/// Every header of this protocol begins so.
+/// The prefix of this protocol's headers.
 const CONNECT_PREFIX: &str = "connect-";
 
-/// For a request that names no host.
+/// For a request without a host.
 const AUTHORITY: &str = "localhost";
 
 /// The gRPC head for `path`, with the client's own headers as metadata.
@@ -74,7 +74,7 @@ fn uri(parts: &request::Parts, path: &str) -> Uri {
     Uri::from_parts(uri).expect("invariant: it has all three parts")
 }
 
-/// A head with nothing but these.
+/// A head with only these.
 pub(super) fn answer_head(status: StatusCode, headers: HeaderMap) -> response::Parts {
     let (mut parts, ()) = Response::new(()).into_parts();
     parts.status = status;

@@ -1,9 +1,10 @@
 //! Protobuf messages as JSON, by the mapping of proto3 (protobuf.dev/programming-guides/json).
 //!
-//! Reading is tolerant: fields that the message does not have are ignored, unless they are to be
-//! refused ([`JsonType::refusing_unknown`]). Writing uses lowerCamelCase names and leaves defaults
-//! out. Nesting is bounded both ways, since both walk the message by recursion: JSON by `serde_json`
-//! (128 levels), protobuf as by `prost` (100), with what is packed into `google.protobuf.Any`.
+//! Reading is tolerant: unknown fields are ignored, unless they are to be refused
+//! ([`JsonType::refusing_unknown`]). Writing uses lowerCamelCase names and leaves defaults out.
+//! Nesting is bounded in both directions, since both walk the message recursively: JSON by
+//! `serde_json` (128 levels), protobuf as by `prost` (100), including messages packed into
+//! `google.protobuf.Any`.
 
 mod any;
 mod buffered;
@@ -38,11 +39,11 @@ use self::read::{MessageSeed, OptionalSeed, Place, fits};
 use self::write::{write_message, write_one};
 use super::wrong::{explain, no_field};
 
-/// Of longer bodies only line and column of what is wrong are told: finding more takes memory and
-/// time that a client should not have for a mistake.
+/// For longer bodies, errors give only line and column: finding more takes memory and time that a
+/// client should not get for a mistake.
 const EXPLAINED_BYTES_MAX: usize = 64 * 1024;
 
-/// A message type and what has to be known to convert it.
+/// A message type with the data needed to convert it.
 #[derive(Clone, Debug)]
 pub struct JsonType {
     pub descriptor: MessageDescriptor,
@@ -55,12 +56,12 @@ impl JsonType {
         Self { descriptor, refuses_unknown: false }
     }
 
-    /// The same type, whose JSON is read as `is_refused` says.
+    /// The same type; `is_refused` says whether its JSON may have unknown fields.
     pub(super) fn refusing_unknown(&self, is_refused: bool) -> Self {
         Self { refuses_unknown: is_refused, ..self.clone() }
     }
 
-    /// The message that `json` is.
+    /// Parses `json` as a message.
     ///
     /// # Errors
     /// `INVALID_ARGUMENT`, saying where the JSON is wrong.
@@ -76,7 +77,7 @@ impl JsonType {
         Ok(message)
     }
 
-    /// As [`JsonType::read`], of JSON that is one field of the message.
+    /// Like [`JsonType::read`], for JSON that is one field of the message.
     pub(super) fn read_field(
         &self,
         field: &FieldDescriptor,
@@ -91,7 +92,7 @@ impl JsonType {
         Ok(message)
     }
 
-    /// As [`JsonType::read`], of JSON that has been parsed.
+    /// Like [`JsonType::read`], for parsed JSON.
     pub(super) fn read_value(&self, value: &serde_json::Value) -> Result<Vec<u8>, Status> {
         let mut message = Vec::new();
         let seed = MessageSeed { descriptor: &self.descriptor, out: &mut message };
@@ -106,13 +107,13 @@ impl JsonType {
         text.map_or(Ok(()), |text| Err(Status::new(Code::InvalidArgument, text)))
     }
 
-    /// Refuses what has been read, if more is to be refused than what is wrong.
+    /// Refuses unknown fields in JSON that was read, if they are to be refused.
     fn check_known(&self, unknown: impl FnOnce() -> Option<String>) -> Result<(), Status> {
         let found = self.refuses_unknown.then(unknown).flatten();
         found.map_or(Ok(()), |text| Err(malformed(&text)))
     }
 
-    /// `whole`: makes the message's JSON of what is read.
+    /// `whole`: makes the message's JSON of the JSON read.
     fn read_all<'a, S: DeserializeSeed<'a>>(
         &self,
         json: &'a [u8],
@@ -144,10 +145,10 @@ impl JsonType {
         self.written(|json| write_message(&self.descriptor, message, 0, json))
     }
 
-    /// One field of the message as JSON, by its name in JSON; its default if it is not there.
+    /// One field of the message as JSON, by its name in JSON; its default if it is absent.
     ///
     /// # Errors
-    /// As of [`JsonType::write`].
+    /// Like [`JsonType::write`].
     pub(super) fn write_field(&self, message: &[u8], name: &str) -> Result<Vec<u8>, Status> {
         self.written(|json| write_one(&self.descriptor, message, name, json))
     }
@@ -165,10 +166,10 @@ impl JsonType {
     }
 }
 
-/// A message that was read here without the field that a path leads to.
+/// A message that was read here, without the field at a path.
 ///
 /// # Errors
-/// `INVALID_ARGUMENT`: it cannot be read.
+/// `INVALID_ARGUMENT`: it cannot be parsed.
 pub(super) fn without_field(message: &[u8], path: &[FieldDescriptor]) -> Result<Vec<u8>, Status> {
     let numbers: Vec<u32> = path.iter().map(FieldDescriptor::number).collect();
     without(message, &numbers).map_err(|_| malformed(&"a message in it cannot be read"))

@@ -1,4 +1,4 @@
-//! A stream of answers as JSON that any HTTP client reads: an array, or a line for each message.
+//! A stream of answers as JSON for any HTTP client: an array, or one line per message.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use super::status::{failure_status, http_status};
 use super::unary::{AnswerForm, JSON, end_status, remove_grpc};
 use super::work::{Work, is_long};
 
-/// How messages of one answer are told apart.
+/// How the messages of one answer are separated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Separation {
     /// `[{}, {}]`
@@ -24,7 +24,7 @@ pub(super) enum Separation {
 }
 
 impl Separation {
-    /// What the client asks for; an array unless it names lines.
+    /// The form that the client accepts; an array unless it asks for lines.
     pub(super) fn of_accept(accept: Option<&HeaderValue>) -> Self {
         let asks_for_lines = accept.and_then(|value| value.to_str().ok()).is_some_and(|accept| {
             accept.split(',').any(|part| {
@@ -43,11 +43,11 @@ impl Separation {
     }
 }
 
-/// Names of lines of JSON; the first is the one that answers have.
+/// Content types of JSON lines; the first is used in answers.
 const LINES: [&str; 3] = ["application/x-ndjson", "application/jsonl", "application/ndjson"];
 
 /// The answer's messages as JSON. A failure before the first one is an ordinary error; a later one
-/// is a last element `{"error": ...}`.
+/// becomes a last element `{"error": ...}`.
 #[derive(Debug)]
 pub(super) struct JsonStreamAnswer {
     form: AnswerForm,

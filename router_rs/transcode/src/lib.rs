@@ -1,12 +1,12 @@
 //! Other protocols in front of gRPC services: gRPC-Web, Connect, JSON over HTTP.
 //!
-//! [`open`] looks at the head of a request and says whether it is ours. If it is, a
-//! [`Transcoding`] has the gRPC head to forward, and [`Transcoded`] stands between the client's
-//! end and the exchange, which then sees a gRPC call. All conversions are state machines: bytes
-//! and heads in, bytes and heads out. They own no socket and read no clock.
+//! [`open`] inspects the head of a request and decides whether it is ours. If it is, a
+//! [`Transcoding`] has the gRPC head to forward, and [`Transcoded`] sits between the client's end
+//! and the exchange, which then sees a gRPC call. All conversions are state machines: bytes and
+//! heads in, bytes and heads out. They own no socket and read no clock.
 //!
-//! Flow control stays end to end: pieces pass as they come, at most one message is held where it
-//! must be whole (JSON, an answer whose status comes first), and its size is bounded.
+//! Flow control is end to end: pieces are passed on as they arrive. At most one message is held
+//! where it must be complete (JSON, an answer whose status comes first), and its size is bounded.
 
 #![forbid(unsafe_code)]
 
@@ -57,7 +57,7 @@ use self::methods::Method;
 /// Limits for clients of other protocols, and the form of errors.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// Of one message that has to be whole; beyond it: `RESOURCE_EXHAUSTED`.
+    /// For one message that must be complete; beyond it: `RESOURCE_EXHAUSTED`.
     pub message_size: SizeLimit,
     /// JSON with fields that its message does not have is refused, unless the client asks otherwise
     /// ([`REFUSE_UNKNOWN_FIELDS`]). If false, such fields are ignored.
@@ -70,10 +70,10 @@ pub struct Limits {
 // === impl Limits ===
 
 impl Limits {
-    /// The JSON that a method takes from the sender of these headers.
+    /// The JSON form that a method accepts from the sender of these headers.
     ///
     /// # Errors
-    /// `INVALID_ARGUMENT`: they do not say clearly how it is to be read.
+    /// `INVALID_ARGUMENT`: they are ambiguous about how to read it.
     fn input(&self, method: &Method, headers: &HeaderMap) -> Result<JsonType, Status> {
         let is_refused = match headers.get(REFUSE_UNKNOWN_FIELDS).map(HeaderValue::as_bytes) {
             None => self.refuses_unknown_fields,

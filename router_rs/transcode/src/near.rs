@@ -1,9 +1,9 @@
-//! The known name that somebody most likely meant.
+//! Finds the known name that was most likely meant.
 
-/// Longer names get no proposal: comparing them costs the product of their lengths.
+/// Longer names get no suggestion: comparing them costs the product of their lengths.
 const LENGTH_MAX: usize = 128;
 
-/// One edit for so many letters of a name may be a slip; more is another name. Arbitrary.
+/// The number of letters per allowed edit; with more edits it is another name. Arbitrary.
 const LETTERS_PER_EDIT: usize = 3;
 
 /// The name of `known` that is fewest edits from `wanted`, case apart, and that `may_tell` takes,
@@ -33,8 +33,8 @@ fn lowered(name: &str) -> Vec<char> {
     name.chars().map(|letter| letter.to_ascii_lowercase()).collect()
 }
 
-/// How many letters have to be put in, taken out, exchanged, or swapped with their neighbour (the
-/// restricted distance of Damerau and Levenshtein).
+/// The number of letters to insert, delete, replace, or swap with their neighbour (the restricted
+/// distance of Damerau and Levenshtein).
 fn edits_between(one: &[char], other: &[char]) -> usize {
     let mut before = Vec::new();
     let mut row: Vec<usize> = (0..=other.len()).collect();

@@ -1,4 +1,4 @@
-//! What happens to a request's head: not ours, a call, or an answer on the spot.
+//! Handles a request's head: not ours, a call, or an immediate answer.
 
 use http::header::{ACCESS_CONTROL_REQUEST_METHOD, CONTENT_TYPE};
 use http::{HeaderName, Method, request};
@@ -14,10 +14,10 @@ use super::opened::{Opened, Transcoding, wrong_method};
 use super::web::{WebAnswer, WebRequest, WebType};
 use super::{Limits, rest};
 
-/// Metadata that picks among applications with the same service.
+/// Metadata that selects among applications with the same service.
 const APPLICATION: HeaderName = HeaderName::from_static("application");
 
-/// Says what a request is, by its head; the caller sees its path.
+/// Classifies a request by its head; the caller may see its path.
 pub fn open(
     methods: &MethodTable,
     parts: &request::Parts,
@@ -25,7 +25,7 @@ pub fn open(
     sees: Sees<'_>,
 ) -> Opened {
     let path = parts.uri.path();
-    // HTTP/1.1 has targets without a path; no method has one of these.
+    // HTTP/1.1 has targets without a path, which is never a method's.
     if !path.starts_with('/') {
         return Opened::NotOurs(None);
     }
@@ -67,17 +67,17 @@ fn granted(opened: Opened, parts: &request::Parts, limits: &Limits) -> Opened {
     }
 }
 
-/// Says what a request is whose path the caller does not see: a method that it does see may have
-/// that path besides its own. Of all else it learns nothing: neither from the answer, nor from the
-/// time, for which a path that leads nowhere is judged once more.
+/// Classifies a request whose path the caller may not see: a method that it may see can have that
+/// path as a route. It learns nothing about other paths: neither from the answer, nor from the
+/// time, since an unknown path is checked once more, too.
 pub fn open_unseen(
     methods: &MethodTable,
     parts: &request::Parts,
     limits: &Limits,
     sees: Sees<'_>,
 ) -> Opened {
-    // Browsers send no credentials with it, so that the rules cannot judge who asks; what follows
-    // is judged when it comes.
+    // Browsers send no credentials with a preflight, so the rules cannot judge it; the request that
+    // follows is judged.
     if is_preflight(parts) {
         let wanted = parts.headers.get(ACCESS_CONTROL_REQUEST_METHOD);
         let wanted = wanted.and_then(|value| value.to_str().ok()).unwrap_or_default();
@@ -105,7 +105,7 @@ fn application(parts: &request::Parts) -> Option<&str> {
     parts.headers.get(APPLICATION).and_then(|value| value.to_str().ok())
 }
 
-/// Whether a request for a method that nobody has looks like one for a service that is there.
+/// Whether a request for an unknown method looks like one for an existing service.
 fn is_misspelt(methods: &MethodTable, parts: &request::Parts, sees: Sees<'_>) -> bool {
     let content_type = parts.headers.get(CONTENT_TYPE).and_then(ConnectType::parse);
     parts.method == Method::POST
@@ -130,7 +130,7 @@ fn preflight(
     Opened::Answer(limits.cors.preflight(&parts.headers, &allowed))
 }
 
-/// Whether a request for a method that nobody has described is one of Connect's all the same.
+/// Whether a request for a method without a description is nevertheless one of Connect's.
 fn is_distinctly_connect(parts: &request::Parts) -> bool {
     let connect_type = parts.headers.get(CONTENT_TYPE).and_then(ConnectType::parse);
     connect_type.is_some_and(|connect_type| match connect_type {

@@ -1,4 +1,4 @@
-//! What the head of a request comes to: a call, or an answer on the spot.
+//! The result of a request's head: a call, or an immediate answer.
 
 use bytes::Bytes;
 use http::header::{ALLOW, CONTENT_TYPE};
@@ -25,12 +25,12 @@ pub enum Opened {
     /// A call of a service that has no such method; this is the answer, unless plain HTTP has a
     /// route of its own for the path.
     Misspelt(Response<Bytes>),
-    /// The caller may not make it, as the access rules say of this path.
+    /// The access rules do not allow the caller this path.
     Refused(Box<str>),
 }
 
 impl Opened {
-    /// What a misspelt method comes to: plain HTTP where that `has_route`, else an answer.
+    /// The result for a misspelt method: plain HTTP if that `has_route`, else an answer.
     #[must_use]
     pub fn unless(self, has_route: impl FnOnce() -> bool) -> Self {
         match self {
@@ -47,7 +47,7 @@ pub struct Transcoding {
     /// The head that a gRPC client would have sent. Its path is that of a method, its timeout (if
     /// any) a `grpc-timeout`. The body is never empty, even if the client's is.
     pub head: request::Parts,
-    /// The request may have several messages, and rest between them.
+    /// The request may have several messages, and idle between them.
     pub is_stream: bool,
     pub door: Door,
     pub(super) answered_by: HeaderValue,
@@ -64,7 +64,7 @@ pub(super) fn wrong_method(allowed: &str) -> Response<Bytes> {
     response
 }
 
-/// The method takes other content types.
+/// The method accepts other content types.
 pub(super) fn wrong_content_type(
     parts: &request::Parts,
     accepted: &'static str,

@@ -1,4 +1,4 @@
-//! The query of a URL, as forms write it (application/x-www-form-urlencoded).
+//! The query of a URL, in the format of forms (application/x-www-form-urlencoded).
 
 use std::borrow::Cow;
 
@@ -10,7 +10,7 @@ pub(super) type Pair<'a> = (Cow<'a, str>, Cow<'a, str>);
 /// All pairs in their order. A name without a value has an empty one.
 ///
 /// # Errors
-/// A sentence: what they decode to is not UTF-8.
+/// A sentence: the decoded bytes are not UTF-8.
 pub(super) fn parse(query: &str) -> Result<Vec<Pair<'_>>, String> {
     let parts = query.split('&').filter(|part| !part.is_empty());
     parts

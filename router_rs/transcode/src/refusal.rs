@@ -1,7 +1,7 @@
-//! The answer to those whom the access rules keep out, in the protocol that the head speaks.
+//! The answer to callers whom the access rules refuse, in the protocol of their request.
 //!
-//! It is made of the head alone and before anything is looked up, so that it is the same whatever is
-//! at the path.
+//! It depends only on the head and is made before any lookup, so that it is the same whether or not
+//! the path exists.
 
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
@@ -63,7 +63,7 @@ fn end_of_stream(stream: ConnectType, status: &Status) -> Response<Bytes> {
     Response::from_parts(answer_head(StatusCode::OK, headers), end)
 }
 
-/// Whether the query says that it is a call of Connect.
+/// Whether the query marks a call of Connect.
 fn is_connect_get(parts: &request::Parts) -> bool {
     let query = parts.uri.query().unwrap_or_default();
     parts.method == Method::GET && query.split('&').any(|pair| pair == "connect=v1")

@@ -1,4 +1,4 @@
-//! Methods by paths of their own: where the fields of the request are, and what the answer is.
+//! Methods with their own paths: where the fields of the request are, and the form of the answer.
 
 use std::sync::Arc;
 
@@ -50,7 +50,7 @@ pub(super) fn open(
         Matched::Route(route, captured) => {
             let takes_body = !matches!(route.body, Body::None);
             let content_type = parts.headers.get(CONTENT_TYPE);
-            // Without a content type there may be no body either; what is there has to be JSON.
+            // Without a content type there may be no body either; if there is one, it must be JSON.
             let is_json = content_type
                 .is_none_or(|value| ConnectType::parse(value) == Some(ConnectType::UnaryJson));
             if takes_body && !is_json {
@@ -169,8 +169,8 @@ impl Fields {
         Ok(message.into())
     }
 
-    /// The body's message without those messages that have a text of their own (wrappers, times,
-    /// masks) and are in the head: messages behind each other would be mixed.
+    /// The body's message without the submessages that have a string form (wrappers, times, masks)
+    /// and are in the head: otherwise they would be merged.
     fn without_texts(&self, of_body: Vec<u8>) -> Result<Vec<u8>, Status> {
         let paths = self.values.iter().map(|(path, _)| path);
         let is_text = |field: &FieldDescriptor| field.kind().as_message().is_some();
@@ -187,7 +187,7 @@ fn wrong(text: String) -> Status {
 }
 
 impl Convert for Fields {
-    /// Messages behind each other are one: of a field with one value the last one counts, and lists
+    /// Concatenated messages are merged: of a field with one value the last one counts, and lists
     /// are joined.
     fn frame(&self, body: Bytes) -> Result<Bytes, Status> {
         let of_body = match &self.place {
@@ -204,7 +204,7 @@ impl Convert for Fields {
     }
 }
 
-/// Sets a field of a message that is JSON; adds to a repeated one.
+/// Sets a field of a message in JSON; appends to a repeated one.
 fn put(
     message: &mut Map<String, Value>,
     path: &[FieldDescriptor],
@@ -227,7 +227,7 @@ fn put(
     slot.as_object_mut().map_or(Ok(()), |inner| put(inner, rest, text))
 }
 
-/// One value of a field, which the query or the path has as text.
+/// One value of a field, from its string in the query or the path.
 fn leaf(field: &FieldDescriptor, text: &str) -> Result<Value, String> {
     let kind = field.kind();
     if field.is_map() || !has_text(&kind) {
@@ -242,7 +242,7 @@ fn leaf(field: &FieldDescriptor, text: &str) -> Result<Value, String> {
             _ => Err(format!("{} is {text:?}, write true or false", field.full_name())),
         };
     }
-    // JSON takes numbers as text too, but not those of enums.
+    // JSON accepts numbers as strings too, except those of enums.
     let number = kind.as_enum().and_then(|_| text.parse::<i32>().ok());
     Ok(number.map_or_else(|| Value::String(text.to_owned()), Value::from))
 }

@@ -1,4 +1,4 @@
-//! A status in the words of HTTP: Connect's errors, and those of Google's JSON interfaces.
+//! A status in HTTP: Connect's errors, and those of Google's JSON interfaces.
 //!
 //! Both map codes to the same HTTP statuses (connectrpc.com/docs/protocol, section Error codes;
 //! google/rpc/code.proto), which are not those of plain HTTP in the mesh.
@@ -89,7 +89,7 @@ fn put_text(error: &mut Map<String, Value>, status: &Status, details: Vec<Value>
     }
 }
 
-/// Details that cannot be read are left out: the status itself is what matters.
+/// Details that cannot be parsed are left out: the status itself is what matters.
 fn details(trailers: &HeaderMap) -> Vec<Detail> {
     let value = trailers.get(DETAILS).and_then(|value| UNPADDED.decode(value.as_bytes()).ok());
     let status = value.and_then(|bytes| RichStatus::decode(&*bytes).ok());
@@ -115,7 +115,7 @@ impl Detail {
         detail
     }
 
-    /// As the JSON of an `Any`; where the type is not known, with the bytes as `value`.
+    /// As the JSON of an `Any`; if the type is not known, with the bytes as `value`.
     fn of_google(&self, pool: Option<&DescriptorPool>) -> Value {
         let mut detail = match self.as_json(pool) {
             Some(Value::Object(fields)) => fields,
@@ -153,7 +153,7 @@ pub(super) fn failure_status(failure: &Failure<'_>) -> StatusCode {
     }
 }
 
-/// The name in Connect, and the one in `google.rpc.Code`.
+/// The names in Connect and in `google.rpc.Code`.
 fn names(code: Code) -> (&'static str, &'static str) {
     match code {
         Code::Ok => ("ok", "OK"),

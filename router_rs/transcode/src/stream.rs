@@ -1,4 +1,4 @@
-//! Connect's streams: envelopes, which are gRPC's frames but for a last one with the status.
+//! Connect's streams: envelopes, which are gRPC's frames except for a last one with the status.
 
 use bytes::{Buf, Bytes, BytesMut};
 use http::header::CONTENT_TYPE;
@@ -28,8 +28,8 @@ fn truncated() -> Status {
     Status::new(Code::InvalidArgument, "malformed body: it ends inside of an envelope")
 }
 
-/// Counts messages of a request that may have only one. Another number is answered as gRPC has it,
-/// and as the protocol's own conformance suite asks.
+/// Counts messages of a request that may have only one. Another number is an error, as in gRPC and
+/// as the protocol's own conformance suite requires.
 #[derive(Debug)]
 struct Count {
     is_unary: bool,
@@ -55,7 +55,7 @@ impl Count {
     }
 }
 
-/// A stream of protobuf messages, which passes as it comes; only its envelopes are checked.
+/// A stream of protobuf messages, which is passed on as it comes; only its envelopes are checked.
 #[derive(Debug)]
 pub(super) struct ProtoStreamRequest {
     envelopes: Envelopes,
@@ -63,7 +63,7 @@ pub(super) struct ProtoStreamRequest {
     is_complete: bool,
 }
 
-/// Follows envelopes through pieces that are cut anywhere.
+/// Follows envelopes through pieces with any boundaries.
 #[derive(Debug)]
 struct Envelopes {
     count: Count,
@@ -71,7 +71,7 @@ struct Envelopes {
     is_compressible: bool,
     prefix: [u8; PREFIX_BYTES],
     prefix_filled: usize,
-    /// Of the message that has begun.
+    /// The bytes left of the message that has begun.
     missing: usize,
 }
 
@@ -128,7 +128,7 @@ impl Envelopes {
     }
 }
 
-/// The protocol's conformance suite asks for this code, as gRPC has it for its frames.
+/// The protocol's conformance suite requires this code, as gRPC does for its frames.
 fn not_compressible() -> Status {
     let text = "malformed envelope: it is compressed, but connect-content-encoding names nothing";
     Status::new(Code::Internal, text)
@@ -238,7 +238,7 @@ impl RequestCoder for JsonStreamRequest {
 /// The answer's messages in envelopes, and one with its end.
 #[derive(Debug)]
 pub(super) struct StreamAnswer {
-    /// `None`: protobuf, which passes as it comes.
+    /// `None`: protobuf, which is passed on as it comes.
     json: Option<JsonType>,
     pool: Option<DescriptorPool>,
     grant: Grant,

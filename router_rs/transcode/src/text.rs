@@ -1,4 +1,4 @@
-//! Base64 in pieces, each of which may end anywhere or with padding of its own.
+//! Base64 in pieces, each of which may end anywhere or with its own padding.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -8,16 +8,15 @@ use router_protocol::grpc::{Code, Status};
 /// Characters that belong together.
 const GROUP: usize = 4;
 
-/// Encodes one piece, padded, so that a reader needs nothing of what follows.
+/// Encodes one piece, padded, so that it can be decoded without the next one.
 pub(super) fn encode(bytes: &[u8]) -> Bytes {
     STANDARD.encode(bytes).into()
 }
 
-/// Takes base64 apart. A group that is padded may be followed by others: senders encode piece by
-/// piece.
+/// Decodes base64. A padded group may be followed by others: senders encode piece by piece.
 #[derive(Debug, Default)]
 pub(super) struct TextDecoder {
-    /// Characters of a group that is not whole yet.
+    /// Characters of an incomplete group.
     partial: [u8; GROUP],
     partial_count: usize,
 }
@@ -65,7 +64,7 @@ impl TextDecoder {
     }
 }
 
-/// Decodes whole groups: at once where no padding is, and from padding to padding elsewhere.
+/// Decodes whole groups: at once without padding, and from padding to padding otherwise.
 fn decode_whole(mut groups: &[u8], decoded: &mut BytesMut) -> Result<(), Status> {
     while !groups.is_empty() {
         let padding = groups.iter().position(|byte| *byte == b'=');

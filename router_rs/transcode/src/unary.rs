@@ -22,10 +22,10 @@ use super::json::{JsonType, frame_of};
 use super::status::{DETAILS, ErrorForm, failure_status, http_status};
 use super::work::{Work, is_long};
 
-/// Smaller answers are not compressed: they would fit into the same packet anyway.
+/// Smaller answers are not compressed: they fit into the same packet anyway.
 const COMPRESSED_BYTES_MIN: usize = 1024;
 
-/// Turns the bytes of a whole body into a gRPC frame.
+/// Converts a complete body into a gRPC frame.
 pub(super) trait Convert: std::fmt::Debug + Send {
     /// # Errors
     /// The error in the body.
@@ -52,7 +52,7 @@ impl Convert for JsonType {
 /// The request's body is one message, which is collected and converted.
 #[derive(Debug)]
 pub(super) struct WholeRequest {
-    /// Until the body is whole.
+    /// Until the body is complete.
     convert: Option<Box<dyn Convert>>,
     encoding: Encoding,
     size_limit: SizeLimit,
@@ -118,7 +118,7 @@ impl RequestCoder for WholeRequest {
     }
 }
 
-/// The request's body is one message of a size that its head says: it passes as it comes.
+/// The request's body is one message whose size is in its head: it is passed on as it comes.
 #[derive(Debug)]
 pub(super) struct SizedRequest {
     prefix: Option<Bytes>,
@@ -166,7 +166,7 @@ impl RequestCoder for SizedRequest {
     }
 }
 
-/// The request's message was in its head; a body would say nothing.
+/// The request's message was in its head; a body would be ignored.
 #[derive(Debug)]
 pub(super) struct ReadyRequest {
     frame: Option<Bytes>,
@@ -199,7 +199,7 @@ pub(super) enum AnswerEncoding {
     Field(JsonType, Box<str>),
 }
 
-/// How answers of one call are written.
+/// The form of one call's answers.
 #[derive(Debug)]
 pub(super) struct AnswerForm {
     pub body: Arc<AnswerEncoding>,
@@ -223,7 +223,7 @@ impl AnswerForm {
 }
 
 impl AnswerEncoding {
-    /// The body of an answer whose message this is.
+    /// The body of an answer with this message.
     pub(super) fn write(&self, message: Bytes) -> Result<Bytes, Status> {
         match self {
             AnswerEncoding::Proto => Ok(message),
@@ -265,7 +265,7 @@ impl UnaryAnswer {
         }
     }
 
-    /// The body, when the status says that there is one.
+    /// The body, if the status allows one.
     fn make_body(&mut self, outbox: &mut Outbox) -> Result<(), Status> {
         let message = self.message.take().filter(|_| self.decoder.is_between_messages());
         let Some(message) = message else {
@@ -325,7 +325,7 @@ impl UnaryAnswer {
 
 impl AnswerCoder for UnaryAnswer {
     fn head(&mut self, mut headers: HeaderMap, _outbox: &mut Outbox) {
-        // An encoding that nobody knows shows when its first message is read.
+        // An unknown encoding is noticed when its first message is read.
         self.encoding = Encoding::from_header(headers.get(GRPC_ENCODING)).unwrap_or_default();
         remove_grpc(&mut headers);
         self.headers = headers;
@@ -375,7 +375,7 @@ pub(super) fn end_status(trailers: &HeaderMap) -> Status {
     Status::read(trailers).unwrap_or_else(missing)
 }
 
-/// A failure that the client's bytes have caused, whatever gRPC calls it.
+/// A failure caused by the client's bytes, whatever its gRPC code.
 pub(super) fn of_client(status: Status) -> Status {
     match status.code {
         Code::Internal => Status::new(Code::InvalidArgument, status.message),
@@ -383,7 +383,7 @@ pub(super) fn of_client(status: Status) -> Status {
     }
 }
 
-/// Leaves metadata only.
+/// Leaves only metadata.
 pub(super) fn remove_grpc(headers: &mut HeaderMap) {
     let names = [
         CONTENT_TYPE,
@@ -398,7 +398,7 @@ pub(super) fn remove_grpc(headers: &mut HeaderMap) {
     }
 }
 
-/// Trailing metadata as headers, `trailer-` before their names.
+/// Trailing metadata as headers, with the prefix `trailer-`.
 fn add_trailers(headers: &mut HeaderMap, trailers: &HeaderMap) {
     let mut trailers = trailers.clone();
     remove_grpc(&mut trailers);

@@ -1,7 +1,8 @@
-//! gRPC-Web: gRPC's frames in any HTTP, trailers in a last frame of the body
+//! gRPC-Web: gRPC's frames over any HTTP, with trailers in a last frame of the body
 //! (grpc/doc/PROTOCOL-WEB.md).
 //!
-//! Messages pass as they are, whatever their codec. The text form is base64 of the same bytes.
+//! Messages are passed on unchanged, whatever their codec. The text form is base64 of the same
+//! bytes.
 
 use bytes::{Bytes, BytesMut};
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
@@ -21,9 +22,9 @@ const BASE: &str = "application/grpc-web";
 /// The parts of a gRPC-Web content type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct WebType<'a> {
-    /// Base64, for clients that cannot read bytes.
+    /// Base64, for clients that cannot read binary data.
     pub is_text: bool,
-    /// With its plus, or nothing.
+    /// With its plus, or empty.
     pub codec: &'a str,
 }
 
@@ -52,7 +53,7 @@ impl<'a> WebType<'a> {
     }
 }
 
-/// The rest of a media type behind its beginning, in which letter case means nothing.
+/// The rest of a media type after its prefix, which is case-insensitive.
 fn behind<'a>(beginning: &str, text: &'a str) -> Option<&'a str> {
     let (begun, rest) = text.split_at_checked(beginning.len())?;
     begun.eq_ignore_ascii_case(beginning).then_some(rest)
@@ -62,7 +63,7 @@ fn header(text: String) -> HeaderValue {
     HeaderValue::try_from(text).expect("invariant: parts of header values")
 }
 
-/// The request: frames as they are, or their base64.
+/// The request: frames unchanged, or decoded from base64.
 #[derive(Debug)]
 pub(super) struct WebRequest {
     text: Option<TextDecoder>,
@@ -103,7 +104,7 @@ impl RequestCoder for WebRequest {
     }
 }
 
-/// The answer: frames as they are, and one with the trailers.
+/// The answer: frames unchanged, and one with the trailers.
 #[derive(Debug)]
 pub(super) struct WebAnswer {
     is_text: bool,

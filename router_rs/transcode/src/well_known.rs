@@ -1,18 +1,17 @@
-//! Types with a form of their own in JSON (protobuf.dev/programming-guides/json).
+//! Types with a special form in JSON (protobuf.dev/programming-guides/json).
 
 use prost_reflect::{DescriptorPool, MessageDescriptor};
 
-/// The names that an `Any` has in JSON for its type, and for its message where that has a form of
-/// its own.
+/// The names in the JSON of an `Any` for its type, and for its message if that has a special form.
 pub(super) const TYPE: &str = "@type";
 pub(super) const VALUE: &str = "value";
 
-/// The type of a message by its URL, of which only what is behind the last slash is looked at.
+/// The type of a message by its URL, of which only the part after the last slash is used.
 pub(super) fn type_of(pool: &DescriptorPool, type_url: &str) -> Option<MessageDescriptor> {
     pool.get_message_by_name(type_url.rsplit('/').next()?)
 }
 
-/// The form that messages of a type have, where it is not an object of their fields.
+/// The form of a type's messages, if it is not an object with their fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Form {
     /// `google.protobuf.Any`: a message of any type, unpacked, and its type.
@@ -22,11 +21,11 @@ pub(super) enum Form {
     Timestamp,
     Duration,
     Mask,
-    /// One value, which is there or not (`google/protobuf/wrappers.proto`).
+    /// One value, present or not (`google/protobuf/wrappers.proto`).
     Wrapper,
 }
 
-/// The messages that are any JSON.
+/// The messages that can be any JSON.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Holder {
     Struct,
@@ -35,7 +34,7 @@ pub(super) enum Holder {
 }
 
 impl Form {
-    /// `None`: an object of its fields, as most have.
+    /// `None`: an object with its fields, the usual form.
     pub(super) fn of(descriptor: &MessageDescriptor) -> Option<Self> {
         Some(match descriptor.full_name().strip_prefix("google.protobuf.")? {
             "Any" => Self::Any,
@@ -51,7 +50,7 @@ impl Form {
         })
     }
 
-    /// Whether a message is one text or one number, so that a query and a path can have it.
+    /// Whether a message is a single string or number, so that a query and a path can have it.
     pub(super) fn is_single(self) -> bool {
         matches!(self, Self::Timestamp | Self::Duration | Self::Mask | Self::Wrapper)
     }

@@ -1,8 +1,8 @@
-//! Conversions that take long, which are not for an I/O thread: others wait for it.
+//! Long conversions, which must not run on an I/O thread because others wait for it.
 //!
-//! Each I/O thread has one thread besides that does them in the order of coming. It ends when it has
-//! had nothing to do for a while. A conversion holds one message, as its call did before, whose size
-//! is bounded; of all that wait only one for each I/O thread is being made into another.
+//! Each I/O thread has one other thread that runs them in order of arrival, and that ends when it
+//! has been idle for a while. A conversion holds one message, as its call did before, whose size is
+//! bounded. Only one waiting message per I/O thread is being converted at a time.
 
 use std::fmt;
 use std::pin::Pin;
@@ -11,20 +11,20 @@ use std::task::{Context, Poll, ready};
 use router_protocol::grpc::{Code, Message, Status};
 use tokio::task::{JoinHandle, spawn_blocking};
 
-/// A message beyond this takes long to convert: about half a millisecond, for JSON of many small
-/// values. So do as many bytes of small ones together.
+/// A message larger than this takes long to convert: about half a millisecond, for JSON of many
+/// small values. The same holds for as many bytes of small messages together.
 pub(super) const LONG_BYTES: usize = 16 * 1024;
 
-/// Whether it takes long to convert a message. How much there is in one that is compressed shows
-/// only when it is not.
+/// Whether a message takes long to convert. The size of a compressed one is known only after
+/// decompression.
 pub(super) fn is_long(message: &Message) -> bool {
     message.compressed || message.len() > LONG_BYTES
 }
 
-/// A conversion that may be done anywhere.
+/// A conversion that may run on any thread.
 pub(crate) struct Work(Box<dyn FnOnce() -> Result<Message, Status> + Send>);
 
-/// A conversion that is done elsewhere, or waits for that.
+/// A conversion that runs on another thread, or waits for that.
 #[derive(Debug)]
 pub(super) struct Working(JoinHandle<Result<Message, Status>>);
 
@@ -44,7 +44,7 @@ impl Work {
         (self.0)()
     }
 
-    /// Has it done elsewhere.
+    /// Runs it on the other thread.
     pub(super) fn start(self) -> Working {
         Working(spawn_blocking(self.0))
     }
@@ -59,7 +59,7 @@ impl fmt::Debug for Work {
 // === impl Working ===
 
 impl Working {
-    /// Ready with what was made, once.
+    /// Ready with the result, once.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Message, Status>> {
         let done = ready!(Pin::new(&mut self.0).poll(cx));
         Poll::Ready(done.unwrap_or_else(|error| {

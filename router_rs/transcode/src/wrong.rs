@@ -12,11 +12,11 @@ use serde_json::{Map, Value};
 use super::near::nearest;
 use super::well_known::{Form, TYPE, VALUE, type_of};
 
-/// Values that are tried one by one, so that a large body costs no more than a small multiple of
-/// its conversion. Arbitrary.
+/// The number of values that are tried one by one, so that a large body costs no more than a small
+/// multiple of its conversion. Arbitrary.
 const TRIES_MAX: usize = 1000;
 
-/// Names of an enum that are listed, and letters of a value that are repeated. Arbitrary.
+/// How many names of an enum are listed, and how many letters of a value are repeated. Arbitrary.
 const NAMES_MAX: usize = 8;
 const LETTERS_MAX: usize = 40;
 
@@ -46,9 +46,9 @@ type Fits = fn(&MessageDescriptor, &Value) -> bool;
 struct Search {
     fits: Fits,
     tries: usize,
-    /// Of what is looked at.
+    /// The path of the value being checked.
     path: String,
-    /// A sentence about the first field that the message does not have.
+    /// A sentence about the first unknown field.
     unknown: Option<String>,
 }
 
@@ -82,7 +82,7 @@ impl Search {
     fn field(&mut self, field: &FieldDescriptor, value: &Value) -> Option<String> {
         let kind = field.kind();
         match value {
-            // It says that the field is not there.
+            // Null means that the field is absent.
             Value::Null => None,
             Value::Object(entries) if field.is_map() => {
                 let entry = kind.as_message()?.clone();
@@ -151,7 +151,7 @@ impl Search {
         }
     }
 
-    /// Asks the conversion.
+    /// Tries the conversion.
     fn fits(&mut self, field: &FieldDescriptor, value: Value) -> bool {
         if is_plainly_right(&field.kind(), &value) || self.tries == TRIES_MAX {
             return true;
@@ -162,7 +162,7 @@ impl Search {
         (self.fits)(field.parent_message(), &message)
     }
 
-    /// Does something one step further down.
+    /// Runs something one level deeper.
     fn inside<T>(&mut self, step: &str, look: impl FnOnce(&mut Self) -> Option<T>) -> Option<T> {
         let length = self.path.len();
         self.path.push_str(step);
@@ -186,7 +186,7 @@ impl Search {
     }
 }
 
-/// A sentence about a field that the message at `path` does not have.
+/// A sentence about an unknown field of the message at `path`.
 pub(super) fn no_field(path: &str, descriptor: &MessageDescriptor, name: &str) -> String {
     let fields: Vec<FieldDescriptor> = descriptor.fields().collect();
     let names = fields.iter().map(FieldDescriptor::json_name);
@@ -267,7 +267,7 @@ fn well_known_text(name: &str) -> String {
     }
 }
 
-/// A value for people: containers by name, texts cut.
+/// A value for people: containers by name, long strings cut off.
 pub(super) fn shown(value: &Value) -> String {
     match value {
         Value::Array(_) => "a list".into(),

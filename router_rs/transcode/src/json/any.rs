@@ -1,6 +1,6 @@
 //! `google.protobuf.Any`: JSON has the message in it unpacked, with its type as `@type`.
 //!
-//! The type may come after fields of that type. They are kept until then, and read again.
+//! The type may come after fields of that type, which are kept until then and read again.
 
 use prost_reflect::{DescriptorPool, MessageDescriptor};
 use serde::de::{DeserializeSeed, Error, IgnoredAny, IntoDeserializer, MapAccess};
@@ -20,7 +20,7 @@ pub(super) struct Opened<A> {
 }
 
 impl<'de, A: MapAccess<'de>> Opened<A> {
-    /// Reads up to the type; `None`: there is nothing in it.
+    /// Reads up to the type; `None`: it is empty.
     pub(super) fn new(pool: &DescriptorPool, mut map: A) -> Result<Option<Self>, A::Error> {
         let mut before = Vec::new();
         while let Some(name) = map.next_key::<String>()? {
@@ -42,7 +42,7 @@ impl<'de, A: MapAccess<'de>> Opened<A> {
     }
 }
 
-/// All that an `Any` has but its type: what was before it, and what is behind.
+/// All members of an `Any` but its type: those before it, and those after.
 pub(super) struct Packed<A> {
     before: std::vec::IntoIter<(String, Buffered)>,
     value: Option<Buffered>,
@@ -50,7 +50,7 @@ pub(super) struct Packed<A> {
 }
 
 impl<'de, A: MapAccess<'de>> Packed<A> {
-    /// Reads the message that has a form of its own; what is beside it is ignored.
+    /// Reads a message with a special form; other members are ignored.
     pub(super) fn value<S: DeserializeSeed<'de>>(mut self, seed: S) -> Result<S::Value, A::Error> {
         let mut seed = Some(seed);
         let mut read = None;

@@ -1,4 +1,4 @@
-//! JSON that has to be kept until it is known what it is.
+//! JSON that must be kept until its type is known.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -11,7 +11,7 @@ use serde::forward_to_deserialize_any;
 
 use crate::well_known::TYPE;
 
-/// Any JSON. Unlike `serde_json::Value` it keeps names that are there twice, so that they can be refused.
+/// Any JSON. Unlike `serde_json::Value` it keeps duplicate names, so that they can be refused.
 #[derive(Debug)]
 pub(super) enum Buffered {
     Null,
@@ -21,7 +21,7 @@ pub(super) enum Buffered {
     Float(f64),
     Text(String),
     List(Vec<Buffered>),
-    /// `@type` is the first if it is there, so that a second reading has to keep nothing.
+    /// `@type` comes first if it is present, so that a second reading need not keep anything.
     Map(Vec<(String, Buffered)>),
 }
 
@@ -96,7 +96,7 @@ impl<E: Error> IntoDeserializer<'_, E> for Buffered {
     }
 }
 
-/// Reads what was kept, as `serde_json` would.
+/// Reads the kept JSON, as `serde_json` would.
 pub(super) struct Replay<E>(Buffered, PhantomData<E>);
 
 impl<'de, E: Error> Deserializer<'de> for Replay<E> {

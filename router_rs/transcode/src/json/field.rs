@@ -1,4 +1,4 @@
-//! A field of a message, or an extension of it: what they have in common.
+//! The common interface of a message's fields and its extensions.
 
 use prost::encoding::WireType;
 use prost_reflect::OneofDescriptor;
@@ -8,7 +8,7 @@ use super::scalars::wire_type;
 use crate::presence::has_presence;
 use prost_reflect::{ExtensionDescriptor, FieldDescriptor, Kind, MessageDescriptor};
 
-/// The field or extension that a name or a number in a message means.
+/// The field or extension for a name or a number in a message.
 #[derive(Clone)]
 pub(super) enum Field {
     Own(FieldDescriptor),
@@ -22,7 +22,7 @@ pub(super) enum Shape {
     Map,
 }
 
-/// Asks either descriptor the same.
+/// Calls the same method of either descriptor.
 macro_rules! ask {
     ($field:expr, $question:ident) => {
         match $field {
@@ -33,7 +33,7 @@ macro_rules! ask {
 }
 
 impl Field {
-    /// The field of a name in JSON, its name in the `.proto`, or `[extension.name]`.
+    /// The field for a name in JSON, a name in the `.proto`, or `[extension.name]`.
     pub(super) fn named(descriptor: &MessageDescriptor, name: &str) -> Option<Self> {
         let own =
             descriptor.get_field_by_json_name(name).or_else(|| descriptor.get_field_by_name(name));
@@ -74,7 +74,7 @@ impl Field {
         ask!(self, is_group)
     }
 
-    /// Its default is a value like others, and not the lack of one.
+    /// Whether its default is a value, not the absence of one.
     pub(super) fn supports_presence(&self) -> bool {
         match self {
             Self::Own(field) => has_presence(field),

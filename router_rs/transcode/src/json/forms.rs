@@ -1,4 +1,4 @@
-//! Messages that are one text or one value in JSON, which becomes protobuf's binary form.
+//! Messages that are a single string or value in JSON: from JSON to protobuf's binary form.
 
 use std::fmt;
 

@@ -74,7 +74,7 @@ fn shown(kind: &Kind, key: &[u8]) -> String {
     written.map_or_else(|_| "\"\"".to_owned(), |()| String::from_utf8_lossy(&text).into_owned())
 }
 
-/// Writes the key of a map that comes next.
+/// Writes the next key of a map.
 pub(super) struct KeySeed<'a> {
     pub number: u32,
     pub kind: &'a Kind,

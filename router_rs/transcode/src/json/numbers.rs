@@ -1,19 +1,19 @@
-//! Numbers of JSON, and texts of them.
+//! Numbers in JSON, also as strings.
 
 use std::fmt;
 use std::marker::PhantomData;
 
 use serde::de::{Deserializer, Error, Visitor};
 
-/// Reads the number that comes next.
+/// Reads the next number.
 pub(super) fn number<'de, T: Number, D: Deserializer<'de>>(json: D) -> Result<T, D::Error> {
     json.deserialize_any(NumberVisitor(PhantomData))
 }
 
-/// A type that a number in JSON, or a text of one, may become.
+/// A type into which a number in JSON, or its string form, can be converted.
 ///
 /// # Errors
-/// A sentence: why it cannot.
+/// A sentence with the reason.
 pub(super) trait Number: Sized {
     const EXPECTED: &'static str;
     fn of_signed(value: i64) -> Result<Self, String>;
@@ -83,12 +83,12 @@ fn whole(text: &str) -> Result<i128, String> {
     if significant.trim_start_matches('0').is_empty() {
         return Ok(0);
     }
-    // As many digits as no text has are as good as any other number of them.
+    // An exponent too large for `i128` is out of every range.
     let exponent: i128 = exponent.parse().map_err(|_| OUT_OF_RANGE)?;
     let zeros = (digits.len() - significant.len()) as i128 - behind.len() as i128;
     match zeros.saturating_add(exponent) {
         ..0 => Err(NO_WHOLE.into()),
-        // More than any of these numbers has.
+        // More digits than any of these numbers has.
         zeros @ 0..20 => {
             let value: i128 = significant.parse().map_err(|_| OUT_OF_RANGE)?;
             let value = value.checked_mul(10_i128.pow(zeros as u32)).ok_or(OUT_OF_RANGE)?;
@@ -140,7 +140,7 @@ floating_numbers! {
     f64, "a 64-bit floating point value";
 }
 
-/// A number in decimal digits; Rust's own reader takes words too.
+/// A number in decimal digits; Rust's own parser accepts words too.
 fn float(text: &str) -> Result<f64, String> {
     let is_word =
         text.bytes().any(|byte| byte.is_ascii_alphabetic() && !matches!(byte, b'e' | b'E'));
@@ -243,7 +243,7 @@ mod tests {
             assert!(f64::of_text(text).is_err(), "{text}");
         }
         assert!(f32::of_text("1e39").is_err());
-        // The largest one as it is written: as a double it is a little larger.
+        // The largest one in its decimal form: as a double it is a bit larger.
         assert_eq!(Ok(f32::MAX), f32::of_text("3.4028235e+38"));
     }
 }

@@ -1,5 +1,5 @@
-//! Messages as the pieces that they are made of: put in order, or without one of them. The values in
-//! them stay as they are, to the bit.
+//! Messages as sequences of pieces, which are sorted, or one of which is removed. The values in
+//! them stay the same, bit by bit.
 
 use std::collections::HashMap;
 
@@ -28,8 +28,8 @@ fn each<'a>(bytes: &'a [u8], mut take: impl FnMut(Piece<'a>)) -> Result<(), Unwr
     Ok(())
 }
 
-/// The same message as every encoder makes it: what is known of it in the order of numbers, one of
-/// a oneof, and each message that is not repeated once.
+/// The same message as every encoder would write it: known fields in the order of numbers, one
+/// member of a oneof, and each single submessage once.
 pub(super) fn ordered(descriptor: &MessageDescriptor, bytes: &[u8]) -> Result<Vec<u8>, Unwritten> {
     let mut pieces = Vec::new();
     each(bytes, |piece| {
@@ -53,7 +53,7 @@ pub(super) fn ordered(descriptor: &MessageDescriptor, bytes: &[u8]) -> Result<Ve
     Ok(out)
 }
 
-/// Of a oneof that which was set last, from where it was set last.
+/// Keeps of each oneof only the member that was set last, from where it was last set.
 fn without_superseded<'a>(
     descriptor: &MessageDescriptor,
     mut pieces: Vec<Piece<'a>>,
@@ -77,7 +77,7 @@ fn without_superseded<'a>(
     pieces
 }
 
-/// Messages behind each other are one.
+/// Repeated occurrences of a submessage are merged.
 fn put_merged(run: &[Piece<'_>], out: &mut Vec<u8>) -> Result<(), Unwritten> {
     let parts = run.iter().map(|piece| match piece.raw {
         Raw::Bytes(bytes) | Raw::Group(bytes) => Ok(bytes),
@@ -94,7 +94,7 @@ fn put_message(number: u32, bytes: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(bytes);
 }
 
-/// The message without the field that a path of numbers leads to.
+/// The message without the field at a path of numbers.
 pub(super) fn without(bytes: &[u8], path: &[u32]) -> Result<Vec<u8>, Unwritten> {
     let Some((first, rest)) = path.split_first() else { return Ok(bytes.to_vec()) };
     let mut out = Vec::with_capacity(bytes.len());

@@ -5,7 +5,7 @@ use prost::encoding::{WireType, decode_key, decode_varint};
 
 /// Why no JSON was written.
 pub(super) enum Unwritten {
-    /// Its fields have to be put in order first.
+    /// Its fields must be sorted first.
     Unusual,
     /// It is malformed, or has no form in JSON.
     Wrong(String),
@@ -34,14 +34,14 @@ pub(super) enum Raw<'a> {
     SixtyFourBit([u8; 8]),
     ThirtyTwoBit([u8; 4]),
     Bytes(&'a [u8]),
-    /// A message between marks.
+    /// A group between its markers.
     Group(&'a [u8]),
 }
 
-/// Messages inside each other, those in `Any` included, and groups; as deep as `prost` reads.
+/// The nesting limit for messages, including those in `Any`, and groups; the same as `prost`'s.
 const DEPTH_MAX: usize = 100;
 
-/// `depth`: how many messages are around one.
+/// `depth`: how many messages enclose this one.
 pub(super) fn check_depth(depth: usize) -> Written {
     if depth > DEPTH_MAX {
         return Err(wrong(&format!("it is nested deeper than {DEPTH_MAX} messages")));
@@ -86,7 +86,7 @@ impl<'a> Reader<'a> {
         unreachable!("invariant: the group that has begun is open until it returns")
     }
 
-    /// The number of the next field, which stays; 0 at the end.
+    /// The number of the next field, without consuming it; 0 at the end.
     pub(super) fn next_number(mut self) -> Result<u32, Unwritten> {
         if self.is_empty() { Ok(0) } else { Ok(decode_key(&mut self.0)?.0) }
     }

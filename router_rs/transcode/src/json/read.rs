@@ -1,5 +1,5 @@
-//! JSON becomes protobuf's binary form as it is read: no message is built in between, which would
-//! take many times the memory and the time.
+//! Converts JSON to protobuf's binary form while reading: no message is built in between, which
+//! would take many times the memory and the time.
 //!
 
 use std::fmt;
@@ -18,7 +18,7 @@ use super::values::ValueSeed;
 use super::wire::{delimited, delimited_field, text_field};
 use crate::well_known::{Form, Holder};
 
-/// Writes the message that comes next.
+/// Writes the next message.
 pub(super) struct MessageSeed<'a> {
     pub descriptor: &'a MessageDescriptor,
     pub out: &'a mut Vec<u8>,
@@ -66,7 +66,7 @@ impl<'de> Visitor<'de> for MessageSeed<'_> {
     }
 }
 
-/// Writes the `Any` that comes next.
+/// Writes the next `Any`.
 struct AnyVisitor<'a> {
     pool: &'a DescriptorPool,
     out: &'a mut Vec<u8>,
@@ -93,12 +93,12 @@ impl<'de> Visitor<'de> for AnyVisitor<'_> {
     }
 }
 
-/// Whether JSON is a message of a type, whatever else it has.
+/// Whether JSON is a message of a type, ignoring unknown fields.
 pub(super) fn fits(descriptor: &MessageDescriptor, value: &serde_json::Value) -> bool {
     MessageSeed { descriptor, out: &mut Vec::new() }.deserialize(value).is_ok()
 }
 
-/// A field or an extension, as far as its values are concerned.
+/// A field or an extension, for conversions of its values.
 pub(super) struct Place {
     number: u32,
     pub kind: Kind,
@@ -172,12 +172,12 @@ impl Visitor<'_> for NameSeed<'_> {
     }
 }
 
-/// The field or the extension that a name in JSON means.
+/// The field or the extension for a name in JSON.
 pub(super) fn place_of(descriptor: &MessageDescriptor, name: &str) -> Option<Place> {
     Field::named(descriptor, name).map(|field| Place::of(&field))
 }
 
-/// Writes a field; false: it is null, which some have as a value.
+/// Writes a field; false: it is null, which is a value for some.
 pub(super) struct OptionalSeed<'a> {
     pub place: &'a Place,
     pub out: &'a mut Vec<u8>,
@@ -284,7 +284,7 @@ fn write_value<'de, D: Deserializer<'de>>(
     }
 }
 
-/// Writes the elements of a list; how many there are.
+/// Writes the elements of a list; returns how many there are.
 struct ElementsVisitor<'a> {
     place: &'a Place,
     out: &'a mut Vec<u8>,

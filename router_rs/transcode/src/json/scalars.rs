@@ -1,4 +1,4 @@
-//! Single values of JSON in protobuf's binary form: numbers, texts, bytes, names of enums.
+//! Single values from JSON to protobuf's binary form: numbers, strings, bytes, names of enums.
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ use serde::de::{Deserializer, Error, Visitor};
 use super::numbers::{Number, number};
 use super::wire::delimited;
 
-/// Both alphabets are good, with padding and without.
+/// Both alphabets are accepted, with and without padding.
 const BASE64: GeneralPurposeConfig = GeneralPurposeConfig::new()
     .with_decode_allow_trailing_bits(true)
     .with_decode_padding_mode(DecodePaddingMode::Indifferent);
@@ -21,7 +21,7 @@ const BASE64_URL_SAFE: GeneralPurpose = GeneralPurpose::new(&URL_SAFE, BASE64);
 
 const NULL_VALUE: &str = "google.protobuf.NullValue";
 
-/// How a value of this kind is written.
+/// The wire type of values of this kind.
 pub(super) fn wire_type(kind: &Kind) -> WireType {
     match kind {
         Kind::Double | Kind::Fixed64 | Kind::Sfixed64 => WireType::SixtyFourBit,
@@ -31,7 +31,7 @@ pub(super) fn wire_type(kind: &Kind) -> WireType {
     }
 }
 
-/// Whether `null` is a value of this kind, and not the lack of one.
+/// Whether `null` is a value of this kind, and not the absence of one.
 pub(super) fn is_null_value(kind: &Kind) -> bool {
     kind.as_enum().is_some_and(|names| names.full_name() == NULL_VALUE)
 }
@@ -65,7 +65,7 @@ pub(super) fn write_scalar<'de, D: Deserializer<'de>>(
     Ok(true)
 }
 
-/// Writes the key of a map's entry, which JSON always has as text.
+/// Writes the key of a map's entry, which is always a string in JSON.
 ///
 /// # Errors
 /// The expected form of the text.
@@ -192,7 +192,7 @@ impl Visitor<'_> for EnumVisitor<'_> {
     }
 }
 
-/// The number that a text means: by its name, or as a number.
+/// The number for a string: by name, or as a number.
 pub(super) fn enum_number(names: &EnumDescriptor, text: &str) -> Option<i32> {
     let named = names.get_value_by_name(text).map(|value| value.number());
     named.or_else(|| text.parse().ok())

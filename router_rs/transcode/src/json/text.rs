@@ -1,4 +1,4 @@
-//! Text of JSON, as it is written.
+//! Writes strings in JSON.
 
 use super::raw::{Written, wrong};
 

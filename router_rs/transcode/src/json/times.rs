@@ -1,4 +1,4 @@
-//! Texts of `google.protobuf.Timestamp`, `Duration` and `FieldMask`.
+//! The string forms of `google.protobuf.Timestamp`, `Duration` and `FieldMask`.
 
 use std::fmt::Write;
 
@@ -10,13 +10,13 @@ const LAST_SECOND: i64 = 253_402_300_799;
 const DURATION_SECONDS_MAX: i64 = 315_576_000_000;
 const SECONDS_PER_DAY: i64 = 86_400;
 
-/// Seconds, since 1970 or of a duration, and their billionth parts.
+/// Seconds, since 1970 or of a duration, and nanoseconds.
 pub(super) type Time = (i64, i32);
 
-/// Reads the time of RFC 3339, such as `2026-01-02T03:04:05.5Z`.
+/// Parses a time in RFC 3339, such as `2026-01-02T03:04:05.5Z`.
 ///
 /// # Errors
-/// A sentence: what is wrong with it.
+/// A sentence with the error.
 pub(super) fn read_timestamp(text: &str) -> Result<Time, String> {
     let wrong = || format!("{text:?} is no time such as \"2026-01-02T03:04:05Z\"");
     let mut rest = text;
@@ -42,7 +42,7 @@ pub(super) fn read_timestamp(text: &str) -> Result<Time, String> {
 /// The time in UTC.
 ///
 /// # Errors
-/// A sentence: it has no such text.
+/// A sentence: it has no such form.
 pub(super) fn timestamp_text(time: Time) -> Result<String, String> {
     let (seconds, nanos) = check_timestamp(time)?;
     let (year, month, day) = date(seconds.div_euclid(SECONDS_PER_DAY));
@@ -60,10 +60,10 @@ fn check_timestamp(time: Time) -> Result<Time, String> {
     is_good.then_some(time).ok_or_else(|| "a time is of the years 1 to 9999".to_owned())
 }
 
-/// Reads a number of seconds, such as `-1.5s`.
+/// Parses a number of seconds, such as `-1.5s`.
 ///
 /// # Errors
-/// A sentence: what is wrong with it.
+/// A sentence with the error.
 pub(super) fn read_duration(text: &str) -> Result<Time, String> {
     let wrong = || format!("{text:?} is no duration such as \"1.5s\"");
     let (is_negative, digits) = match text.strip_prefix('-') {
@@ -79,10 +79,10 @@ pub(super) fn read_duration(text: &str) -> Result<Time, String> {
     check_duration(if is_negative { (-seconds, -nanos) } else { (seconds, nanos) })
 }
 
-/// The number of seconds, with an `s` behind it.
+/// The number of seconds, followed by `s`.
 ///
 /// # Errors
-/// A sentence: it has no such text.
+/// A sentence: it has no such form.
 pub(super) fn duration_text(time: Time) -> Result<String, String> {
     let (seconds, nanos) = check_duration(time)?;
     let sign = if seconds < 0 || nanos < 0 { "-" } else { "" };
@@ -103,7 +103,7 @@ fn check_duration(time: Time) -> Result<Time, String> {
     })
 }
 
-/// The billionth parts that a text begins with, and what is behind them.
+/// The nanoseconds at the beginning of a string, and the rest.
 fn fraction(text: &str) -> Option<(i32, &str)> {
     let Some(digits) = text.strip_prefix('.') else { return Some((0, text)) };
     let end = digits.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(digits.len());
@@ -141,7 +141,7 @@ fn offset(zone: &str) -> Option<i64> {
     (hours < 24 && minutes < 60).then_some(sign * (hours * 60 + minutes))
 }
 
-/// How many days a month has; 0: the month does not exist.
+/// The number of days in a month; 0: the month does not exist.
 fn days_of(year: i64, month: i64) -> i64 {
     let is_leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
     match month {
@@ -162,7 +162,7 @@ fn day_number(year: i64, month: i64, day: i64) -> i64 {
     era * 146_097 + day_of_era - 719_468
 }
 
-/// The date of a day: what [`day_number`] was made of.
+/// The date of a day: the inverse of [`day_number`].
 fn date(day_number: i64) -> (i64, i64, i64) {
     let shifted = day_number + 719_468;
     let (era, day_of_era) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));
@@ -175,10 +175,10 @@ fn date(day_number: i64) -> (i64, i64, i64) {
     (era * 400 + year_of_era + i64::from(month <= 2), month, day)
 }
 
-/// The name of a field in a `.proto`, of the one in JSON.
+/// The name of a field in a `.proto`, from its name in JSON.
 ///
 /// # Errors
-/// A sentence: it is none.
+/// A sentence: it is not a valid name.
 pub(super) fn snake_of_camel(path: &str) -> Result<String, String> {
     let mut snake = String::with_capacity(path.len() + 4);
     for letter in path.chars() {
@@ -191,10 +191,10 @@ pub(super) fn snake_of_camel(path: &str) -> Result<String, String> {
     Ok(snake)
 }
 
-/// The name of a field in JSON, of the one in a `.proto`.
+/// The name of a field in JSON, from its name in a `.proto`.
 ///
 /// # Errors
-/// A sentence: it would not be the same on the way back.
+/// A sentence: it would not survive a round trip.
 pub(super) fn camel_of_snake(path: &str) -> Result<String, String> {
     let mut camel = String::with_capacity(path.len());
     let mut is_behind = false;

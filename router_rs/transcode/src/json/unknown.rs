@@ -1,7 +1,7 @@
-//! What JSON says and its message has no place for: fields, and names of an enum.
+//! Finds fields and enum names in JSON that its message does not have.
 //!
-//! A second reading, of JSON that has been read as a message, so that those who do not want to be
-//! told pay nothing. It keeps a path, and no values.
+//! A second reading of JSON that was already read as a message, so that it costs nothing where
+//! unknown fields are ignored. It keeps a path, and no values.
 
 use std::fmt::{self, Write};
 
@@ -18,7 +18,7 @@ use crate::near::nearest;
 use crate::well_known::{Form, VALUE};
 use crate::wrong::{no_field, shown};
 
-/// A sentence about the first such thing; `None`: there is none.
+/// A sentence about the first unknown name; `None`: there are none.
 pub(super) fn of_message<'de, D: Deserializer<'de>>(
     descriptor: &MessageDescriptor,
     json: D,
@@ -27,7 +27,7 @@ pub(super) fn of_message<'de, D: Deserializer<'de>>(
     search("request".to_owned(), &kind, Shape::Single, json)
 }
 
-/// As [`of_message`], of JSON that is one field of it.
+/// Like [`of_message`], for JSON that is one field of it.
 pub(super) fn of_field<'de, D: Deserializer<'de>>(
     name: &str,
     place: &Place,
@@ -43,13 +43,13 @@ fn search<'de, D: Deserializer<'de>>(
     json: D,
 ) -> Option<String> {
     let mut search = Search { path, found: None };
-    // It fails where something is found, and only there: the JSON is a message.
+    // It fails only when something is found, since the JSON is a valid message.
     let _ends_with_what_is_found = Look { kind, shape, search: &mut search }.deserialize(json);
     search.found
 }
 
 struct Search {
-    /// Of what is looked at.
+    /// The path of the value being checked.
     path: String,
     found: Option<String>,
 }
@@ -61,7 +61,7 @@ impl Search {
         E::custom("")
     }
 
-    /// Does something one step further down.
+    /// Runs something one level deeper.
     fn inside<T, E>(
         &mut self,
         step: &str,
@@ -91,7 +91,7 @@ impl Search {
         Ok(())
     }
 
-    /// Looks at the message in an `Any`.
+    /// Checks the message in an `Any`.
     fn packed<'de, A: MapAccess<'de>>(
         &mut self,
         any: &MessageDescriptor,
@@ -143,7 +143,7 @@ impl Search {
     }
 }
 
-/// Reads what comes next.
+/// Checks the next value.
 struct Look<'a> {
     kind: &'a Kind,
     shape: Shape,

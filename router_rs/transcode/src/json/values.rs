@@ -1,5 +1,6 @@
-//! `google.protobuf.Struct`, `ListValue` and `Value`: any JSON, as messages. They hold as much as a
-//! client likes, so both ways are done here without a message in between.
+//! `google.protobuf.Struct`, `ListValue` and `Value`: any JSON, encoded as messages. Clients can
+//! put any amount of data into them, so both directions are converted here without a message in
+//! between.
 
 use std::fmt;
 
@@ -24,7 +25,7 @@ pub(super) const STRUCT: u32 = 5;
 pub(super) const LIST: u32 = 6;
 
 impl Holder {
-    /// Writes the message that the JSON is.
+    /// Writes the message for the JSON.
     pub(super) fn read<'de, D: Deserializer<'de>>(
         self,
         json: D,
@@ -86,7 +87,7 @@ impl<'de> Visitor<'de> for ListVisitor<'_> {
     }
 }
 
-/// Writes the `Value` that comes next.
+/// Writes the next `Value`.
 pub(super) struct ValueSeed<'a>(pub &'a mut Vec<u8>);
 
 impl<'de> DeserializeSeed<'de> for ValueSeed<'_> {

@@ -1,11 +1,11 @@
-//! Pieces of protobuf's binary form, as they are written one after the other.
+//! Writes pieces of protobuf's binary form, one after the other.
 
 use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint};
 
-/// Writes what its size stands before.
+/// Writes something preceded by its size.
 ///
-/// The size is put in when it is known. Only what is longer than 127 bytes is moved for that, once
-/// for each message around it; those are bounded in depth.
+/// The size is inserted once it is known. Only data longer than 127 bytes is moved for that, once
+/// for each enclosing message; the depth of those is bounded.
 pub(super) fn delimited<T, E>(
     out: &mut Vec<u8>,
     write: impl FnOnce(&mut Vec<u8>) -> Result<T, E>,
@@ -24,7 +24,7 @@ pub(super) fn delimited<T, E>(
     Ok(written)
 }
 
-/// As [`delimited`], with the key of a field before it.
+/// Like [`delimited`], preceded by the key of a field.
 pub(super) fn delimited_field<T, E>(
     number: u32,
     out: &mut Vec<u8>,

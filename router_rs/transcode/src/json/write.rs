@@ -1,4 +1,4 @@
-//! Protobuf's binary form becomes JSON as it is read, without a message in between.
+//! Converts protobuf's binary form to JSON while reading, without a message in between.
 //!
 //! It wants what every encoder makes: the fields of a message in the order of their numbers, each
 //! in the form of its kind, and one of a oneof. A legal message that is otherwise is [`Unwritten::Unusual`], and put in order first.
@@ -28,7 +28,7 @@ struct Run<'a> {
     rest: Reader<'a>,
 }
 
-/// Calls `write` for each field that is there, in the order of numbers.
+/// Calls `write` for each field present, in the order of numbers.
 fn each_field<'a>(
     descriptor: &MessageDescriptor,
     bytes: &'a [u8],
@@ -62,7 +62,7 @@ fn each_field<'a>(
     Ok(())
 }
 
-/// Writes a message; `depth`: how many are around it.
+/// Writes a message; `depth`: how many messages enclose it.
 pub(super) fn write_message(
     descriptor: &MessageDescriptor,
     bytes: &[u8],
@@ -86,8 +86,8 @@ pub(super) fn write_message(
     }
 }
 
-/// Writes the fields of the message in it beside its type; or the message as `value`, where it has a
-/// form of its own.
+/// Writes the fields of the contained message beside its type, or the message as `value` if it has
+/// a special form.
 fn write_any(pool: &DescriptorPool, bytes: &[u8], depth: usize, out: &mut Vec<u8>) -> Written {
     let (type_url, value) = parts_of_any(bytes)?;
     if type_url.is_empty() && value.is_empty() {
@@ -107,14 +107,14 @@ fn write_any(pool: &DescriptorPool, bytes: &[u8], depth: usize, out: &mut Vec<u8
         out.push(b':');
         write_message(&descriptor, value, depth + 1, out)?;
     } else {
-        // As one object in JSON, both are one message.
+        // They are one message, so they become one object in JSON.
         write_fields(&descriptor, value, depth, false, out)?;
     }
     out.push(b'}');
     Ok(())
 }
 
-/// Writes the inside of a message's braces; `is_first`: no other member is there before it.
+/// Writes the members inside a message's braces; `is_first`: none precede them.
 fn write_fields(
     descriptor: &MessageDescriptor,
     bytes: &[u8],
@@ -156,7 +156,7 @@ fn write_ordered(
     })
 }
 
-/// Writes the value of one field of a message, its default if it is not there.
+/// Writes the value of one field of a message, its default if it is absent.
 pub(super) fn write_one(
     descriptor: &MessageDescriptor,
     bytes: &[u8],
@@ -182,7 +182,7 @@ pub(super) fn write_one(
     Ok(())
 }
 
-/// As [`write_one`]; nothing is written if it has its default.
+/// Like [`write_one`], but writes nothing for a default.
 fn find_one(
     descriptor: &MessageDescriptor,
     bytes: &[u8],
@@ -197,7 +197,7 @@ fn find_one(
     })
 }
 
-/// Writes the value of a field; false: it is its default, and says nothing.
+/// Writes the value of a field; false: it is its default, and is left out.
 fn write_field(run: &Run<'_>, depth: usize, out: &mut Vec<u8>) -> Result<bool, Unwritten> {
     let kind = run.field.kind();
     match run.field.shape() {
@@ -212,7 +212,7 @@ fn write_field(run: &Run<'_>, depth: usize, out: &mut Vec<u8>) -> Result<bool, U
     let mut rest = run.rest;
     while !rest.is_empty() {
         if kind.as_message().is_some() {
-            // Both together are the message.
+            // Both parts together are the message.
             return Err(Unwritten::Unusual);
         }
         value = rest.field()?.1;
@@ -252,7 +252,7 @@ fn write_elements(
     let (mut value, mut rest) = (run.first, run.rest);
     loop {
         match value {
-            // Packed; either form is good for either declaration.
+            // Packed; both forms are accepted for both declarations.
             Raw::Bytes(bytes) if element_type != WireType::LengthDelimited => {
                 let mut packed = Reader(bytes);
                 while !packed.is_empty() {
@@ -271,8 +271,7 @@ fn write_elements(
     Ok(!is_empty)
 }
 
-/// A key that is there twice is written twice, which JSON's readers understand as it is meant: the
-/// last one counts.
+/// A duplicate key is written twice. JSON's readers use the last one, which is the correct meaning.
 fn write_entries(run: &Run<'_>, kind: &Kind, depth: usize, out: &mut Vec<u8>) -> Written {
     let entry = kind.as_message().expect("invariant: a map has entries");
     let (key_field, value_field) = (entry.map_entry_key_field(), entry.map_entry_value_field());
@@ -293,7 +292,7 @@ fn write_entries(run: &Run<'_>, kind: &Kind, depth: usize, out: &mut Vec<u8>) ->
         }
         write_key(&key_kind, key, depth, out)?;
         out.push(b':');
-        // In it the entry counts as a message.
+        // The entry counts as a nesting level.
         write_value(&value_kind, value, depth + 1, out)?;
         if rest.is_empty() {
             break;
@@ -305,7 +304,7 @@ fn write_entries(run: &Run<'_>, kind: &Kind, depth: usize, out: &mut Vec<u8>) ->
     Ok(())
 }
 
-/// Keys are texts.
+/// Keys are strings.
 fn write_key(kind: &Kind, key: Raw<'_>, depth: usize, out: &mut Vec<u8>) -> Written {
     let start = out.len();
     write_value(kind, key, depth, out)?;

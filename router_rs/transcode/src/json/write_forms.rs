@@ -1,5 +1,5 @@
-//! Messages that are one text or one value in JSON, and the parts of those that hold others: from
-//! protobuf's binary form.
+//! Messages that are a single string or value in JSON, and the parts of those that contain others:
+//! from protobuf's binary form.
 
 use prost_reflect::Kind;
 
@@ -22,7 +22,7 @@ pub(super) fn write_mask(bytes: &[u8], out: &mut Vec<u8>) -> Written {
     put(paths(bytes)?, out)
 }
 
-/// `kind`: what the wrapper is around.
+/// `kind`: the kind of the wrapped value.
 pub(super) fn write_wrapper(kind: &Kind, bytes: &[u8], out: &mut Vec<u8>) -> Written {
     let mut value = default_of(kind);
     each(bytes, |number, raw| {
@@ -33,7 +33,7 @@ pub(super) fn write_wrapper(kind: &Kind, bytes: &[u8], out: &mut Vec<u8>) -> Wri
     write_scalar(kind, value, out)
 }
 
-/// The type of what is in an `Any`, and that itself.
+/// The type of the message in an `Any`, and the message.
 pub(super) fn parts_of_any(bytes: &[u8]) -> Result<(&str, &[u8]), Unwritten> {
     let (mut type_url, mut value): (&[u8], &[u8]) = (b"", b"");
     each(bytes, |number, raw| match (number, raw) {
@@ -45,7 +45,7 @@ pub(super) fn parts_of_any(bytes: &[u8]) -> Result<(&str, &[u8]), Unwritten> {
     Ok((type_url, value))
 }
 
-/// Calls `take` for each field that is there. Of single values the last one counts.
+/// Calls `take` for each field present. For single values the last one counts.
 fn each<'a>(bytes: &'a [u8], mut take: impl FnMut(u32, Raw<'a>)) -> Written {
     let mut reader = Reader(bytes);
     while !reader.is_empty() {

@@ -1,4 +1,4 @@
-//! `google.protobuf.Struct`, `ListValue` and `Value` become the JSON that they stand for.
+//! Converts `google.protobuf.Struct`, `ListValue` and `Value` to the JSON that they encode.
 
 use super::raw::{Raw, Reader, Written, check_depth, wrong};
 use super::text::{put, write_json, write_string};
@@ -62,7 +62,7 @@ fn write_member(mut entry: Reader<'_>, depth: usize, out: &mut Vec<u8>) -> Writt
 }
 
 fn write_any_json(mut reader: Reader<'_>, depth: usize, out: &mut Vec<u8>) -> Written {
-    // Of a oneof the last one counts.
+    // The last member of a oneof counts.
     let mut last = None;
     while !reader.is_empty() {
         let (number, raw) = reader.field()?;

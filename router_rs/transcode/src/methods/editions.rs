@@ -2,8 +2,9 @@
 //! proto2 that means the same. So does one of proto3 that prost-reflect would refuse for the names of
 //! its fields.
 //!
-//! That is exact for all that JSON and the binary form depend on: in proto2 each field can say for
-//! itself whether it is packed and whether it is a group, and [`crate::presence`] says what is left.
+//! The conversion is exact for everything that JSON and the binary form depend on: in proto2 each
+//! field can say for itself whether it is packed and whether it is a group, and [`crate::presence`]
+//! handles the rest.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
@@ -14,8 +15,8 @@ use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor, Value};
 
 use crate::presence::NO_PRESENCE;
 
-/// `google.protobuf.Edition`: those whose defaults are known here. They are the same for all that is
-/// read here.
+/// `google.protobuf.Edition`: those whose defaults are known here. They agree for all features that
+/// are used here.
 const EDITION_2023: i32 = 1000;
 const EDITION_2026: i32 = 1002;
 
@@ -29,10 +30,10 @@ const IMPLICIT: i32 = 2;
 const PACKED: i32 = 1;
 const DELIMITED: i32 = 2;
 
-/// The file, or one of proto2 that means the same.
+/// The file, or an equivalent one in proto2.
 ///
 /// # Errors
-/// A sentence: which edition is not known here.
+/// A sentence with the unknown edition.
 pub(super) fn in_proto2(file: &Bytes) -> Result<Bytes, String> {
     let wrong = |error: prost::DecodeError| format!("one of them is none: {error}");
     let head = Head::decode(file.clone()).map_err(wrong)?;
@@ -63,7 +64,7 @@ pub(super) fn in_proto2(file: &Bytes) -> Result<Bytes, String> {
     Ok(message.encode_to_vec().into())
 }
 
-/// The fields of `google.protobuf.FileDescriptorProto` that are looked at first.
+/// The fields of `google.protobuf.FileDescriptorProto` that are read first.
 #[derive(Clone, PartialEq, Message)]
 struct Head {
     #[prost(string, tag = "1")]
@@ -179,7 +180,7 @@ fn adapt_message(message: &mut DynamicMessage, features: Features, scope: &str) 
     each(message, "extension", |field| adapt_field(field, features, &[]));
 }
 
-/// `entries`: the types of those fields that are maps.
+/// `entries`: the types of map fields.
 fn adapt_field(field: &mut DynamicMessage, features: Features, entries: &[String]) {
     let features = features.of(field);
     let of_type = number(field, "type").unwrap_or_default();

@@ -1,4 +1,4 @@
-//! One set of descriptor files: read once, however many tables have it.
+//! One set of descriptor files: parsed once, however many tables use it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -44,7 +44,7 @@ pub(super) struct Described {
 }
 
 impl FileSet {
-    /// Reads a set; one that is broken has no services, and its problem says why.
+    /// Parses a set. A broken one has no services, and its problem has the reason.
     pub(super) fn read(files: &[Bytes]) -> Self {
         match pool(files) {
             Ok(pool) => Self::of_pool(&pool),
@@ -75,14 +75,14 @@ impl FileSet {
     }
 }
 
-/// All files in one pool, in whatever order they come.
+/// All files in one pool, in any order.
 fn pool(files: &[Bytes]) -> Result<DescriptorPool, String> {
     let unusable = |problem: String| format!("its descriptors cannot be used: {problem}");
     let files = files.iter().map(editions::in_proto2).collect::<Result<Vec<_>, _>>();
     let files = files.map_err(unusable)?;
     imports::check(&files).map_err(unusable)?;
-    // The set as one message: field 1 of `FileDescriptorSet`, which keeps options that prost's
-    // own types do not know (`google.api.http`).
+    // The set as one message: field 1 of `FileDescriptorSet`, which keeps options that prost's own
+    // types lack (`google.api.http`).
     let set = RawFileSet { files };
     let encoded = set.encode_to_vec();
     // A defect in one deployment's descriptors must not affect the table of all others.

@@ -1,5 +1,5 @@
-//! What descriptors must be before prost-reflect may read them: it panics where a file has a syntax
-//! that it does not know, and never ends where files import each other in a circle.
+//! Checks descriptors before prost-reflect parses them: it panics on a file with an unknown syntax,
+//! and never ends if files import each other in a cycle.
 
 use std::collections::{HashMap, HashSet};
 
@@ -10,7 +10,7 @@ use prost_reflect::prost_types::FileDescriptorProto;
 /// Checks a set of serialized files.
 ///
 /// # Errors
-/// A sentence: which file is wrong, and how.
+/// A sentence with the file and the error.
 pub(super) fn check(files: &[Bytes]) -> Result<(), String> {
     let files = files.iter().map(|file| FileDescriptorProto::decode(file.clone()));
     let files = files.collect::<Result<Vec<_>, _>>();
@@ -27,7 +27,7 @@ pub(super) fn check(files: &[Bytes]) -> Result<(), String> {
     circle.map_or(Ok(()), |name| Err(format!("{name}: it imports itself, or others that do")))
 }
 
-/// A file that is not free of circles, the first one by name.
+/// A file in an import cycle, the first one by name.
 fn circle(files: &[FileDescriptorProto]) -> Option<&str> {
     let mut unresolved = HashMap::<&str, HashSet<&str>>::new();
     for file in files {

@@ -1,4 +1,4 @@
-//! One method of a service, as its descriptor has it.
+//! One method of a service, according to its descriptor.
 
 use prost_reflect::{DescriptorPool, MethodDescriptor};
 

@@ -1,4 +1,4 @@
-//! Methods and their messages, from the descriptors that deployments bring.
+//! Methods and their messages, from the descriptors of deployments.
 
 mod editions;
 mod files;

@@ -1,4 +1,4 @@
-//! Finds the route of a path: literals before `*`, `*` before `**`.
+//! Finds the route for a path: literals before `*`, `*` before `**`.
 
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
@@ -48,7 +48,7 @@ type Segments<'a> = SmallVec<[&'a str; 8]>;
 
 impl Routes {
     /// # Errors
-    /// A sentence: the application has another method with this path. That one stays.
+    /// A sentence: the application has another method with this path, which stays.
     pub(super) fn add(&mut self, application: &Arc<str>, route: &Arc<Route>) -> Result<(), String> {
         let mut node = &mut self.root;
         let mut is_rest = false;
@@ -77,7 +77,7 @@ impl Routes {
         Ok(())
     }
 
-    /// The route of a request, as `application` has it (if it has one), or as the first one does.
+    /// The route of a request in `application`, or in the first application that has one.
     pub fn find(
         &self,
         http_method: &HttpMethod,
@@ -115,7 +115,7 @@ impl Routes {
         Matched::OtherMethods(others.into_iter().collect::<Vec<_>>().join(", "))
     }
 
-    /// The HTTP methods of a path, with commas; empty: it has no route.
+    /// The HTTP methods of a path, separated by commas; empty: it has no route.
     pub fn allowed(&self, path: &str) -> String {
         let mut methods = BTreeSet::new();
         for (segments, verb) in readings(path) {
@@ -132,7 +132,7 @@ impl Routes {
 }
 
 impl Node {
-    /// Shows `visit` the leaves that fit, the most special first, until it wants no more.
+    /// Calls `visit` for the leaves that match, the most specific first, until it returns true.
     fn visit<'a>(
         &'a self,
         segments: &[&str],
@@ -155,7 +155,7 @@ impl Node {
     }
 }
 
-/// How a path may be read: with its last segment's end as a verb, and as it is.
+/// The ways to interpret a path: with the end of its last segment as a verb, and without.
 fn readings(path: &str) -> impl Iterator<Item = (Segments<'_>, Option<&str>)> {
     let path = path.strip_prefix('/').unwrap_or(path);
     let with_verb = path
@@ -174,7 +174,7 @@ fn capture(route: &Route, segments: &[&str]) -> Captured {
         if variable.is_single(template) {
             return decode(values[0]).into_owned();
         }
-        // In several segments an encoded slash stays encoded: it separates nothing.
+        // In a value of several segments an encoded slash stays encoded: it is not a separator.
         let kept = values.iter().map(|value| decode_but_slashes(value));
         kept.collect::<Vec<String>>().join("/")
     };

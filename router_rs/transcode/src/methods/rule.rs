@@ -1,4 +1,4 @@
-//! `google.api.http` of a method: which paths it has, and where its fields are in a request.
+//! `google.api.http` of a method: its paths, and where its fields are in a request.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ pub struct Route {
 /// The content of the request's body.
 #[derive(Debug)]
 pub enum Body {
-    /// Nothing: fields that are not in the path are in the query.
+    /// Empty: fields that are not in the path are in the query.
     None,
     /// The message, except for fields in the path.
     Message,
@@ -101,7 +101,7 @@ fn pattern(rule: &HttpRule) -> Result<(Option<HttpMethod>, &str), String> {
     })
 }
 
-/// The field that dotted names lead to; names may be those of proto or of JSON.
+/// The field for dotted names, in the form of proto or of JSON.
 pub(crate) fn field_path(message: &MessageDescriptor, names: &str) -> Option<FieldPath> {
     let mut path = FieldPath::new();
     let mut message = Some(message.clone());
@@ -119,7 +119,7 @@ fn is_scalar(path: &FieldPath) -> bool {
     path.last().is_some_and(|field| !field.is_list() && !field.is_map() && has_text(&field.kind()))
 }
 
-/// Whether one value of this kind is one text: not a message, but for those with such a form.
+/// Whether one value of this kind is a single string: not a message, except those with such a form.
 pub(crate) fn has_text(kind: &Kind) -> bool {
     kind.as_message().is_none_or(|message| Form::of(message).is_some_and(Form::is_single))
 }

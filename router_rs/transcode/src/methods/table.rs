@@ -16,7 +16,7 @@ use crate::near::nearest;
 pub struct ServiceRoute {
     /// Full name, `pkg.Service`.
     pub name: String,
-    /// Names of its methods; `None`: not known here, the replica answers for those it lacks.
+    /// Names of its methods; `None`: not known here, and the replica answers for missing ones.
     pub methods: Option<Vec<String>>,
 }
 
@@ -29,7 +29,7 @@ pub type Sees<'a> = &'a dyn Fn(&str) -> bool;
 pub struct Source<'a> {
     pub application: &'a str,
     pub deployment: &'a str,
-    /// Only these get methods here: files describe other services too.
+    /// Only these get methods here: files may describe other services too.
     pub services: &'a [ServiceRoute],
     /// Serialized `google.protobuf.FileDescriptorProto`s, in any order.
     pub files: &'a [Bytes],
@@ -42,7 +42,7 @@ pub struct MethodTable {
     /// The names of their services.
     services: BTreeSet<Box<str>>,
     rest: Routes,
-    /// To find sets again that have not changed.
+    /// Used to find unchanged sets again.
     sets: HashMap<Digest, Arc<FileSet>>,
     problems: Vec<Problem>,
 }
@@ -66,7 +66,7 @@ struct Provided {
 // === impl MethodTable ===
 
 impl MethodTable {
-    /// The table after this one. Sets of files that this table has cost nothing again.
+    /// The next table. Sets of files that this table has need not be parsed again.
     ///
     /// A set that cannot be used leaves its deployment without methods here: see
     /// [`MethodTable::problems`].
@@ -99,8 +99,8 @@ impl MethodTable {
         &self.rest
     }
 
-    /// The method of `/pkg.Service/Method`, as `application` has it (if it has one), or as the
-    /// first one does.
+    /// The method of `/pkg.Service/Method` in `application`, or in the first application that has
+    /// one.
     pub fn find(&self, path: &str, application: Option<&str>) -> Option<&Arc<Method>> {
         let provided = self.by_path.get(path)?;
         let named = application
@@ -122,8 +122,8 @@ impl MethodTable {
         self.by_path.get_key_value(&*format!("/{service}/{method}")).map(|(path, _)| &**path)
     }
 
-    /// The methods of the service in `/pkg.Service/Method` that the caller sees, in order; none: it
-    /// is not described.
+    /// The methods of the service in `/pkg.Service/Method` that the caller may see, in order;
+    /// empty: it is not described.
     pub fn of_service(&self, path: &str, sees: Sees<'_>) -> Vec<&str> {
         let Some((wanted, _)) = split(path) else { return Vec::new() };
         let mut methods = self.seen_of(wanted, sees);
@@ -160,7 +160,7 @@ impl MethodTable {
         }
     }
 
-    /// Returns why some of its paths lead elsewhere.
+    /// Returns why some of its paths are not used.
     fn add_method(&mut self, application: &Arc<str>, described: &Described) -> Vec<String> {
         let method = Arc::clone(&described.method);
         let provided = Provided { application: Arc::clone(application), method };
@@ -179,7 +179,7 @@ fn split(path: &str) -> Option<(&str, &str)> {
     (!service.is_empty() && !method.is_empty()).then_some((service, method))
 }
 
-/// By the whole name, or without packages: leaving them out is the commonest slip.
+/// By the whole name, or without packages: leaving them out is the most common mistake.
 fn near_service<'a>(
     wanted: &str,
     known: &'a BTreeSet<Box<str>>,

@@ -24,7 +24,7 @@ pub enum Segment {
     Rest,
 }
 
-/// A field that is in the path.
+/// A field in the path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Variable {
     /// Names with dots between them.
@@ -35,7 +35,7 @@ pub struct Variable {
 }
 
 impl Variable {
-    /// Whether its value can have several segments: slashes in it are then no part of values.
+    /// Whether its value can have several segments: slashes in it separate them.
     pub fn is_single(&self, template: &Template) -> bool {
         self.end == self.start + 1 && template.segments[self.start] == Segment::One
     }
@@ -43,7 +43,7 @@ impl Variable {
 
 impl Template {
     /// # Errors
-    /// A sentence: what is wrong and where.
+    /// A sentence with the error and its place.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut parser = Parser { text, rest: text, template: Template::empty() };
         parser.expect('/')?;

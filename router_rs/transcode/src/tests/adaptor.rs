@@ -14,7 +14,7 @@ use crate::Transcoded;
 
 const CHAT: &str = "/things.v1.Things/Chat";
 
-/// A client whose pieces and whose room the test gives.
+/// A client whose pieces and room are set by the test.
 #[derive(Debug, Default)]
 struct Client {
     pieces: VecDeque<Bytes>,
@@ -108,7 +108,7 @@ fn window_returns_for_what_is_held_and_for_what_the_replica_took() {
     let mut chat = chat(client, &JSON);
     let Poll::Ready(Ok(first)) = chat.poll_piece(&mut cx) else { panic!("no piece") };
     assert_eq!((frame(r#"{"name":"a"}"#), false), (first.bytes, first.is_last));
-    // Held bytes are returned at once: without them the message could not become whole.
+    // The window for held bytes is returned at once: without it the message could not be completed.
     assert_eq!(10, chat.end().accepted);
     let Poll::Ready(Ok(second)) = chat.poll_piece(&mut cx) else { panic!("no piece") };
     assert_eq!(frame(r#"{"name":"b"}"#), second.bytes);
@@ -205,7 +205,7 @@ fn on_io_thread(test: impl Future<Output = ()>) {
     tokio::task::LocalSet::new().block_on(&runtime, test);
 }
 
-/// Keeps busy what converts elsewhere, until the sender is dropped.
+/// Keeps the conversion thread busy until the sender is dropped.
 fn busy_elsewhere() -> std::sync::mpsc::Sender<()> {
     let (release, released) = std::sync::mpsc::channel();
     tokio::task::spawn_blocking(move || released.recv());

@@ -1,4 +1,4 @@
-//! What JSON costs, compared with the binary form of the same message.
+//! The cost of JSON compared with the binary form of the same message.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,8 +7,8 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::*;
 
-/// Per byte, of what a compiled reader of the binary form takes. Without optimisation, as tests are
-/// built mostly, both say little; what they keep out was 35 times as much.
+/// The limit per byte, relative to a compiled reader of the binary form. Without optimisation, as
+/// tests are usually built, both prove little; the defect that this prevents took 35 times as much.
 const RATIO_MAX: f64 = if cfg!(debug_assertions) { 12.0 } else { 4.0 };
 
 const COUNT: usize = 20_000;
@@ -32,7 +32,7 @@ fn many(item: impl Fn(usize) -> String) -> String {
     (0..COUNT).map(item).collect::<Vec<_>>().join(",")
 }
 
-/// What this thread has had of a processor; other tests run at the same time.
+/// The processor time of this thread; other tests run at the same time.
 fn processor_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::try_from(time).expect("invariant: it is not negative")
@@ -45,7 +45,7 @@ fn cost(bytes: usize, work: impl Fn()) -> f64 {
         work();
         processor_time().saturating_sub(begun)
     };
-    // Others have used the caches meanwhile.
+    // Other code has used the caches meanwhile.
     let least: Duration = (0..7).map(timed).min().expect("invariant: there are some");
     least.as_nanos() as f64 / bytes as f64
 }

@@ -1,4 +1,4 @@
-//! Services whose `.proto` has an edition: JSON and the binary form as their fields say.
+//! Services whose `.proto` has an edition: JSON and the binary form follow their fields' features.
 
 use prost_reflect::prost_types::field_descriptor_proto::{Label, Type};
 use prost_reflect::prost_types::{
@@ -51,7 +51,7 @@ fn fields_are_present_and_written_as_they_say() {
         assert_eq!(json.as_bytes(), thing().write(wire).unwrap(), "{json}");
         assert!(thing().refusing_unknown(true).read(json.as_bytes()).is_ok(), "{json}");
     }
-    // Without presence a default is nothing.
+    // Without presence a default counts as absent.
     assert_eq!(b"{}", &*thing().write(&[0x18, 0]).unwrap());
     let plain = thing().write(&[0x8b, 1, 0x0a, 0, 0x8c, 1]).unwrap();
     assert_eq!(br#"{"plain":{}}"#, &*plain);

@@ -1,10 +1,10 @@
-//! Messages as JSON and back: what is read is written in one form, whatever form it had.
+//! Messages from JSON and back: any accepted form is written in one form.
 
 use prost_reflect::DynamicMessage;
 
 use super::*;
 
-/// The JSON of what `json` is.
+/// `json` parsed and written again.
 fn again(json: &str) -> String {
     let wire = thing().read(json.as_bytes()).unwrap_or_else(|error| panic!("{json}: {error:?}"));
     let strict = thing().refusing_unknown(true).read(json.as_bytes());
@@ -58,7 +58,7 @@ fn every_kind_of_value_is_written_in_one_form() {
     }
 }
 
-/// A message packed into an `Any`, with its type before or behind it.
+/// A message packed into an `Any`, with its type before or after it.
 #[test]
 fn what_is_in_an_any_is_read_and_written_as_elsewhere() {
     for (kind, inner) in [
@@ -203,7 +203,7 @@ fn sizes_of_any_length_stand_before_what_they_count() {
     }
 }
 
-/// Fields of one message in some order, each as it stands on the wire.
+/// Fields of one message in some order, each in its wire form.
 #[test]
 fn fields_in_any_order_are_put_in_order() {
     let part = |json: &str| thing().read(json.as_bytes()).unwrap();
@@ -227,7 +227,7 @@ fn fields_in_any_order_are_put_in_order() {
         let wire: Vec<u8> = parts.into_iter().flatten().copied().collect();
         let written = String::from_utf8(thing().write(&wire).unwrap()).unwrap();
         assert_eq!(expected, written, "{wire:?}");
-        // The same inside of an Any, which no reader of the message around it looks into.
+        // The same inside an `Any`, whose content no reader of the enclosing message inspects.
         let any = [&b"\x0a\x11x/things.v1.Thing\x12"[..], &[wire.len() as u8], &wire].concat();
         let packed = [&[0x8a, 0x01, any.len() as u8][..], &any].concat();
         let written = String::from_utf8(thing().write(&packed).unwrap()).unwrap();
@@ -271,7 +271,8 @@ proptest::proptest! {
         if let Ok(json) = thing().write(&bytes) {
             let read = thing().read(&json).unwrap();
             proptest::prop_assert_eq!(&json, &thing().write(&read).unwrap());
-            // Texts of fields that are not known may be no texts, and groups no groups.
+            // The bytes of unknown fields may not be valid strings, and their groups not valid
+            // groups.
             if let Ok(message) = DynamicMessage::decode(thing().descriptor, &bytes[..]) {
                 let ordered = thing().write(&message.encode_to_vec()).unwrap();
                 proptest::prop_assert_eq!(&json, &ordered);

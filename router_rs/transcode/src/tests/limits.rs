@@ -1,4 +1,4 @@
-//! Sizes, nesting, and what else a client can send too much of.
+//! Sizes, nesting, and other things of which a client can send too much.
 
 use super::*;
 

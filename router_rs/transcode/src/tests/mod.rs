@@ -140,7 +140,7 @@ fn cut(bytes: &[u8], cuts: &[usize]) -> Vec<Bytes> {
     pieces
 }
 
-/// What a request's pieces become; the last one ends it, or an empty one if there is none.
+/// The output for a request's pieces; the last one ends it, or an empty one if there is none.
 fn upload(coder: &mut dyn RequestCoder, pieces: &[Bytes]) -> Result<Bytes, Status> {
     let mut left: VecDeque<Bytes> = pieces.iter().cloned().collect();
     let mut made = BytesMut::new();

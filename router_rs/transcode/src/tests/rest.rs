@@ -1,4 +1,4 @@
-//! Methods by paths of their own.
+//! Methods with their own paths.
 
 use proptest::prelude::*;
 
@@ -6,7 +6,7 @@ use super::*;
 
 const JSON: (&str, &str) = ("content-type", "application/json");
 
-/// The message that a request becomes, as JSON.
+/// The message for a request, as JSON.
 fn made(method: &str, uri: &str, body: &str) -> String {
     let (mut rest, path) = {
         let rest = call(method, uri, &[JSON]);

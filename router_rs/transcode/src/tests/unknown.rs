@@ -1,4 +1,4 @@
-//! JSON with more than its message has a place for, where that is refused.
+//! JSON with unknown fields, where those are refused.
 
 use super::*;
 
@@ -60,7 +60,7 @@ fn opened_by(uri: &str, headers: &[(&'static str, &str)], refuses: bool) -> Open
     open(&things(), &parts(method, uri, headers), &limits, &|_| true)
 }
 
-/// What is said to a misspelt field; empty: it is taken.
+/// The error for a misspelt field; empty: it is accepted.
 fn said(uri: &str, headers: &[(&'static str, &str)], refuses: bool, body: &[u8]) -> String {
     match opened_by(uri, headers, refuses) {
         Opened::Call(mut call) => {
