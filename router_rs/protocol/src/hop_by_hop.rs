@@ -3,7 +3,7 @@
 use http::header::CONNECTION;
 use http::{HeaderMap, HeaderName};
 
-/// Those that a client has declared to be so.
+/// Those that a client has declared as such.
 pub fn named_by_connection(headers: &HeaderMap) -> impl Iterator<Item = HeaderName> {
     headers.get_all(CONNECTION).iter().flat_map(|value| {
         value

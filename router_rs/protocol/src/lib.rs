@@ -1,5 +1,5 @@
-//! What processes say to each other: gRPC as the specification has it, and what those of one mesh add,
-//! in headers and in messages of their own. How these travel between them is `router_wire`'s.
+//! The formats of messages between processes: gRPC as specified, and the additions of a mesh, in
+//! headers and in messages of its own. `router_wire` defines how they are transported.
 //!
 //! It reads and writes bytes; it has no socket, no clock and no thread.
 

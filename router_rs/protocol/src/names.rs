@@ -1,11 +1,11 @@
 //! Paths and metadata keys that only the mesh uses.
 //!
-//! Everything under [`PREFIX`] is stripped at the ingress, both ways, but for the documented
-//! [`ANSWERED_BY`] and what [`passes`].
+//! Everything under [`PREFIX`] is stripped at the ingress, in both directions, except the
+//! documented [`ANSWERED_BY`] and headers for which [`passes`] is true.
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-/// All metadata of the mesh begins with this.
+/// The prefix of all metadata of the mesh.
 pub const PREFIX: &str = "pyserve-";
 
 /// First request of a router's handshake, with [`ROUTER_NONCE`]; the answer carries [`REPLICA_ID`],
@@ -17,10 +17,10 @@ pub const PROVE_PATH: &str = "/pyserve.mesh/Prove";
 /// A stream of `LoadReport`s (`proto/pyserve/wire/v1/load.proto`), for trusted connections.
 pub const LOAD_PATH: &str = "/pyserve.mesh/Load";
 
-/// The mesh token itself, in base64: of calls to a controller.
+/// The mesh token itself, in base64: in calls to a controller.
 pub const TOKEN: HeaderName = HeaderName::from_static("pyserve-token-bin");
 
-/// Who answers the handshake.
+/// The id of the replica that answers the handshake.
 pub const REPLICA_ID: HeaderName = HeaderName::from_static("pyserve-replica-id");
 /// Fresh random bytes of the server, in hex; one per connection.
 pub const NONCE: HeaderName = HeaderName::from_static("pyserve-nonce");
@@ -38,15 +38,16 @@ pub const ASKER: HeaderName = HeaderName::from_static("pyserve-asker");
 pub const LOAD: HeaderName = HeaderName::from_static("pyserve-load");
 /// `1` in the Trailers-Only `RESOURCE_EXHAUSTED` of a gate: the call did not start.
 pub const REFUSED: HeaderName = HeaderName::from_static("pyserve-refused");
-/// Request metadatum `1`: the gate lets the call in beyond its limit. Trusted connections only.
+/// Request metadata `1`: the gate admits the call beyond its limit. Trusted connections only.
 pub const BYPASS: HeaderName = HeaderName::from_static("pyserve-bypass");
-/// Who made an answer that no replica made, for example `ingress`. Clients see it.
+/// The author of an answer that no replica made, for example `ingress`. Clients see it.
 pub const ANSWERED_BY: HeaderName = HeaderName::from_static("pyserve-answered-by");
 /// [`ANSWERED_BY`] of a plain HTTP answer that the native half of a replica made.
 pub const ANSWERED_BY_REPLICA: HeaderValue = HeaderValue::from_static("replica");
-/// Request metadatum `1`: a handle calls, its messages are framed. Trusted connections only.
+/// Request metadata `1`: the caller is a handle, and its messages are framed. Trusted connections
+/// only.
 pub const FRAMING: HeaderName = HeaderName::from_static("pyserve-framing");
-/// Request metadatum: the last call for now, a batch need not wait for more. Anybody may send it.
+/// Request metadata: the last call for now, so a batch need not wait for more. Anybody may send it.
 pub const BATCH_END: HeaderName = HeaderName::from_static("pyserve-batch-end");
 
 /// Request header: `<version> <scheme> <client> <root path>`, of a plain HTTP request that an ingress
@@ -54,11 +55,11 @@ pub const BATCH_END: HeaderName = HeaderName::from_static("pyserve-batch-end");
 pub const HTTP: HeaderName = HeaderName::from_static("pyserve-http");
 /// Request header `websocket`, beside [`HTTP`]: both bodies are the frames of RFC 6455.
 pub const UPGRADE: HeaderName = HeaderName::from_static("pyserve-upgrade");
-/// Trailer of an answer to such a request that the application has broken off: a reset would overtake
-/// what was written before it. Trusted connections only.
+/// Trailer of an answer to such a request that the application has aborted: a reset would overtake
+/// data written before it. Trusted connections only.
 pub const BROKEN: HeaderName = HeaderName::from_static("pyserve-broken");
-/// Request header, beside [`HTTP`]: the `grpc-timeout` that the client itself sent, which stands for
-/// the deadline on the way. The replica shows it under its own name.
+/// Request header, beside [`HTTP`]: the `grpc-timeout` that the client itself sent, while the
+/// deadline takes its place inside the mesh. The replica restores it under its own name.
 pub const CLIENT_TIMEOUT: HeaderName = HeaderName::from_static("pyserve-client-timeout");
 /// The value of [`UPGRADE`], the only one.
 pub const WEBSOCKET: HeaderValue = HeaderValue::from_static("websocket");
@@ -66,25 +67,25 @@ pub const WEBSOCKET: HeaderValue = HeaderValue::from_static("websocket");
 /// Why a client got an error, where the body has a text of Ray Serve's.
 pub const ERROR: HeaderName = HeaderName::from_static("x-pyserve-error");
 
-/// Request metadatum `1`: the answer says, under the same name, what the router saw and chose.
+/// Request metadata `1`: the answer contains, under the same name, the router's view and choice.
 pub const EXPLAIN: HeaderName = HeaderName::from_static("x-pyserve-explain");
 
 /// Request header `1` or `0`: whether JSON with fields that its message does not have is refused.
 pub const REFUSE_UNKNOWN_FIELDS: HeaderName =
     HeaderName::from_static("x-pyserve-refuse-unknown-fields");
 
-/// Whether a header is for the two ends of a call, so that routers pass it on as it is.
+/// Whether a header is meant for the two ends of a call, so that routers pass it on unchanged.
 pub fn passes(name: &HeaderName) -> bool {
     !name.as_str().starts_with(PREFIX) || *name == BATCH_END
 }
 
-/// Metadatum with the model that a call is for, as it is sent.
+/// Metadata with the model that a call is for.
 pub const MODEL_ID: HeaderName = HeaderName::from_static("multiplexed_model_id");
 
-/// Names a request in logs, of ours and of its client's.
+/// Identifies a request in our logs and in its client's.
 pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
-/// Metadatum of calls that belong together.
+/// Metadata of calls that belong together.
 pub const SESSION_ID: HeaderName = HeaderName::from_static("x-session-id");
 
 /// The spellings that clients may use for [`MODEL_ID`], with `-` or `_`.
@@ -96,12 +97,12 @@ pub fn model_id(headers: &HeaderMap) -> Option<&HeaderValue> {
         let bytes = || name.as_str().bytes().map(|byte| if byte == b'-' { b'_' } else { byte });
         MODEL_ID_SPELLINGS.iter().any(|spelling| bytes().eq(spelling.bytes()))
     };
-    // Names of other lengths are most, and cost one comparison.
+    // Most names have another length, which costs one comparison.
     let is_as_long =
         |name: &HeaderName| MODEL_ID_SPELLINGS.iter().any(|s| s.len() == name.as_str().len());
     let mut names = headers.keys();
     let name = names.find(|name| is_as_long(name) && is_spelling(name))?;
-    // The one that the mesh itself sends has the last word.
+    // The header that the mesh itself sends takes precedence.
     let found = headers.get(MODEL_ID).or_else(|| headers.get(name));
     found.filter(|value| !value.is_empty())
 }
@@ -112,11 +113,11 @@ pub fn session_id(headers: &HeaderMap) -> &str {
     found.and_then(|session| std::str::from_utf8(session.as_bytes()).ok()).unwrap_or_default()
 }
 
-/// The header called `name` (with `-`), in any of its spellings: `_` is as good as `-`. Of several
-/// that of `name` itself.
+/// The header called `name` (with `-`), in any spelling: `_` counts as `-`. Among several, the one
+/// spelled as `name`.
 pub fn spelled<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a HeaderValue> {
     let wanted = name.as_str().as_bytes();
-    // Names of other lengths are most, and cost one comparison.
+    // Most names have another length, which costs one comparison.
     let is_it = |other: &HeaderName| {
         let other = other.as_str().as_bytes();
         other.len() == wanted.len()

@@ -9,15 +9,15 @@ pub const TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
 /// Properties that the caller propagates to all calls below it.
 pub const BAGGAGE: HeaderName = HeaderName::from_static("baggage");
 
-/// Of version 00.
+/// For version 00.
 const TEXT_BYTES: usize = 55;
 const SAMPLED: u8 = 1;
 
-/// Names a trace; never 0.
+/// The id of a trace; never 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TraceId(u128);
 
-/// Names a span of a trace; never 0.
+/// The id of a span in a trace; never 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SpanId(u64);
 
@@ -34,7 +34,7 @@ pub struct TraceContext {
 // === impl TraceId, SpanId ===
 
 impl TraceId {
-    /// A trace of these random numbers.
+    /// A trace with these random bits.
     pub fn of(high: u64, low: u64) -> Self {
         let number = (u128::from(high) << 64) | u128::from(low);
         Self(number.max(1))
@@ -46,7 +46,7 @@ impl TraceId {
 }
 
 impl SpanId {
-    /// A span of this random number.
+    /// A span with these random bits.
     pub fn of(number: u64) -> Self {
         Self(number.max(1))
     }
@@ -70,7 +70,7 @@ impl TraceContext {
         Self::parse(value.as_bytes())
     }
 
-    /// Reads a value: version 00, or what it shares with later ones.
+    /// Parses a value: version 00, or the part that later versions share with it.
     pub fn parse(value: &[u8]) -> Option<Self> {
         let (fields, rest) = value.split_at_checked(TEXT_BYTES)?;
         let version = number(&fields[..2])?;
@@ -101,7 +101,7 @@ impl TraceContext {
         write_hex(&mut text[36..52], &self.span.to_bytes());
         write_hex(&mut text[53..], &[u8::from(self.is_sampled)]);
         let mut value = HeaderValue::from_bytes(&text).expect("invariant: hex is visible ASCII");
-        // Each is another: in HPACK's table it would take the place of what is said again.
+        // Each value is different: in HPACK's table it would displace headers that are repeated.
         value.set_sensitive(true);
         value
     }
@@ -131,7 +131,8 @@ fn write_hex(text: &mut [u8], bytes: &[u8]) {
 pub mod fuzzing {
     use super::{TEXT_BYTES, TraceContext};
 
-    /// Any bytes are read or refused, and what was read means the same when it is written.
+    /// Any bytes are parsed or refused, and what was parsed has the same meaning when it is
+    /// written.
     ///
     /// # Panics
     /// Where they do not.

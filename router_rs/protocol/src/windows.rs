@@ -1,6 +1,6 @@
 //! The HTTP/2 windows and frames that every end of the mesh offers (design decision 10).
 
-/// One stream's window: what a slow reader can leave lying at this end.
+/// One stream's window: how much data a slow reader can leave unread at this end.
 pub const STREAM_WINDOW_BYTES: u32 = 256 * 1024;
 
 /// Larger than the windows of all streams of a connection together, so that a stalled stream

@@ -70,14 +70,14 @@ impl CodeSet {
         self.0
     }
 
-    /// Of [`CodeSet::bits`]; bits of no code mean nothing.
+    /// From [`CodeSet::bits`]; bits without a code are ignored.
     pub fn from_bits(bits: u32) -> Self {
         Self(bits)
     }
 }
 
 impl Code {
-    /// The code of a wire number; numbers nobody assigned mean `Unknown` (gRPC specification).
+    /// The code of a wire number; unassigned numbers mean `Unknown` (gRPC specification).
     pub fn from_number(number: u32) -> Self {
         ALL.get(number as usize).copied().unwrap_or(Code::Unknown)
     }

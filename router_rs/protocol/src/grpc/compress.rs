@@ -19,7 +19,7 @@ pub const ACCEPTED: HeaderValue = HeaderValue::from_static("identity,deflate,gzi
 /// grpcio's default level too; measured there, not here.
 const LEVEL: Compression = Compression::new(6);
 
-/// Which encodings an end takes and says that it takes; identity always is one.
+/// The encodings that an end accepts and announces; identity is always one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Encodings {
     pub gzip: bool,
@@ -33,7 +33,7 @@ impl Default for Encodings {
 }
 
 impl Encodings {
-    /// As `grpc-accept-encoding` says it.
+    /// In the form of `grpc-accept-encoding`.
     pub fn header(self) -> HeaderValue {
         match (self.deflate, self.gzip) {
             (true, true) => ACCEPTED,
@@ -44,7 +44,7 @@ impl Encodings {
     }
 
     /// # Errors
-    /// `UNIMPLEMENTED`, in grpc-core's words, for one that is switched off.
+    /// `UNIMPLEMENTED`, with grpc-core's text, for one that is switched off.
     pub fn check(self, encoding: Encoding) -> Result<(), Status> {
         let name = match encoding {
             Encoding::Gzip if !self.gzip => "gzip",
@@ -106,8 +106,8 @@ impl Encoding {
     }
 }
 
-/// Compresses one message, unless that would not make it smaller: then it goes plain, as gRPC's
-/// C core does it.
+/// Compresses one message, unless that would not make it smaller: then it is sent plain, as in
+/// gRPC's C core.
 pub fn compress(encoding: Encoding, message: Message) -> Message {
     let joined = match encoding {
         Encoding::Identity => return message,
@@ -130,8 +130,8 @@ fn write_all<W: Write>(mut encoder: W, message: &Message) -> W {
     encoder
 }
 
-/// Undoes the compression of a received message; `size_limit` bounds the result, so that a small
-/// message cannot become a large one.
+/// Decompresses a received message; `size_limit` bounds the result, so that a small message cannot
+/// become a large one.
 ///
 /// # Errors
 /// `INTERNAL` for a compressed message under `identity` or data that does not decompress,

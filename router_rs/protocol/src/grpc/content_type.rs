@@ -16,7 +16,7 @@ pub const SUBTYPE_DEFAULT: &str = "proto";
 
 const BASE: &str = "application/grpc";
 
-/// The codec that only the mesh may speak (design decision 12).
+/// The codec that only members of the mesh may use (design decision 12).
 const PICKLE: &[u8] = b"pickle";
 
 /// `application/grpc` in any letter case, alone or with a `+codec` or parameters; not
@@ -27,7 +27,7 @@ pub fn is_grpc_content_type(value: Option<&HeaderValue>) -> bool {
         .is_some_and(|rest| matches!(rest.first(), None | Some(b'+' | b';' | b' ' | b'\t')))
 }
 
-/// What is behind `application/grpc`; letter case means nothing in a media type (RFC 9110, 8.3.1).
+/// The part after `application/grpc`; a media type is case-insensitive (RFC 9110, 8.3.1).
 fn behind_base(value: &[u8]) -> Option<&[u8]> {
     let (base, rest) = value.split_at_checked(BASE.len())?;
     base.eq_ignore_ascii_case(BASE.as_bytes()).then_some(rest)
@@ -78,7 +78,7 @@ pub fn subtype(value: Option<&HeaderValue>) -> Cow<'_, str> {
 /// The content type of messages in a codec; an empty `subtype` names none.
 ///
 /// # Errors
-/// A sentence saying what a codec's name may consist of.
+/// A sentence about the valid characters of a codec's name.
 pub fn content_type(subtype: &str) -> Result<HeaderValue, String> {
     // The usual names cost no allocation.
     let known = match subtype {
@@ -107,14 +107,14 @@ fn unusual(subtype: &str) -> Result<HeaderValue, String> {
         .expect("invariant: the name is visible ASCII"))
 }
 
-/// Refuses `+pickle`, `+cloudpickle` and whatever else is built on it, in any letter case: for
+/// Refuses `+pickle`, `+cloudpickle` and codecs derived from them, in any letter case: for
 /// connections that have not proven the mesh token (design decision 12).
 ///
 /// # Errors
 /// `UNIMPLEMENTED`, asking for another codec.
 pub fn refuse_pickle(value: Option<&HeaderValue>) -> Result<(), Status> {
     let is_pickle = value.is_some_and(|value| {
-        // Most name no codec, and leave nothing to search.
+        // Most name no codec, so there is nothing to search.
         let bytes = value.as_bytes();
         let rest = behind_base(bytes).unwrap_or(bytes);
         rest.windows(PICKLE.len()).any(|part| part.eq_ignore_ascii_case(PICKLE))

@@ -1,4 +1,4 @@
-//! Length-prefixed messages: taking them out of DATA frames, putting them in.
+//! Length-prefixed messages: extracting them from DATA frames, and encoding them.
 
 use std::io::IoSlice;
 
@@ -7,11 +7,11 @@ use smallvec::SmallVec;
 
 use super::{Code, SizeLimit, Status};
 
-/// One flag byte and four length bytes stand before every message.
+/// One flag byte and four length bytes precede every message.
 pub const PREFIX_BYTES: usize = 5;
 
-/// A message in pieces that follow each other and are not joined: of the connection's read
-/// buffers as they came, or the parts that a sender gave.
+/// A message in consecutive pieces that are not joined: parts of the connection's read buffers, or
+/// the parts that a sender gave.
 #[derive(Clone, Debug, Default)]
 pub struct Message {
     pub segments: SmallVec<[Bytes; 1]>,
@@ -64,7 +64,7 @@ impl Message {
     }
 }
 
-/// Takes messages out of a byte stream. A message is limited before it is collected.
+/// Extracts messages from a byte stream. A message's size is checked before it is collected.
 #[derive(Debug)]
 pub struct Decoder {
     size_limit: SizeLimit,
@@ -75,7 +75,7 @@ pub struct Decoder {
 }
 
 impl Decoder {
-    /// `size_limit` is of one message as it travels (compressed).
+    /// `size_limit` applies to one message as it is sent (compressed).
     pub fn new(size_limit: impl Into<SizeLimit>) -> Self {
         Self {
             size_limit: size_limit.into(),
@@ -86,7 +86,7 @@ impl Decoder {
         }
     }
 
-    /// Nothing of a further message has come: the only place where a stream may end.
+    /// No byte of a further message has come: the only place where a stream may end.
     pub fn is_between_messages(&self) -> bool {
         self.prefix_filled == 0
     }
@@ -186,21 +186,21 @@ pub struct Framed {
     prefix: [u8; PREFIX_BYTES],
     prefix_sent: u8,
     segments: SmallVec<[Bytes; 1]>,
-    /// The first segment that is not wholly sent; those before it are given back.
+    /// The first segment that is not completely sent; those before it are freed.
     current: usize,
     /// The bytes left in all segments.
     unsent_bytes: usize,
 }
 
 impl Framed {
-    /// As [`prefix`], the message is shorter than 4 GiB.
+    /// As for [`prefix`], the message is shorter than 4 GiB.
     pub fn new(message: Message) -> Self {
         let prefix = prefix(&message);
         let unsent_bytes = message.len();
         Self { prefix, prefix_sent: 0, segments: message.segments, current: 0, unsent_bytes }
     }
 
-    /// Bytes as they are: a piece of a plain HTTP body.
+    /// Bytes without a prefix: a piece of a plain HTTP body.
     pub fn raw(bytes: Message) -> Self {
         let unsent_bytes = bytes.len();
         let prefix_sent = PREFIX_BYTES as u8;

@@ -1,7 +1,7 @@
-//! What plain HTTP clients are told when the mesh answers and not the application: the one table
-//! from codes to HTTP statuses, and the answer that carries such a status.
+//! The answers of the mesh itself to plain HTTP clients: the one table from codes to HTTP statuses,
+//! and the answer that carries such a status.
 //!
-//! gRPC clients and transcoded ones are told in the words of their own protocols.
+//! gRPC clients and transcoded ones get errors in their own protocols.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -13,18 +13,18 @@ use http::{HeaderMap, HeaderValue, Response, StatusCode, response};
 use super::{Code, Status};
 use crate::names::{ANSWERED_BY, ERROR, EXPLAIN};
 
-/// When to come again, if nobody knows better: long enough to let a burst go by. Arbitrary.
+/// The default retry delay: long enough for a burst to pass. Arbitrary.
 const RETRY_AFTER_DEFAULT: Duration = Duration::from_secs(1);
 
 /// The status for a full queue, if a deployment does not set one.
 pub const QUEUE_FULL_DEFAULT: StatusCode = StatusCode::SERVICE_UNAVAILABLE;
 
-/// 499, which nginx gave to requests whose client went away. Counted; nobody reads it.
+/// 499, which nginx uses for requests whose client went away. It is only counted.
 pub fn client_closed_request() -> StatusCode {
     StatusCode::from_u16(499).expect("invariant: 499 is between 100 and 999")
 }
 
-/// The status of an answer without a body of the application's; `queue_full` stands for
+/// The status of an answer without a body of the application's; `queue_full` replaces
 /// `RESOURCE_EXHAUSTED` (a deployment's `queue_full_status`).
 pub fn http_status(code: Code, queue_full: StatusCode) -> StatusCode {
     match code {
@@ -35,7 +35,7 @@ pub fn http_status(code: Code, queue_full: StatusCode) -> StatusCode {
         Code::Unauthenticated => StatusCode::UNAUTHORIZED,
         Code::PermissionDenied => StatusCode::FORBIDDEN,
         Code::NotFound => StatusCode::NOT_FOUND,
-        // Not 504: Ray Serve answers 408, which clients may send again.
+        // Not 504: Ray Serve answers 408, which clients may retry.
         Code::DeadlineExceeded => StatusCode::REQUEST_TIMEOUT,
         Code::AlreadyExists | Code::Aborted => StatusCode::CONFLICT,
         Code::Cancelled => client_closed_request(),
@@ -46,7 +46,7 @@ pub fn http_status(code: Code, queue_full: StatusCode) -> StatusCode {
     }
 }
 
-/// Of a sentence that goes into a header: proxies have little room for those of answers.
+/// The limit for a sentence in a header: proxies have little room for the headers of answers.
 const ERROR_CHARS_MAX: usize = 500;
 
 /// A failure in plain HTTP: a status and one sentence.
@@ -103,7 +103,7 @@ impl HttpFailure {
         headers
     }
 
-    /// The sentence with a line end, or what stands in its place, as long as `content-length` says.
+    /// The sentence with a line end, or its replacement, as long as `content-length` says.
     pub fn body(&self) -> Bytes {
         match &self.body {
             Some(body) => Bytes::copy_from_slice(body.as_bytes()),
@@ -120,7 +120,7 @@ impl HttpFailure {
     }
 }
 
-/// As `Retry-After` counts, rounded up.
+/// In the form of `Retry-After`, rounded up.
 pub fn whole_seconds(delay: Duration) -> u64 {
     delay.as_secs() + u64::from(delay.subsec_nanos() > 0)
 }

@@ -13,7 +13,7 @@ const BINARY: GeneralPurpose = GeneralPurpose::new(
         .with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
-/// Names that begin so belong to the mesh; see `names`.
+/// Names with this prefix belong to the mesh; see `names`.
 pub const MESH_PREFIX: &str = "pyserve-";
 
 /// One value as users see it.
@@ -72,7 +72,7 @@ pub fn binary_values(value: &HeaderValue) -> impl Iterator<Item = Vec<u8>> {
 /// Adds one pair to a header block.
 ///
 /// # Errors
-/// A sentence naming the key and what is wrong with it or with its value.
+/// A sentence with the key and the error in it or in its value.
 pub fn append(block: &mut HeaderMap, key: &str, value: &Value) -> Result<(), String> {
     let name = HeaderName::from_bytes(key.as_bytes())
         .map_err(|_| format!("metadata key {key:?} has characters that HTTP/2 forbids"))?;

@@ -1,4 +1,4 @@
-//! gRPC's words on top of HTTP/2: status, timeout, framing, compression, metadata.
+//! The formats of gRPC on top of HTTP/2: status, timeout, framing, compression, metadata.
 //!
 //! Pure conversions; nothing here waits or owns a socket.
 

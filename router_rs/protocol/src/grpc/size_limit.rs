@@ -10,18 +10,18 @@ pub const DEPLOYMENT_SENDS: &str = "max_send_message_bytes of the deployment";
 pub const SERVER_RECEIVES: &str = "grpc.max_receive_message_length of the server";
 pub const SERVER_SENDS: &str = "grpc.max_send_message_length of the server";
 
-/// As of a server, of a channel.
+/// The same for a channel.
 pub const CHANNEL_RECEIVES: &str = "grpc.max_receive_message_length of the channel";
 pub const CHANNEL_SENDS: &str = "grpc.max_send_message_length of the channel";
 
-/// Of messages that an ingress transcodes.
+/// For messages that an ingress transcodes.
 pub const INGRESS_TRANSCODES: &str = "PYSERVE_INGRESS_MAX_MESSAGE_BYTES of the ingress";
 
 /// The most bytes of one message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SizeLimit {
     pub bytes_max: usize,
-    /// What to raise for more; empty: the limit is ours.
+    /// The option to raise for more; empty: the limit is fixed.
     pub option: &'static str,
 }
 
@@ -32,7 +32,7 @@ impl From<usize> for SizeLimit {
 }
 
 impl SizeLimit {
-    /// Checks a message; `verb` says what was done with it.
+    /// Checks a message; `verb` describes the operation on it.
     ///
     /// # Errors
     /// `RESOURCE_EXHAUSTED` naming the size, the limit, and the option that allows more.

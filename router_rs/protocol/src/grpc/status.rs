@@ -9,15 +9,15 @@ use percent_encoding::{AsciiSet, CONTROLS, percent_decode, utf8_percent_encode};
 use super::Code;
 
 pub const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
-/// When to come again, in milliseconds; negative: never (gRPC A6).
+/// The retry delay in milliseconds; negative: never (gRPC A6).
 pub const RETRY_PUSHBACK: HeaderName = HeaderName::from_static("grpc-retry-pushback-ms");
 pub const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
 
 /// gRPC percent-encodes everything outside the printable ASCII range, and `%` itself.
 const MESSAGE_SET: &AsciiSet = &CONTROLS.add(b'%');
 
-/// What of a message is sent, percent-encoded: clients take about 8 KiB of metadata by default,
-/// and peers end a whole connection over a block that is far too long.
+/// The limit for a percent-encoded message: clients accept about 8 KiB of metadata by default, and
+/// peers end a whole connection over a block that is far too long.
 const MESSAGE_BYTES_MAX: usize = 6 * 1024;
 
 /// How a call ended, besides its trailing metadata.
@@ -25,7 +25,7 @@ const MESSAGE_BYTES_MAX: usize = 6 * 1024;
 pub struct Status {
     pub code: Code,
     pub message: String,
-    /// When it is worth coming again; `None`: nobody knows.
+    /// When a retry is worthwhile; `None`: unknown.
     pub pushback: Option<Duration>,
 }
 
@@ -34,7 +34,7 @@ impl Status {
         Self { code, message: message.into(), pushback: None }
     }
 
-    /// The same, and when it is worth coming again.
+    /// The same, with a retry delay.
     #[must_use]
     pub fn with_pushback(self, pushback: Duration) -> Self {
         Self { pushback: Some(pushback), ..self }
@@ -44,7 +44,7 @@ impl Status {
         Self::new(Code::Ok, String::new())
     }
 
-    /// The call's time is over.
+    /// Whether the deadline has passed.
     pub fn is_late(&self) -> bool {
         self.code == Code::DeadlineExceeded
     }
@@ -79,7 +79,7 @@ fn whole_millis(time: Duration) -> u64 {
     u64::try_from(time.as_micros().div_ceil(1_000)).unwrap_or(u64::MAX)
 }
 
-/// Percent-encodes a message for `grpc-message`; one that is too long loses its end, and says so.
+/// Percent-encodes a message for `grpc-message`; one that is too long is cut off, with a note.
 pub fn encode_message(message: &str) -> HeaderValue {
     let mut encoded: String = utf8_percent_encode(message, MESSAGE_SET).collect();
     if encoded.len() > MESSAGE_BYTES_MAX {

@@ -1,5 +1,5 @@
-//! How long clients give a call: gRPC's `grpc-timeout`, at most eight digits and a unit, and a number
-//! of seconds of all others.
+//! The timeouts of clients: gRPC's `grpc-timeout`, at most eight digits and a unit, and a number of
+//! seconds for all others.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -14,7 +14,7 @@ pub const GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
 /// The timeout header for clients of other protocols than gRPC, in seconds.
 const REQUEST_TIMEOUT: HeaderName = HeaderName::from_static("x-request-timeout-seconds");
 
-/// How long a request may take, as its client says.
+/// The timeout of a request, according to its client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClientTimeout {
     Unsaid,
@@ -84,8 +84,8 @@ pub fn read_timeout_seconds(headers: &HeaderMap) -> Result<ClientTimeout, Status
     }
 }
 
-/// Writes a timeout in the finest unit that fits eight digits, rounded up so that a hop never
-/// shortens the caller's patience by rounding.
+/// Writes a timeout in the finest unit that fits eight digits, rounded up so that rounding at a hop
+/// never shortens it.
 pub fn format_timeout(timeout: Duration) -> HeaderValue {
     const LIMIT: u128 = 99_999_999;
     let nanos = timeout.min(TIMEOUT_MAX).as_nanos();

@@ -13,8 +13,8 @@ use router_core::{BatchLoad, Load, Nanos};
 
 /// The trailer of an answer, see `names::LOAD`.
 ///
-/// It differs in nearly every answer, so it is marked as one that HPACK must not remember: it
-/// would push the useful entries out of the table.
+/// It differs in nearly every answer, so it is marked as one that HPACK must not index: it would
+/// displace useful entries from the table.
 pub fn trailer(load: &Load) -> HeaderValue {
     let mut text = String::with_capacity(24);
     let written = write_load(&mut text, load);
@@ -43,11 +43,11 @@ fn micros(time: Nanos) -> u64 {
     time.0 / 1000
 }
 
-/// Begins the field that says how long the replica worked on the call alone. The others are known by
-/// their places; an earlier version stops reading there.
+/// The prefix of the field with the time that the replica worked exclusively on the call. The other
+/// fields are identified by position; an earlier version stops parsing there.
 const ALONE: char = 'a';
 
-/// Reads what [`trailer`] has written; further fields are those of a later version.
+/// Parses the output of [`trailer`]; further fields belong to later versions.
 pub fn parse_trailer(value: &[u8]) -> Option<Load> {
     let text = std::str::from_utf8(value).ok()?;
     let alone = text.split(';').find_map(|field| field.strip_prefix(ALONE));

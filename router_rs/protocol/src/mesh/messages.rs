@@ -8,9 +8,9 @@ use prost::Message;
 
 use crate::grpc::Decoder;
 
-/// Where the bytes come from.
+/// The source of the bytes.
 pub trait ByteSource {
-    /// The next that have come, as many as which may come again; `None` when no more will.
+    /// The next bytes, whose flow-control window is returned; `None` at the end.
     fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>>;
 }
 

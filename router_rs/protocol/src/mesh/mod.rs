@@ -1,4 +1,4 @@
-//! What two processes of one mesh say to each other beside the calls: names and the proof.
+//! Messages between two processes of one mesh, apart from the calls: names and the proof.
 //!
 //! The client half of the handshake is in `router_upstream`, the server half in `router_net::server`; both use this.
 

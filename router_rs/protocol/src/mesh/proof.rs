@@ -3,13 +3,13 @@
 use ring::hmac;
 use ring::rand::{SecureRandom, SystemRandom};
 
-/// Each separates a use of the token from any other. None begins another one, since a nonce may
-/// begin as its sender likes.
+/// Each separates one use of the token from any other. None is a prefix of another one, since a
+/// nonce may begin with any bytes.
 const OF_ROUTER: &[u8] = b"pyserve-proof";
 const OF_REPLICA: &[u8] = b"pyserve-replica-proof";
 
-/// Random bytes that a proof is for. A replica proves nothing for other lengths: where the nonce
-/// ends and the id begins is known by it.
+/// The length of a nonce. A replica proves nothing for other lengths: the length separates the
+/// nonce from the id.
 const NONCE_BYTES: usize = 16;
 
 /// Fresh random bytes; `None`: the system has none.
