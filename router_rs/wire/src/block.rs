@@ -16,11 +16,11 @@ use router_protocol::names;
 
 use crate::errors::{Malformed, TooLong};
 
-/// Of a text that has its length in four more bytes.
+/// For a text whose length follows in four more bytes.
 const LONG_TEXT: u8 = u8::MAX;
 
-/// Names that most heads have, which travel as their index: neither end spells or parses them.
-/// A change is one of the frames' version.
+/// Names that most heads have, which are sent as their index: neither end encodes or decodes them.
+/// A change needs a new version of the frames.
 static NAMES: [HeaderName; 51] = [
     header::ACCEPT,
     header::ACCEPT_ENCODING,
@@ -75,10 +75,10 @@ static NAMES: [HeaderName; 51] = [
     names::SESSION_ID,
 ];
 
-/// Of a name that is spelled.
+/// For a name that is written out.
 const SPELLED: u8 = 0;
 
-/// Buckets of the names, by what is quick to look at. Each has room for one.
+/// Buckets of the names, by properties that are quick to read. Each has room for one.
 const BUCKETS: usize = 256;
 
 static BY_LOOK: LazyLock<[u8; BUCKETS]> = LazyLock::new(|| {
@@ -89,7 +89,7 @@ static BY_LOOK: LazyLock<[u8; BUCKETS]> = LazyLock::new(|| {
     buckets
 });
 
-/// No two of [`NAMES`] look alike: the factors were searched for, and a test holds it.
+/// No two of [`NAMES`] share a bucket: the factors were searched for, and a test checks it.
 fn look(name: &[u8]) -> usize {
     let at = |index: usize| usize::from(name.get(index).copied().unwrap_or_default());
     let middle = at(name.len() / 2);
@@ -124,7 +124,7 @@ pub(super) fn put_answer(
     put_pairs(block, headers)
 }
 
-/// Of an answer that has come whole.
+/// For an answer sent whole.
 pub(super) fn put_whole(
     block: &mut Vec<u8>,
     (status, headers): (StatusCode, &HeaderMap),
@@ -164,8 +164,8 @@ fn put_text(block: &mut Vec<u8>, text: &[u8]) -> Result<(), TooLong> {
     Ok(())
 }
 
-/// How long a head is as HTTP/2 counts it (RFC 9113, 6.5.2), target and all, so that a limit holds for
-/// the same heads on either way.
+/// The size of a head as HTTP/2 counts it (RFC 9113, 6.5.2), including the target, so that a limit
+/// holds for the same heads over both protocols.
 pub fn head_bytes(head: &request::Parts) -> usize {
     /// The overhead that is counted for each line.
     const LINE_BYTES: usize = 32;
@@ -196,14 +196,14 @@ pub fn read_call(payload: Bytes) -> Result<(request::Parts, Bytes), Malformed> {
     Ok((head, reader.rest()))
 }
 
-/// The head of an answer that goes on.
+/// The head of an answer whose rest follows.
 pub fn read_answer(payload: Bytes) -> Result<response::Parts, Malformed> {
     let mut reader = Reader { bytes: payload, at: 0 };
     let head = reader.answer()?;
     if reader.rest().is_empty() { Ok(head) } else { Err(Malformed("more than a head")) }
 }
 
-/// Head, trailers and body of an answer that has come whole.
+/// Head, trailers and body of an answer sent whole.
 pub fn read_whole(payload: Bytes) -> Result<(response::Parts, HeaderMap, Bytes), Malformed> {
     let mut reader = Reader { bytes: payload, at: 0 };
     Ok((reader.answer()?, reader.pairs()?, reader.rest()))
@@ -223,7 +223,7 @@ fn uri(target: Bytes, authority: Bytes) -> Result<Uri, Malformed> {
         parts.authority = Some(authority);
         parts.scheme = Some(Scheme::HTTP);
     }
-    // Something else than a path, such as a fragment alone, would be read as no path at all.
+    // Anything but a path, such as a lone fragment, would be parsed as no path at all.
     if !target.starts_with(b"/") && target != "*" {
         return Err(malformed);
     }
@@ -285,7 +285,7 @@ impl Reader {
     }
 
     fn pairs(&mut self) -> Result<HeaderMap, Malformed> {
-        /// More names than that are rare, and no reason to trust the count.
+        /// More names than that are rare, so the count is not trusted.
         const EXPECTED_MAX: usize = 64;
         let count = usize::from(self.number()?);
         let mut headers = HeaderMap::with_capacity(count.min(EXPECTED_MAX));

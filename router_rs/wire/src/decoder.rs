@@ -1,17 +1,17 @@
-//! Takes frames out of what comes.
+//! Extracts frames from the input.
 
 use bytes::{Buf, Bytes, BytesMut};
 
 use crate::errors::Malformed;
 use crate::frame::{CallId, Frame, Kind, PREFIX_BYTES};
 
-/// Takes frames out of a byte stream, however that is cut. Pieces are handed out as they come, other
-/// frames when all of them has come.
+/// Extracts frames from a byte stream, however that is split. Pieces are returned as they come,
+/// other frames once they are complete.
 #[derive(Debug, Default)]
 pub struct Decoder {
     /// The beginning of a frame whose rest has not come.
     begun: BytesMut,
-    /// The piece that is coming.
+    /// The piece that is being received.
     piece: Option<Coming>,
 }
 
@@ -62,7 +62,7 @@ impl Decoder {
         None
     }
 
-    /// Adds to the frame that has begun, no more than belongs to it.
+    /// Adds to the frame that has begun, but no more than belongs to it.
     fn complete(&mut self, chunk: &mut Bytes) -> Result<Option<Frame>, Malformed> {
         self.fill(PREFIX_BYTES, chunk);
         let Some(prefix) = Prefix::read(&self.begun)? else { return Ok(None) };
@@ -107,7 +107,7 @@ impl Decoder {
 // === impl Prefix ===
 
 impl Prefix {
-    /// `None`: not all of it is here.
+    /// `None`: it is incomplete.
     fn read(bytes: &[u8]) -> Result<Option<Self>, Malformed> {
         let Some(bytes) = bytes.get(..PREFIX_BYTES) else { return Ok(None) };
         let number = |at: usize| {

@@ -7,15 +7,15 @@
 pub struct Malformed(pub(crate) &'static str);
 
 impl Malformed {
-    /// A frame of the other direction, or one that cannot follow what came before.
+    /// A frame of the other direction, or one that must not follow the previous frames.
     pub(crate) const UNEXPECTED: Self = Self("a frame that cannot come here");
 }
 
-/// A head that no frame can hold.
+/// A head that does not fit in a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooLong;
 
-/// Why nothing more comes of a call.
+/// Why a call gets nothing more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cut {
     Reset {

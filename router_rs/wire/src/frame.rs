@@ -1,25 +1,24 @@
-//! Frames as they are told, and what they may have.
+//! Frames and their limits.
 
 use bytes::Bytes;
 use router_protocol::windows::STREAM_WINDOW_BYTES;
 
-/// What the body of a call or of a whole answer may have; longer ones gain nothing from sharing a
-/// frame with their head.
+/// The size limit for the body of a call or of a whole answer in one frame with its head; longer
+/// bodies gain nothing from that.
 pub const BODY_BYTES_MAX: usize = 16 * 1024;
 
 /// The absolute size limit of a block of names and values. Servers and clients have smaller limits
 /// of their own; this one bounds what is collected before a head can be parsed.
 pub const BLOCK_BYTES_MAX: usize = 1 << 20;
 
-/// What may be sent of a body before its reader has taken any: as the window of a stream of HTTP/2, so
-/// that neither way is slower.
+/// How much of a body may be sent before its reader has taken any: like the window of an HTTP/2
+/// stream, so that neither protocol is slower.
 pub const CREDIT_BYTES_INITIAL: usize = STREAM_WINDOW_BYTES as usize;
 
-/// The most calls at once. Routers and gates have smaller limits; this one bounds the list of a
-/// server's.
+/// The most calls at once. Routers and gates have smaller limits; this one bounds a server's list.
 pub const CALLS_MAX: u32 = 1 << 16;
 
-/// Payloads up to this are copied where they may be kept for as long as a call lasts.
+/// Payloads up to this size are copied where they may be kept for as long as a call lasts.
 pub(crate) const DETACHED_BYTES_MAX: usize = 4096;
 
 /// Length, kind and id.
@@ -32,8 +31,7 @@ pub mod code {
     pub const CANCEL: u32 = 8;
 }
 
-/// Names a call among those of its connection: a place, which is used again, and a number, which is
-/// not.
+/// Identifies a call on its connection: a place, which is reused, and a number, which is not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallId {
     pub place: u32,
@@ -73,13 +71,14 @@ pub(crate) enum Kind {
     Pong,
 }
 
-/// Whether a body goes in one frame with its head.
+/// Whether a body is sent in one frame with its head.
 pub fn is_small<'a>(body: impl IntoIterator<Item = &'a Bytes>) -> bool {
     body.into_iter().map(Bytes::len).sum::<usize>() <= BODY_BYTES_MAX
 }
 
-/// A payload that may be kept: what it is cut from is as long as what came at once, and a call may
-/// last. Long ones stay where they are, as copying them would cost more than it keeps free.
+/// A payload that may be kept. It shares the memory of everything that was read with it, for as
+/// long as a call lasts, so short payloads are copied. Copying a long one would cost more than it
+/// frees.
 pub fn detach(payload: Bytes) -> Bytes {
     if payload.len() > DETACHED_BYTES_MAX { payload } else { Bytes::copy_from_slice(&payload) }
 }

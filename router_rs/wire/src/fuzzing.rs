@@ -1,4 +1,4 @@
-//! Any bytes as frames.
+//! Treats any bytes as frames.
 
 use std::task::{Context, Poll, Waker};
 
@@ -11,8 +11,8 @@ use crate::frame::{CallId, Frame};
 use crate::outgoing::Outgoing;
 use crate::session::{Session, Side};
 
-/// Reads `bytes` cut into pieces of `length`; what can be read is written again, and comes back. Both
-/// sides of a session take it, or refuse it.
+/// Reads `bytes` cut into pieces of `length`. Everything that can be read is written and read
+/// again. Both sides of a session must accept or refuse the bytes.
 pub fn frames(bytes: &[u8], length: usize) {
     let mut decoder = Decoder::default();
     let mut sessions = [Some(calling()), Some(Session::new(Side::Server))];

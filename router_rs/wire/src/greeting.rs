@@ -1,4 +1,4 @@
-//! How a connection begins: both sides say a nonce and prove the mesh token, in one round trip.
+//! How a connection begins: both sides send a nonce and prove the mesh token, in one round trip.
 //!
 //! ```text
 //! client   MAGIC, version: u8, nonce: 16 bytes
@@ -7,19 +7,19 @@
 //! client   length: u8, proof; calls may follow at once
 //! ```
 //!
-//! The proofs are those of [`router_protocol::mesh::proof`]. A server of another version says which one it
-//! knows, and closes; one that does not take the proof closes.
+//! The proofs are those of [`router_protocol::mesh::proof`]. A server of another version answers
+//! with its own version, and closes. A server that does not accept the proof closes.
 
-/// Begins neither a request of HTTP/1.1 nor the preface of HTTP/2, each by its first byte.
+/// Its first byte begins neither an HTTP/1.1 request nor the preface of HTTP/2.
 pub const MAGIC: [u8; 8] = *b"\0pyserve";
 
-/// To be raised with every change of the frames or of the list of names, so that two versions of the
-/// mesh never misread each other: they speak HTTP/2 then.
+/// Must be raised with every change of the frames or of the list of names, so that two versions of
+/// the mesh never misread each other: they use HTTP/2 then.
 const VERSION: u8 = 1;
 
 const NONCE_BYTES: usize = 16;
 
-/// Of what either side says first, up to where the server's length ends.
+/// The fixed first part of either side, up to the end of the server's length.
 pub const HELLO_BYTES: usize = MAGIC.len() + 1 + NONCE_BYTES;
 pub const WELCOME_PREFIX_BYTES: usize = MAGIC.len() + 1 + 2;
 
@@ -60,7 +60,7 @@ pub fn read_hello(hello: &[u8; HELLO_BYTES]) -> Option<&[u8]> {
     is_ours.then(|| &hello[MAGIC.len() + 1..])
 }
 
-/// The server's answer; `None` for an id or a proof that no replica has.
+/// The server's answer; `None` for an invalid id or proof.
 pub fn welcome(said: &Welcome) -> Option<Vec<u8>> {
     let id = said.replica_id.as_bytes();
     let nonce: [u8; NONCE_BYTES] = said.nonce.as_slice().try_into().ok()?;

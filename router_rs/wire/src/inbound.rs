@@ -1,4 +1,4 @@
-//! What comes of one body: its pieces, as long as they were announced, its trailers, and its end.
+//! The received part of one body: its pieces up to the announced length, its trailers, and its end.
 
 use std::collections::VecDeque;
 
@@ -10,26 +10,27 @@ use crate::frame::{CREDIT_BYTES_INITIAL, DETACHED_BYTES_MAX, code};
 
 #[derive(Debug)]
 pub(crate) struct Inbound {
-    /// The first of them has its place here: most bodies have no more, and need no list.
+    /// The first piece is stored inline: most bodies have no more, and need no list.
     first: Option<Bytes>,
     rest: VecDeque<Waiting>,
-    /// The bytes of short pieces that wait: each would keep all that was read with it.
+    /// The bytes of short pieces that wait: as separate pieces, each would keep everything that was
+    /// read with it.
     short: BytesMut,
     pub(crate) trailers: Option<HeaderMap>,
-    /// All has come, or nothing more will.
+    /// Everything has come, or nothing more will.
     pub(crate) end: Option<Result<(), Cut>>,
-    /// Announced, and not come; `None`: nothing was announced.
+    /// Announced, but not yet received; `None`: nothing was announced.
     missing: Option<u64>,
-    /// As many bytes may come.
+    /// The bytes that may still come.
     room: usize,
-    /// Taken, and not yet said to the other side.
+    /// Taken, but not yet reported to the other side.
     owed: usize,
 }
 
-/// A piece behind another one.
+/// A piece after another one.
 #[derive(Debug)]
 enum Waiting {
-    /// So many bytes of those that were copied.
+    /// So many of the copied bytes.
     Short(usize),
     Long(Bytes),
 }
@@ -55,7 +56,7 @@ impl Inbound {
     /// A piece that needs credit.
     ///
     /// # Errors
-    /// It is not what was announced or allowed: the code to reset the call with.
+    /// It exceeds what was announced or allowed: the code to reset the call with.
     pub(crate) fn on_piece(&mut self, bytes: Bytes, is_final: bool) -> Result<(), u32> {
         self.room = self.room.checked_sub(bytes.len()).ok_or(code::PROTOCOL_ERROR)?;
         self.add(bytes, is_final)
@@ -86,7 +87,7 @@ impl Inbound {
             self.first = Some(bytes);
         } else if bytes.len() <= DETACHED_BYTES_MAX {
             if self.short.capacity() - self.short.len() < bytes.len() {
-                // Twice as much: while a piece is still held, this copies all that waits.
+                // Twice as much: while a piece is still held, this copies all waiting bytes.
                 self.short.reserve(self.short.len() + bytes.len());
             }
             self.short.extend_from_slice(&bytes);
@@ -114,7 +115,7 @@ impl Inbound {
         matches!(self.end, Some(Ok(()))) && self.is_empty() && self.trailers.is_none()
     }
 
-    /// So much has been taken: the credit to give, told in parts that are worth a frame.
+    /// `bytes` have been taken. Returns the credit to give, in amounts that are worth a frame.
     pub(crate) fn release(&mut self, bytes: usize) -> Option<u32> {
         self.owed += bytes;
         if self.owed < CREDIT_BYTES_INITIAL / 4 || self.end.is_some() {

@@ -1,4 +1,4 @@
-//! What goes out of one body: what waits for credit, and its end.
+//! The part of a body still to be sent: data that waits for credit, and its end.
 
 use std::collections::VecDeque;
 
@@ -11,7 +11,7 @@ use crate::outgoing::Outgoing;
 
 #[derive(Debug)]
 pub(crate) struct Outbound {
-    /// As many bytes may be sent.
+    /// The bytes that may be sent.
     pub(crate) credit: usize,
     /// Waits for it.
     backlog: VecDeque<Bytes>,
@@ -38,7 +38,7 @@ impl Outbound {
         }
     }
 
-    /// Of a body that went with its head.
+    /// For a body that was sent with its head.
     pub(crate) fn sent() -> Self {
         Self { end: End::Sent, ..Self::new() }
     }
@@ -58,15 +58,15 @@ impl Outbound {
         }
     }
 
-    /// Nothing follows but the trailers.
+    /// Only the trailers follow.
     pub(crate) fn finish(&mut self, trailers: HeaderMap) {
         self.end = End::Follows(Some(trailers).filter(|trailers| !trailers.is_empty()));
     }
 
-    /// Writes what there is credit for.
+    /// Writes as much as there is credit for.
     ///
     /// # Errors
-    /// The trailers fit into no frame.
+    /// The trailers do not fit in a frame.
     pub(crate) fn write(&mut self, id: CallId, outgoing: &mut Outgoing) -> Result<(), TooLong> {
         // One frame carries no more than the credit that a body begins with.
         loop {
@@ -94,7 +94,7 @@ impl Outbound {
         Ok(())
     }
 
-    /// Takes `length` bytes of what waits for credit.
+    /// Takes `length` bytes of the data that waits for credit.
     fn take(&mut self, length: usize, mut push: impl FnMut(Bytes)) {
         self.credit -= length;
         self.backlog_bytes -= length;

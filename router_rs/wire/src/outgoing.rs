@@ -1,4 +1,4 @@
-//! What is to be written next: frames, in parts that are not joined where joining costs more.
+//! The frames to write next, in parts that are left separate where joining costs more.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
@@ -10,11 +10,11 @@ use crate::block;
 use crate::errors::TooLong;
 use crate::frame::{BLOCK_BYTES_MAX, CallId, Kind, PREFIX_BYTES};
 
-/// Bytes up to this are copied between the frames; longer ones go out from where they are: below it
-/// a copy is cheaper than a part of its own.
+/// Bytes up to this size are copied between the frames, which is cheaper than a separate part.
+/// Longer ones are written from where they are.
 const COPIED_BYTES_MAX: usize = 4096;
 
-/// A buffer that has grown beyond this is given back when all of it is written.
+/// A buffer that has grown beyond this is freed once all of it is written.
 const KEPT_BYTES_MAX: usize = 64 * 1024;
 
 /// The bytes of frames, in order. [`Buf::advance`] removes those that are written.
@@ -31,7 +31,7 @@ pub struct Outgoing {
 // === frames ===
 
 impl Outgoing {
-    /// Writes a call with the whole of its body; or nothing.
+    /// Writes a call with its whole body; or nothing.
     pub(crate) fn put_call(
         &mut self,
         id: CallId,
@@ -51,7 +51,7 @@ impl Outgoing {
         self.put_block(Kind::Begin, id, 0, |block| block::put_call(block, head))
     }
 
-    /// Writes an answer with its trailers and the whole of its body; or nothing.
+    /// Writes an answer with its trailers and its whole body; or nothing.
     pub(crate) fn put_whole(
         &mut self,
         id: CallId,
@@ -67,7 +67,7 @@ impl Outgoing {
         Ok(())
     }
 
-    /// Writes the head of an answer that goes on; or nothing.
+    /// Writes the head of an answer whose rest follows; or nothing.
     pub(crate) fn put_head(
         &mut self,
         id: CallId,
@@ -81,7 +81,7 @@ impl Outgoing {
         self.put_block(Kind::Trailers, id, 0, |block| block::put_pairs(block, trailers))
     }
 
-    /// Writes what stands before a piece of `bytes`, which the caller pushes.
+    /// Writes the prefix of a piece of `bytes`, which the caller pushes.
     pub(crate) fn put_piece(&mut self, id: CallId, bytes: usize, is_final: bool) {
         self.put_prefix(if is_final { Kind::Final } else { Kind::Piece }, id, bytes);
     }
@@ -96,7 +96,7 @@ impl Outgoing {
         self.buffer.extend_from_slice(&code.to_be_bytes());
     }
 
-    /// Writes what is of no call: `Last`, `Ping`, `Pong`.
+    /// Writes a frame that belongs to no call: `Last`, `Ping`, `Pong`.
     pub(crate) fn put_sign(&mut self, kind: Kind) {
         self.put_prefix(kind, CallId { place: 0, serial: 0 }, 0);
     }
@@ -199,7 +199,7 @@ impl Buf for Outgoing {
             self.buffer.clear();
             self.buffer.shrink_to(KEPT_BYTES_MAX);
         } else if self.written > KEPT_BYTES_MAX && self.written > self.buffer.len() / 2 {
-            // Where it is never all written, less is moved than was written.
+            // Even if it is never written completely, less is moved than was written.
             self.buffer.drain(..std::mem::take(&mut self.written));
         }
     }

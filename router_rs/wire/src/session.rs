@@ -1,7 +1,7 @@
 //! The calls of one connection, at one of its ends.
 //!
-//! The driver of the connection hands in frames and writes what is outgoing; calls send, and poll what
-//! has come. Both sides of a call are polled by one task.
+//! The driver of the connection passes frames in and writes the outgoing ones. Calls send data and
+//! poll for received data. Both sides of a call are polled by one task.
 
 mod client;
 mod incoming;
@@ -18,18 +18,18 @@ use crate::inbound::Inbound;
 use crate::outbound::Outbound;
 use crate::outgoing::Outgoing;
 
-/// What a server may have to write and still read calls: answers that nobody reads are kept here, and
-/// each that is short needs no credit. Arbitrary.
+/// The amount of unwritten data up to which a server still reads calls: unread answers are kept
+/// here, and short ones need no credit. Arbitrary.
 const UNWRITTEN_BYTES_MAX: usize = 16 << 20;
 
-/// Who calls, and who answers.
+/// The caller's side or the answering side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     Client,
     Server,
 }
 
-/// A call that has come to a server.
+/// A call that a server has received.
 #[derive(Debug)]
 pub struct Called {
     pub id: CallId,
@@ -44,16 +44,16 @@ pub struct Session {
     side: Side,
     /// By place.
     calls: Vec<Option<Call>>,
-    /// Places that a client may use again.
+    /// Places that a client may reuse.
     free: Vec<u32>,
     /// How many calls there are.
     open: usize,
-    /// The number of the client's next call: what comes for one before it in its place is not for it.
+    /// The number of the client's next call. Frames for an earlier call in its place are ignored.
     serial: u32,
     outgoing: Outgoing,
-    /// The driver's, while it waits.
+    /// The driver's waker, while it waits.
     driver: Option<Waker>,
-    /// `Last` was said here, or there.
+    /// `Last` was sent, or received.
     is_last_said: bool,
     is_last_heard: bool,
     owes_pong: bool,
@@ -76,7 +76,7 @@ enum Head {
         is_of_head_request: bool,
     },
     Come(response::Parts),
-    /// Or of no interest.
+    /// Or is not wanted.
     Taken,
 }
 
@@ -98,10 +98,10 @@ impl Session {
 
     // === for the driver ===
 
-    /// A frame has come. At a server it may be a call, which has its place from here on.
+    /// Handles a received frame. At a server it may be a call, which has its place from here on.
     ///
     /// # Errors
-    /// The other side does not speak as we do.
+    /// The other side uses another protocol.
     pub fn on_frame(&mut self, frame: Frame) -> Result<Option<Called>, Malformed> {
         match (frame, self.side) {
             (Frame::Call { id, payload }, Side::Server) => return self.on_call(id, payload, true),
@@ -117,7 +117,7 @@ impl Session {
             (Frame::Last, _) => {
                 self.is_last_heard = true;
                 if self.side == Side::Client {
-                    // The server waits for it: what came before it is all that it gets.
+                    // The server waits for it: the calls before it are all that it gets.
                     self.say_last();
                 }
             }
@@ -137,14 +137,14 @@ impl Session {
 
     /// The bytes to write.
     pub fn outgoing(&mut self) -> &mut Outgoing {
-        // Anything else that is written is as good a sign of life.
+        // Any other frame is an equally good sign of life.
         if std::mem::take(&mut self.owes_pong) && !self.outgoing.has_remaining() {
             self.outgoing.put_sign(Kind::Pong);
         }
         &mut self.outgoing
     }
 
-    /// A client may begin a call.
+    /// Whether a client may begin a call.
     pub fn takes_calls(&self) -> bool {
         !self.is_last_said && self.open < CALLS_MAX as usize
     }
@@ -155,13 +155,13 @@ impl Session {
         self.side == Side::Server && self.outgoing.remaining() > UNWRITTEN_BYTES_MAX
     }
 
-    /// Asks for a sign of life.
+    /// Sends a PING.
     pub fn ping(&mut self) {
         self.outgoing.put_sign(Kind::Ping);
         self.wake_driver();
     }
 
-    /// No further call: a client begins none, a server asks for none.
+    /// Ends the calls: a client begins no more, a server announces `Last`.
     pub fn say_last(&mut self) {
         if !self.is_last_said {
             self.is_last_said = true;
@@ -170,7 +170,7 @@ impl Session {
         }
     }
 
-    /// All is said and done, and written.
+    /// Whether everything is finished and written.
     pub fn is_over(&self) -> bool {
         let is_last = match self.side {
             Side::Client => self.is_last_said,
@@ -179,12 +179,12 @@ impl Session {
         is_last && self.open == 0 && !self.outgoing.has_remaining()
     }
 
-    /// The driver is awake: it writes what comes up now without being told.
+    /// The driver is awake: it writes further frames without being woken.
     pub fn begin_turn(&mut self) {
         self.driver = None;
     }
 
-    /// Wakes the driver when there is something to write, or all is over.
+    /// Wakes the driver when there are frames to write, or everything is over.
     pub fn wait(&mut self, cx: &Context<'_>) {
         wait(&mut self.driver, cx);
     }
@@ -207,7 +207,7 @@ impl Session {
 
     pub fn poll_data(&mut self, id: CallId, cx: &Context<'_>) -> Poll<Option<Result<Bytes, Cut>>> {
         let Some(call) = self.get(id) else {
-            // A server's call that the client has left; a client polls only what it has.
+            // The client has left the call of a server; a client polls only its own calls.
             let is_client = self.side == Side::Client;
             return Poll::Ready(if is_client { None } else { Some(Err(Cut::Lost)) });
         };
@@ -221,7 +221,7 @@ impl Session {
         }
     }
 
-    /// So many bytes have been passed on, and as many more may come.
+    /// Acknowledges `bytes`, which were passed on: as many more may come.
     pub fn release(&mut self, id: CallId, bytes: usize) {
         if let Some(credit) = self.get(id).and_then(|call| call.inbound.release(bytes)) {
             self.outgoing.put_credit(id, credit);
@@ -229,7 +229,7 @@ impl Session {
         }
     }
 
-    /// How many bytes may be sent, at least 1; `None`: the other side takes no more.
+    /// How many bytes may be sent, at least 1; `None`: the other side accepts no more.
     pub fn poll_room(&mut self, id: CallId, cx: &Context<'_>) -> Poll<Option<usize>> {
         match self.answering(id) {
             Some(call) if call.outbound.credit == 0 => call.wait(cx),
@@ -238,7 +238,7 @@ impl Session {
         }
     }
 
-    /// Sends what there is credit for; the rest when there is more.
+    /// Sends as much as there is credit for; the rest when there is more.
     pub fn send(&mut self, id: CallId, pieces: impl IntoIterator<Item = Bytes>) {
         if let Some(call) = self.answering(id) {
             pieces.into_iter().for_each(|piece| call.outbound.push(piece));
@@ -246,7 +246,7 @@ impl Session {
         }
     }
 
-    /// Nothing follows but the trailers, if there are any.
+    /// Only the trailers follow, if there are any.
     pub fn finish(&mut self, id: CallId, trailers: HeaderMap) {
         if let Some(call) = self.answering(id) {
             call.outbound.finish(trailers);
@@ -254,7 +254,7 @@ impl Session {
         }
     }
 
-    /// A piece behind which nothing follows.
+    /// The last piece.
     pub fn send_last(&mut self, id: CallId, piece: Bytes) {
         if let Some(call) = self.answering(id) {
             call.outbound.push(piece);
@@ -262,7 +262,7 @@ impl Session {
         self.finish(id, HeaderMap::new());
     }
 
-    /// Whether the other side takes what is sent.
+    /// Whether the other side accepts data.
     pub fn is_sending(&self, id: CallId) -> bool {
         self.look(id).is_some_and(|call| call.takes_more(self.side))
     }
@@ -278,7 +278,8 @@ impl Session {
         self.check_put(id, put);
     }
 
-    /// What cannot be said in a frame cannot be said: the limits of heads are below those of frames.
+    /// A head that does not fit in a frame cannot be sent: the limits of heads are below those of
+    /// frames.
     fn check_put(&mut self, id: CallId, put: Result<(), TooLong>) {
         if put.is_err() {
             self.take(id);
@@ -303,12 +304,12 @@ impl Session {
         call.filter(|call| call.serial == id.serial)
     }
 
-    /// As `get`, while something may come.
+    /// Like `get`, while data may still come.
     fn unended(&mut self, id: CallId) -> Option<&mut Call> {
         self.get(id).filter(|call| call.inbound.end.is_none())
     }
 
-    /// As `get`, while something may be sent: a call ends with its answer.
+    /// Like `get`, while data may still be sent: a call ends with its answer.
     fn answering(&mut self, id: CallId) -> Option<&mut Call> {
         let side = self.side;
         self.get(id).filter(|call| call.takes_more(side))
@@ -333,7 +334,7 @@ impl Call {
         Self { serial, head, inbound, outbound, waker: None }
     }
 
-    /// Whether the other side takes what this one sends.
+    /// Whether the other side accepts data from this one.
     fn takes_more(&self, side: Side) -> bool {
         self.outbound.is_open() && (side == Side::Server || self.inbound.end.is_none())
     }

@@ -1,4 +1,4 @@
-//! Frames on their way, and two sessions that speak with each other.
+//! Frames in transit, and two connected sessions.
 
 mod calls;
 mod frames;
@@ -17,7 +17,7 @@ fn call_head(target: &str, headers: &HeaderMap) -> http::request::Parts {
     head.into_parts().0
 }
 
-/// A client and a server, and what is under way between them.
+/// A client and a server, and the bytes in transit between them.
 struct Pair {
     client: Session,
     server: Session,
@@ -36,7 +36,7 @@ impl Pair {
         }
     }
 
-    /// Moves up to `bytes` one way.
+    /// Moves up to `bytes` in one direction.
     fn carry(&mut self, to_server: bool, bytes: usize) {
         let (from, to) = if to_server {
             (&mut self.client, &mut self.server)
@@ -67,7 +67,7 @@ fn begin(pair: &mut Pair, body: Option<&[Bytes]>) -> CallId {
     pair.client.call(&call_head("/a", &HeaderMap::new()), body).expect("an open session")
 }
 
-/// As `begin`, and the call has come: what it is called at the client, and at the server.
+/// Like `begin`, but the call has arrived; returns its ids at the client and at the server.
 fn begun(pair: &mut Pair, body: Option<&[Bytes]>) -> (CallId, CallId) {
     let here = begin(pair, body);
     pair.settle();

@@ -1,4 +1,4 @@
-//! The calls of a client: begun here, and their answers taken.
+//! The calls of a client: begins them, and takes their answers.
 
 use std::task::{Context, Poll};
 
@@ -12,8 +12,8 @@ use crate::inbound::Inbound;
 use crate::outbound::Outbound;
 
 impl Session {
-    /// Begins a call; `body`: all of it, no more than fits into a frame with the head, or `None` if it
-    /// follows. `None` if no further call may begin.
+    /// Begins a call. `body`: all of it, small enough for one frame with the head, or `None` if it
+    /// follows. Returns `None` if no further call may begin.
     pub fn call(&mut self, head: &request::Parts, body: Option<&[Bytes]>) -> Option<CallId> {
         if !self.takes_calls() {
             return None;
@@ -55,7 +55,7 @@ impl Session {
         }
     }
 
-    /// Nobody waits for the answer any more.
+    /// The caller does not await the answer any more.
     pub fn leave(&mut self, id: CallId) {
         let is_to_be_told = self.unended(id).is_some();
         if self.take(id).is_some() {
@@ -86,12 +86,12 @@ impl Session {
         }
     }
 
-    /// All has come and was taken, and no trailers follow.
+    /// All data has come and was taken, and no trailers follow.
     pub fn is_end(&self, id: CallId) -> bool {
         self.look(id).is_none_or(|call| call.inbound.is_end())
     }
 
-    /// To be called when the data is over.
+    /// Call it when the data is over.
     pub fn poll_trailers(
         &mut self,
         id: CallId,

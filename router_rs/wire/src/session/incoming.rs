@@ -11,11 +11,11 @@ use crate::frame::{CALLS_MAX, CallId, code, detach};
 use crate::inbound::Inbound;
 use crate::outbound::Outbound;
 
-/// How far a client's place may lie beyond those that the server has seen.
+/// How far a client's place may exceed those that the server has seen.
 const UNUSED_PLACES_MAX: usize = 1024;
 
 impl Session {
-    /// A head that cannot be read ends its call, and no other.
+    /// A malformed head ends its call, and no other.
     pub(super) fn on_call(
         &mut self,
         id: CallId,
@@ -24,7 +24,7 @@ impl Session {
     ) -> Result<Option<Called>, Malformed> {
         let place = id.place as usize;
         let places = self.calls.len();
-        // A client takes places in turn, but for those of heads that it did not send.
+        // A client takes places in turn, except for those of heads that it did not send.
         if id.place >= CALLS_MAX || place > places + UNUSED_PLACES_MAX {
             return Err(Malformed::UNEXPECTED);
         }
@@ -59,7 +59,7 @@ impl Session {
     }
 
     pub(super) fn on_head(&mut self, id: CallId, payload: Bytes) {
-        // A caller may keep the head of an answer that goes on.
+        // A caller may keep the head of an answer whose rest follows.
         match read_answer(detach(payload)) {
             Ok(head) => self.on_answer(id, head, |_| Ok(())),
             Err(_) => self.check(id, Err(code::PROTOCOL_ERROR)),
@@ -123,7 +123,7 @@ impl Session {
         }
     }
 
-    /// What comes is not as it should: the call is over at both ends.
+    /// The frame breaks the protocol: the call is over at both ends.
     fn check(&mut self, id: CallId, told: Result<(), u32>) {
         if let Err(code) = told {
             self.outgoing.put_reset(id, code);
@@ -132,7 +132,7 @@ impl Session {
     }
 }
 
-/// How long a body is to be; HTTP/2 streams are held to it as well.
+/// The announced length of a body; HTTP/2 streams are held to it as well.
 fn announced(head: &response::Parts) -> Option<u64> {
     if matches!(head.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED) {
         return None;

@@ -1,4 +1,4 @@
-//! The calls of a server: answered here.
+//! The calls of a server: answers them.
 
 use std::task::{Context, Poll};
 
@@ -9,12 +9,12 @@ use super::Session;
 use crate::frame::{BODY_BYTES_MAX, CallId, code};
 
 impl Session {
-    /// Ready when the client wants no answer any more.
+    /// Ready when the client no longer wants an answer.
     pub fn poll_gone(&mut self, id: CallId, cx: &Context<'_>) -> Poll<()> {
         self.get(id).map_or(Poll::Ready(()), |call| call.wait(cx))
     }
 
-    /// The head of an answer that goes on.
+    /// The head of an answer whose rest follows.
     pub fn send_head(&mut self, id: CallId, response: &Response<()>) {
         if self.get(id).is_some() {
             let put = self.outgoing.put_head(id, (response.status(), response.headers()));
@@ -22,7 +22,7 @@ impl Session {
         }
     }
 
-    /// All of an answer.
+    /// A complete answer.
     pub fn send_whole(
         &mut self,
         id: CallId,

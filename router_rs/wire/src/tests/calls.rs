@@ -1,4 +1,4 @@
-//! One call at a time, and what ends it.
+//! One call at a time, and the ways in which it ends.
 
 use std::sync::{Arc, Weak};
 use std::task::Poll;
@@ -101,7 +101,7 @@ fn what_comes_for_a_call_that_is_over_is_for_nobody() {
     let (first, there) = begun(&mut pair, Some(&[]));
     pair.server.send_whole(there, &Response::new(()), ([], 0), HeaderMap::new());
     pair.client.leave(first);
-    // The answer and the reset cross; the place is used again.
+    // The answer and the reset cross; the place is reused.
     let second = begin(&mut pair, Some(&[]));
     assert_eq!(first.place, second.place);
     pair.settle();
@@ -163,7 +163,7 @@ fn short_pieces_that_wait_keep_nothing_else_that_was_read_with_them() {
     }
     let mut buffers = Vec::new();
     while pair.client.outgoing().has_remaining() {
-        // One frame at a time, as where frames of other calls stand between them.
+        // One frame at a time, as if frames of other calls were between them.
         let read = pair.client.outgoing().copy_to_bytes(PREFIX_BYTES);
         let length = u32::from_be_bytes(read[..4].try_into().unwrap()) as usize;
         let body = pair.client.outgoing().copy_to_bytes(length);

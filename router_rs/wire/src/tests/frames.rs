@@ -1,4 +1,4 @@
-//! What is written is read, however it is cut; anything else is refused and never panics.
+//! Everything written can be read, however it is split; anything else is refused without a panic.
 
 use bytes::{Buf, Bytes};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
@@ -146,7 +146,7 @@ fn decode_all(chunks: impl Iterator<Item = Bytes>) -> Result<Vec<Frame>, Malform
     Ok(frames)
 }
 
-/// Joins the pieces that a cut has made of one.
+/// Joins the pieces into which a split has divided one.
 fn joined(frames: Vec<Frame>, expected: &[(CallId, Said)]) -> Vec<(Option<CallId>, Said)> {
     let mut joined: Vec<(Option<CallId>, Said)> = Vec::new();
     for (id, said) in frames.into_iter().map(read) {

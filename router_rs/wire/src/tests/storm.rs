@@ -1,4 +1,4 @@
-//! Sessions that speak with each other lose nothing, whatever is cut, waits or is cancelled.
+//! Connected sessions lose nothing, whatever is split, delayed or cancelled.
 
 use std::collections::BTreeMap;
 use std::task::Poll;
@@ -46,7 +46,7 @@ struct Storm {
     there: Vec<CallId>,
     /// Answered bytes that have not been taken, by call.
     due: BTreeMap<(u32, u32), usize>,
-    /// As it was at first.
+    /// The initial values.
     answered: BTreeMap<(u32, u32), usize>,
 }
 
@@ -122,7 +122,7 @@ impl Storm {
         self.there.retain(|other| *other != id);
     }
 
-    /// Takes what has come; whether there is more to wait for.
+    /// Takes what has arrived; returns whether more is awaited.
     fn take_here(&mut self, id: CallId) -> Poll<bool> {
         loop {
             match self.pair.client.poll_data(id, &cx()) {
@@ -136,7 +136,7 @@ impl Storm {
         }
     }
 
-    /// All that was answered comes, however little is taken at once.
+    /// All answers arrive, however little is taken at once.
     fn take_all(&mut self) {
         self.pair.settle();
         self.there.extend(self.pair.called.drain(..).map(|called| called.id));
@@ -162,8 +162,8 @@ impl Storm {
 }
 
 proptest! {
-    /// Whatever is begun, cut and cancelled: what is answered comes whole, what is left is gone at both
-    /// ends, and both sessions end.
+    /// For any sequence of begins, splits and cancels: answers arrive completely, abandoned calls
+    /// are gone at both ends, and both sessions end.
     #[test]
     fn a_storm_leaves_nothing(steps in prop::collection::vec(step(), 1..120)) {
         let mut storm = Storm::new();
