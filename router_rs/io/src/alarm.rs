@@ -1,7 +1,7 @@
-//! Deadlines of calls, kept by the I/O thread they run on.
+//! Deadlines of calls, kept by the I/O thread on which they run.
 //!
-//! Nearly every call has a deadline and nearly none meets it, so setting one has to cost next to
-//! nothing: a place in a slab, looked through at most every `GAP`. A timer of tokio's per call and
+//! Nearly every call has a deadline and hardly any call reaches it, so setting one must cost next
+//! to nothing: a place in a slab that is scanned at most every `GAP`. A tokio timer per call and
 //! hop took 1.1 us of 14 (ingress and replica, 64 calls in flight, one core).
 
 use std::cell::RefCell;
@@ -11,8 +11,8 @@ use std::time::Duration;
 use slab::Slab;
 use tokio::time::{Instant, sleep_until};
 
-/// The least time between two looks, and so the most that an alarm is late by design. A quarter of
-/// what the mesh allows a deadline's answer in the median (20 ms).
+/// The least time between two scans, and so the longest delay of an alarm by design. A quarter of
+/// the mesh's target for the median answer to a missed deadline (20 ms).
 const GAP: Duration = Duration::from_millis(5);
 
 struct Entry {
@@ -25,9 +25,9 @@ struct Entry {
 struct Alarms {
     entries: Slab<Entry>,
     last_look: Option<Instant>,
-    /// When the watch looks next; `None`: no watch is running.
+    /// The time of the watch's next scan; `None`: no watch is running.
     next_look: Option<Instant>,
-    /// The watch, to be woken for a deadline before its next look.
+    /// The watch, to be woken for a deadline before its next scan.
     watch: Option<Waker>,
 }
 
@@ -35,11 +35,11 @@ thread_local! {
     static ALARMS: RefCell<Alarms> = RefCell::default();
 }
 
-/// A deadline, at most `GAP` late. It belongs to its thread; dropping it forgets it.
+/// A deadline, at most `GAP` late. It belongs to its thread; dropping it cancels it.
 #[derive(Debug)]
 pub struct Alarm {
     place: usize,
-    // Its place means something on its own thread only.
+    // Its place is valid only on its own thread.
     _not_send: std::marker::PhantomData<*const ()>,
 }
 
@@ -100,7 +100,7 @@ impl Alarms {
         self.last_look.map_or(at, |last| at.max(last + GAP))
     }
 
-    /// Wakes what is due, and plans the next look: `None` when nothing is left to watch.
+    /// Wakes what is due, and plans the next scan: `None` when nothing is left to watch.
     fn look(&mut self, now: Instant, due: &mut Vec<Waker>) -> Option<Instant> {
         self.last_look = Some(now);
         let mut earliest: Option<Instant> = None;
@@ -120,7 +120,7 @@ impl Alarms {
     }
 }
 
-/// Looks through the alarms when one may be due; ends when none is left.
+/// Scans the alarms when one may be due; ends when none is left.
 async fn watch() {
     let mut due = Vec::new();
     let mut planned = ALARMS.with_borrow(|alarms| alarms.next_look);
@@ -137,7 +137,7 @@ async fn watch() {
     }
 }
 
-/// Sleeps until `at`, or until an earlier look is planned.
+/// Sleeps until `at`, or until an earlier scan is planned.
 async fn sleep_or_replan(at: Instant) {
     let mut sleep = std::pin::pin!(sleep_until(at));
     std::future::poll_fn(|context| {

@@ -4,12 +4,12 @@ use std::hint;
 
 use parking_lot::{Mutex, MutexGuard};
 
-/// So often a thread looks whether the lock is free before it sleeps: 2 to 4 µs, which is less than
-/// the way into the kernel and back. Measured with four threads on two cores: with 50 to 1000 the
-/// same, without 35 µs instead of 2 for the slowest hundredth.
+/// How often a thread checks whether the lock is free before it sleeps: 2 to 4 µs, which is less
+/// than the way into the kernel and back. Measured with four threads on two cores: 50 to 1000 make
+/// no difference; without it the slowest hundredth takes 35 µs instead of 2.
 const LOOKS_MAX: u32 = 100;
 
-/// A mutex whose holders do little, and never wait.
+/// A mutex for short critical sections that never wait.
 ///
 /// `parking_lot::Mutex` yields the processor after a few spins, but a holder of this one finishes
 /// sooner than that.
@@ -36,7 +36,7 @@ impl<T> BriefMutex<T> {
     fn lock_soon(&self) -> MutexGuard<'_, T> {
         for _ in 0..LOOKS_MAX {
             hint::spin_loop();
-            // Looking does not take the cache line from the holder, trying does.
+            // Loading does not take the cache line from the holder; trying to lock does.
             if !self.0.is_locked()
                 && let Some(guard) = self.0.try_lock()
             {

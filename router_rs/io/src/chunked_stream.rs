@@ -8,10 +8,10 @@ use bytes::{Buf, Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_util::io::poll_write_buf;
 
-/// What one read may bring, at first: some messages of a turn.
+/// The size of a read at first: some messages of a turn.
 const READ_BYTES_MIN: usize = 16 * 1024;
 
-/// And where reads are full again and again. A Unix socket has room for three of them by default.
+/// The size if reads are full again and again. A Unix socket has room for three of them by default.
 const READ_BYTES_MAX: usize = 64 * 1024;
 
 /// Less room than this is not worth a read.
@@ -20,8 +20,8 @@ const ROOM_BYTES_MIN: usize = 4 * 1024;
 #[derive(Debug)]
 pub struct ChunkedStream<S> {
     stream: S,
-    /// Room that is written over: a stream that wants it zeroed finds it so, and need not do it for
-    /// each read.
+    /// Memory that is overwritten by reads. It is zeroed once, so that streams that require it need
+    /// not do so for each read.
     room: BytesMut,
     /// The size of the next buffer.
     room_bytes: usize,
@@ -32,13 +32,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ChunkedStream<S> {
         Self { stream, room: BytesMut::new(), room_bytes: READ_BYTES_MIN }
     }
 
-    /// What has come; empty at the end of the stream.
+    /// The bytes received; empty at the end of the stream.
     ///
     /// # Errors
-    /// Those of the stream.
+    /// Errors of the stream.
     pub fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Bytes>> {
         if self.room.len() < ROOM_BYTES_MIN {
-            // Takes the memory back of chunks that nobody keeps.
+            // Reclaims the memory of dropped chunks.
             self.room.clear();
             self.room.resize(self.room_bytes, 0);
         }
@@ -56,7 +56,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ChunkedStream<S> {
     /// Writes all of `parts`.
     ///
     /// # Errors
-    /// Those of the stream, and that it takes no more.
+    /// Errors of the stream, and an error if it accepts no more.
     pub fn poll_write(
         &mut self,
         parts: &mut impl Buf,
@@ -67,14 +67,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ChunkedStream<S> {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
         }
-        // What TLS keeps back.
+        // Flushes bytes buffered by TLS.
         Pin::new(&mut self.stream).poll_flush(cx)
     }
 
-    /// Says that nothing more is written.
+    /// Closes the writing side.
     ///
     /// # Errors
-    /// Those of the stream.
+    /// Errors of the stream.
     pub fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_shutdown(cx)
     }

@@ -1,5 +1,5 @@
-//! A TCP stream that tells how much has come over it: what TLS keeps of a handshake that is never
-//! finished can be seen from nowhere else.
+//! A TCP stream that counts the bytes received: nothing else shows how much TLS buffers of a
+//! handshake that is never finished.
 
 use std::io;
 use std::pin::Pin;
@@ -10,7 +10,7 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
-/// How many bytes have come. Clones show the same.
+/// The number of bytes received. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct ReceivedBytes(Arc<AtomicU64>);
 

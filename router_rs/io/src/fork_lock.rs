@@ -1,8 +1,8 @@
-//! Keeps forks of the process out of the moments in which a socket is open and not noted.
+//! Keeps forks of the process out of moments in which a socket is open but not noted.
 //!
-//! A forked child lets go of the sockets that were noted here. One that stayed open in it would hide
-//! the parent's death from the peer. What the pollers watch is not enough to find them: a socket that
-//! is being closed or that moves from thread to thread is open and in no poller's set.
+//! A forked child releases the sockets that were noted here. One that stayed open in it would hide
+//! the parent's death from the peer. The sets of the pollers are not enough to find them: a socket
+//! that is being closed or that moves between threads is open but in no poller's set.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -10,28 +10,28 @@ use std::future::poll_fn;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::pin::pin;
-// Not that of parking_lot: its unlocking may touch a table that another thread had locked at the
-// fork. This one is a futex, which a child may let go of.
+// Not parking_lot's: its unlocking may touch a table that another thread had locked at the fork.
+// This one is a futex, which a child may unlock.
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 static OPENING: Mutex<()> = Mutex::new(());
-/// By descriptor, so that there are never more than were open at one time. Nothing is taken out: a
-/// thread that closed a socket would have to wait for a fork, with whatever else it holds.
+/// By descriptor, so that there are never more than were open at one time. Entries are never
+/// removed: a thread that closes a socket would have to wait for a fork, with whatever it holds.
 static OPENED: Mutex<BTreeMap<RawFd, File>> = Mutex::new(BTreeMap::new());
 
 thread_local! {
     static HELD: Cell<Option<MutexGuard<'static, ()>>> = const { Cell::new(None) };
 }
 
-/// What a descriptor stands for; another file may have got the number since.
+/// The file of a descriptor; the number may have been reused since.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct File {
     pub device: u64,
     pub inode: u64,
 }
 
-/// Runs each poll of `future` between forks: what opens a socket and notes it in one poll is never
-/// seen between the two by a child.
+/// Runs each poll of `future` between forks: a child never sees a socket that is opened but not
+/// noted, if one poll does both.
 pub async fn between_forks<F: Future>(future: F) -> F::Output {
     let mut future = pin!(future);
     poll_fn(|context| {
@@ -47,10 +47,10 @@ pub(crate) fn open_between_forks<T>(open: impl FnOnce() -> T) -> T {
     open()
 }
 
-/// Has forked children let go of a socket, as long as it is open; to be called [`between_forks`].
+/// Makes forked children release a socket, as long as it is open. Call it [`between_forks`].
 ///
 /// # Errors
-/// The kernel tells nothing of it.
+/// The kernel does not report it.
 pub fn note_opened<S: AsFd>(socket: S) -> io::Result<S> {
     let descriptor = socket.as_fd();
     let status = rustix::fs::fstat(descriptor)?;
@@ -59,7 +59,7 @@ pub fn note_opened<S: AsFd>(socket: S) -> io::Result<S> {
     Ok(socket)
 }
 
-/// The sockets that were noted, also those that were closed since; for the thread that forks.
+/// The noted sockets, including those closed since; for the thread that forks.
 pub fn opened_sockets() -> Vec<(RawFd, File)> {
     opened().iter().map(|(descriptor, file)| (*descriptor, *file)).collect()
 }
@@ -68,18 +68,18 @@ fn opened() -> MutexGuard<'static, BTreeMap<RawFd, File>> {
     OPENED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Waits until each open socket is noted, and keeps it so; to be called before a fork.
+/// Waits until each open socket is noted, and keeps it so. Call it before a fork.
 pub fn lock_for_fork() {
     HELD.set(Some(lock()));
 }
 
-/// To be called after a fork, in both processes, by the thread that forked.
+/// Call it after a fork, in both processes, on the thread that forked.
 pub fn unlock_after_fork() {
     HELD.take();
 }
 
 fn lock() -> MutexGuard<'static, ()> {
-    // It guards no data that a panic could have left half changed.
+    // It guards no data that a panic could have left inconsistent.
     OPENING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -17,7 +17,7 @@ use super::{between_forks, note_opened};
 /// Connections that wait for `accept`; the kernel's own default bound (somaxconn) since 5.4.
 const BACKLOG: i32 = 4096;
 
-/// A socket that was bound: what a forked child needs to find it again.
+/// A bound socket: the data with which a forked child finds it again.
 #[derive(Clone, Debug)]
 pub struct Bound {
     pub descriptor: RawFd,
@@ -26,7 +26,7 @@ pub struct Bound {
 
 impl Bound {
     /// # Errors
-    /// When the socket has no address, which a bound one has.
+    /// When the socket has no address, although a bound one has.
     pub fn of<S: AsFd>(socket: &S) -> io::Result<Self> {
         let address = SockRef::from(socket).local_addr()?;
         Ok(Self { descriptor: socket.as_fd().as_raw_fd(), address })
@@ -80,8 +80,8 @@ fn bind_one(address: SocketAddr, reuse_port: bool) -> io::Result<TcpListener> {
     Ok(socket.into())
 }
 
-/// Listens at a TCP socket that is bound already. Others who have it may keep it: connections that
-/// come after this process wait there for the one that listens next.
+/// Listens on a TCP socket that is already bound. Other holders may keep it: connections that
+/// arrive after this process has closed it wait there for the next listener.
 ///
 /// # Errors
 /// It is not such a socket, or another one listens at its address.
@@ -93,13 +93,13 @@ pub fn listen_at(socket: OwnedFd) -> io::Result<TcpListener> {
     Ok(socket.into())
 }
 
-/// Binds a Unix socket that only this user can open; a leftover socket is replaced when nobody
-/// listens on it.
+/// Binds a Unix socket that only this user can open; a leftover socket without a listener is
+/// replaced.
 ///
 /// # Errors
-/// `AddrInUse` when another process listens there, or something else than a socket is there.
+/// `AddrInUse` when another process listens there, or the path is not a socket.
 pub fn bind_unix(path: &Path) -> io::Result<UnixListener> {
-    // Not through a link, which may name anything.
+    // Does not follow a link, which may point to anything.
     let is_socket = |path: &Path| {
         std::fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket())
     };
@@ -112,13 +112,13 @@ pub fn bind_unix(path: &Path) -> io::Result<UnixListener> {
     Ok(listener)
 }
 
-/// Connections that are taken in one turn of a thread: half a millisecond. Arbitrary; what was
-/// there before has its turn between.
+/// How many connections are accepted in one turn of a thread: half a millisecond. Arbitrary;
+/// earlier work has its turn in between.
 const ACCEPTED_PER_TURN: u64 = 16;
 
-/// Accepts connections and has them taken, with a pause after each that the taker asks for, until
-/// `None` says that nobody takes them any more. `make_room` is called when no descriptor is left for
-/// one, and lets go of some.
+/// Accepts connections and passes each to `take`, then pauses for the time that it returns; ends
+/// when it returns `None`. `make_room` is called when no descriptor is left for a connection, and
+/// frees some.
 pub async fn accept_each(
     listener: TcpListener,
     mut take: impl FnMut(TcpStream, SocketAddr) -> Option<Duration>,
@@ -155,11 +155,11 @@ fn is_out_of_descriptors(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(23 | 24))
 }
 
-/// Out of descriptors: accepting again at once would spin. Arbitrary.
+/// The pause when out of descriptors: accepting again at once would spin. Arbitrary.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// Lets others close something after `accept` has failed: a connection died before it was taken,
-/// which costs the next one a moment, or no descriptor is left.
+/// Pauses after a failed `accept`: either a connection died before it was accepted, which delays
+/// the next one for a moment, or no descriptor is left, and others may close some.
 pub async fn pause_accepting(_error: &io::Error) {
     tokio::time::sleep(ACCEPT_PAUSE).await;
 }

@@ -1,4 +1,4 @@
-//! Where a server or a front is in its life, as its connections learn it.
+//! The phase in the life of a server or a front, as its connections learn it.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -9,7 +9,7 @@ use tokio::sync::watch;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
     Serving,
-    /// No new connection, GOAWAY on the others; calls in flight go on.
+    /// No new connection, GOAWAY on the others; calls in flight continue.
     Draining,
     /// Calls still in flight are answered `UNAVAILABLE`.
     Stopped,
@@ -17,7 +17,7 @@ pub enum Phase {
 
 type Change = Pin<Box<dyn Future<Output = (Phase, watch::Receiver<Phase>)>>>;
 
-/// One connection's ear for the phases; it has heard of `Serving`.
+/// Notifies one connection of the phases, starting after `Serving`.
 pub struct Phases {
     change: Change,
 }
@@ -35,7 +35,7 @@ impl Phases {
         Self { change: Box::pin(next(receiver, Phase::Serving)) }
     }
 
-    /// The next later phase; one may be left out. To be polled until it is pending.
+    /// The next later phase; one may be skipped. Poll it until it is pending.
     pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Phase> {
         let (phase, receiver) = ready!(self.change.as_mut().poll(cx));
         self.change = Box::pin(next(receiver, phase));
@@ -43,7 +43,7 @@ impl Phases {
     }
 }
 
-/// Waits for a phase later than `current`; for ever after the last one.
+/// Waits for a phase later than `current`; forever after the last one.
 async fn next(
     mut receiver: watch::Receiver<Phase>,
     current: Phase,

@@ -1,5 +1,5 @@
-//! By what a forked child tells the pollers of our I/O threads from those of other code: each has a
-//! socket in its set that nobody else has.
+//! Lets a forked child tell the pollers of our I/O threads from those of other code: each has a
+//! socket in its set that no other poller has.
 
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
@@ -14,7 +14,7 @@ static MARKS: Mutex<Vec<Mark>> = Mutex::new(Vec::new());
 pub struct Mark {
     /// It is in the set of the thread's poller.
     pub watched: RawFd,
-    /// Of no use but to be closed, so that the child can open something.
+    /// Only there to be closed, so that the child can open something.
     pub spare: RawFd,
 }
 
@@ -27,7 +27,7 @@ pub(super) struct PollerMark {
 
 impl PollerMark {
     pub(super) fn new() -> io::Result<Self> {
-        // Nobody knows them, so nothing ever comes.
+        // Its address is not known to any peer, so nothing ever arrives.
         let spare = std::os::unix::net::UnixDatagram::unbound()?;
         let socket = UnixDatagram::unbound()?;
         MARKS.lock().push(Mark { watched: socket.as_raw_fd(), spare: spare.as_raw_fd() });
@@ -42,8 +42,8 @@ impl Drop for PollerMark {
     }
 }
 
-/// The marks of all I/O threads, for a fork: the parent asks before it, the child after it. None of
-/// them when another thread was at the list in that moment.
+/// The marks of all I/O threads, for a fork: the parent calls it before, the child after. Empty if
+/// another thread was using the list at that moment.
 pub fn poller_marks() -> Vec<Mark> {
     MARKS.try_lock().map_or_else(Vec::new, |marks| marks.clone())
 }

@@ -1,4 +1,4 @@
-//! Numbers that nobody can guess.
+//! Unpredictable numbers.
 
 use ring::rand::{SecureRandom, SystemRandom};
 

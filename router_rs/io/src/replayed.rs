@@ -1,4 +1,4 @@
-//! A stream whose first bytes have been read to see what it speaks.
+//! A stream whose first bytes have been read to detect its protocol.
 
 use std::io;
 use std::pin::Pin;
@@ -14,7 +14,7 @@ pub struct Replayed<S> {
 }
 
 impl<S> Replayed<S> {
-    /// `first` comes once more, before what else comes of `stream`.
+    /// `first` is read once more, before the rest of `stream`.
     pub fn new(first: Bytes, stream: S) -> Self {
         Self { first, stream }
     }

@@ -15,7 +15,7 @@ use tokio_rustls::TlsStream;
 use super::counted_tcp::CountedTcp;
 use super::unix::QuietUnixStream;
 
-/// Who is at the other end.
+/// The address of a peer.
 #[derive(Clone, Debug)]
 pub enum Peer {
     Tcp(SocketAddr),
@@ -23,7 +23,7 @@ pub enum Peer {
 }
 
 impl Peer {
-    /// As grpc writes it: `ipv4:127.0.0.1:1`, `ipv6:[::1]:1`, `unix:`.
+    /// In grpc's notation: `ipv4:127.0.0.1:1`, `ipv6:[::1]:1`, `unix:`.
     pub fn uri(&self) -> String {
         match self {
             Peer::Tcp(address @ SocketAddr::V4(_)) => format!("ipv4:{address}"),
@@ -33,7 +33,7 @@ impl Peer {
     }
 }
 
-/// The other end of a connection.
+/// The peer of a connection.
 #[derive(Clone, Debug)]
 pub struct Remote {
     pub peer: Peer,
@@ -91,8 +91,8 @@ impl Stream {
         session.peer_certificates().map(Arc::from)
     }
 
-    /// The protocol that both sides agreed on in the TLS handshake (ALPN): `h2`, `http/1.1`.
-    /// `None` without TLS, and for a peer that named none.
+    /// The protocol that both sides agreed on in the TLS handshake (ALPN): `h2`, `http/1.1`. `None`
+    /// without TLS, and for a peer that offered none.
     pub fn negotiated(&self) -> Option<&[u8]> {
         let Stream::Tls(stream) = self else { return None };
         let (_, session) = stream.get_ref();
@@ -103,8 +103,8 @@ impl Stream {
         matches!(self, Stream::Tls(_))
     }
 
-    /// Whether the peer has closed its side, however much of what it has sent is still unread.
-    /// Not known of a Unix stream.
+    /// Whether the peer has closed its side, however much of its data is still unread. Not known
+    /// for a Unix stream.
     pub fn has_ended(&self) -> bool {
         let stream = match self {
             Stream::Tcp(stream) => stream,
@@ -115,7 +115,7 @@ impl Stream {
     }
 }
 
-/// As `Stream::has_ended`.
+/// Like `Stream::has_ended`.
 pub fn has_ended(stream: &TcpStream) -> bool {
     let readiness = pin!(stream.ready(Interest::READABLE));
     let known = readiness.poll(&mut Context::from_waker(Waker::noop()));

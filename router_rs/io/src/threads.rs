@@ -50,16 +50,16 @@ struct Shared {
     /// True from a submit until the pump has begun to drain: later submits need no wake-up.
     is_woken: AtomicBool,
     is_stopping: AtomicBool,
-    /// The thread looks at its queue by itself now and then; see `look_soon`.
+    /// The thread checks its queue by itself from time to time; see `look_soon`.
     is_looking: AtomicBool,
     waker: AtomicWaker,
 }
 
-/// How often a thread looks at its queue by itself, while it is given work. Arbitrary: user code that
-/// holds its loop for less does not delay what it has asked for any more than that.
+/// How often a thread checks its queue by itself, while it is given work. Arbitrary: user code that
+/// holds its loop for less does not delay its requests by more than that.
 const LOOK_INTERVAL: Duration = Duration::from_millis(5);
 
-/// After so many looks without work there are none until there is some. Arbitrary.
+/// After this many checks without work they stop until there is some. Arbitrary.
 const IDLE_LOOKS_MAX: u32 = 20;
 
 /// Threads beside each I/O thread for long work: they convert long bodies. More of them would hold
@@ -78,14 +78,14 @@ thread_local! {
     static CURRENT: RefCell<Option<Arc<Shared>>> = const { RefCell::new(None) };
 }
 
-/// Runs `work` when the tasks that are ready now have run, or at once on a foreign thread.
+/// Runs `work` when the tasks that are ready now have run, or immediately on a foreign thread.
 ///
-/// So one wake-up of a consumer stands for everything that a turn has produced.
+/// So one wake-up of a consumer covers everything that a turn has produced.
 pub fn at_turn_end(work: Arc<dyn TurnEnd>) {
     let is_deferred = CURRENT.with_borrow(|current| {
         let Some(shared) = current else { return false };
         AT_TURN_END.with_borrow_mut(|waiting| waiting.push(work.clone()));
-        // The pump goes to the end of the run queue: behind all that is ready now.
+        // The pump goes to the end of the run queue, after all tasks that are ready now.
         shared.waker.wake();
         true
     });
@@ -101,7 +101,7 @@ pub struct IoThread {
 }
 
 impl IoThread {
-    /// The I/O thread that runs this; `None` on any other thread.
+    /// The current I/O thread; `None` on any other thread.
     pub fn current() -> Option<Self> {
         CURRENT.with_borrow(|current| current.clone().map(|shared| Self { shared }))
     }
@@ -111,11 +111,11 @@ impl IoThread {
         self.shared.queue.push(work);
     }
 
-    /// Has work that was queued before looked at soon, whenever `wake` follows: at once where the
-    /// thread has had none for a while, else at its next look.
+    /// Makes the thread check for queued work soon, whenever `wake` follows: immediately if it has
+    /// had none for a while, else at its next check.
     ///
-    /// So what user code has asked for leaves though it holds its event loop afterwards, and a
-    /// stream of calls costs no wake-up more than its turns do.
+    /// So requests of user code are sent even if it then holds its event loop, and a stream of
+    /// calls costs no wake-ups besides those of its turns.
     pub fn look_soon(&self) {
         // Pairs with the fence in `look_now_and_then`: either it sees the work, or this sees that
         // it has ended.
@@ -152,14 +152,14 @@ impl IoThread {
 
 type Looking = tokio::task::JoinHandle<()>;
 
-/// The thread's main future: drains the queue until it is told to stop.
+/// The thread's main future: drains the queue until it is stopped.
 struct Pump {
     shared: Arc<Shared>,
     looking: Option<Looking>,
     had_work: Rc<Cell<bool>>,
 }
 
-/// Looks at the queue now and then, until there was no work for a while.
+/// Checks the queue from time to time, until there was no work for a while.
 async fn look_now_and_then(shared: Arc<Shared>, had_work: Rc<Cell<bool>>) {
     let mut looks = interval(LOOK_INTERVAL);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -190,7 +190,7 @@ impl Future for Pump {
             while let Some(work) = self.shared.queue.pop() {
                 self.had_work.set(true);
                 match work {
-                    // A panic is a defect, but one of this piece of work only.
+                    // A panic is a bug, but only of this piece of work.
                     Work::Run(work) => drop(catch_unwind(AssertUnwindSafe(work))),
                     Work::Look(recipient) => recipient.look(),
                 }
@@ -211,7 +211,7 @@ impl Future for Pump {
 }
 
 impl Pump {
-    /// Begins to look now and then, if somebody relies on it.
+    /// Begins to check from time to time, if requested.
     fn look(&mut self) {
         let is_over = self.looking.as_ref().is_none_or(Looking::is_finished);
         if is_over && self.shared.is_looking.load(Ordering::Relaxed) {
@@ -265,7 +265,8 @@ impl Drop for IoThreads {
         }
         let own = std::thread::current().id();
         for join in self.joins.lock().drain(..) {
-            // The last handle may go on an I/O thread itself, which cannot wait for its own end.
+            // The last handle may be dropped on an I/O thread itself, which cannot wait for its own
+            // end.
             if join.thread().id() != own {
                 let _ = join.join();
             }
@@ -290,8 +291,8 @@ fn start_one(name: &str) -> io::Result<(IoThread, JoinHandle<()>)> {
                 let _ = sender.send(Ok(()));
                 CURRENT.replace(Some(queue.clone()));
                 let pump = Pump { shared: queue, looking: None, had_work: Rc::default() };
-                // As a task: waking the runtime's root future costs a system call even from its
-                // own thread, waking a task there is a push to the run queue.
+                // As a task: waking the runtime's root future costs a system call even from its own
+                // thread; waking a task there is a push to the run queue.
                 runtime.block_on(async {
                     let ended = tokio::task::spawn_local(pump).await;
                     ended.expect("invariant: the pump catches what its work throws");
@@ -318,8 +319,8 @@ fn start_runtime() -> io::Result<(LocalRuntime, PollerMark)> {
     Ok((runtime, mark))
 }
 
-/// Wakes the task when the thread has looked at its sockets and timers again. One that wakes itself
-/// at once has as many turns before that as the runtime has patience, 61.
+/// Wakes the task once the thread has checked its sockets and timers again. A task that wakes
+/// itself runs up to 61 times before that, the runtime's interval.
 pub fn poll_others_first(cx: &mut Context<'_>) {
     let next_turn = pin!(tokio::task::yield_now());
     let is_deferred = next_turn.poll(cx).is_pending();

@@ -2,10 +2,10 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// For all of a process: one endpoint serves several servers and channels.
+/// One counter for the whole process: one endpoint serves several servers and channels.
 static TOKENS: AtomicU64 = AtomicU64::new(1);
 
-/// A number that nothing else of this process has.
+/// A number that is unique in this process.
 pub fn next_token() -> u64 {
     TOKENS.fetch_add(1, Ordering::Relaxed)
 }

@@ -1,7 +1,7 @@
-//! Has memory given back to the system when many connections have freed their buffers.
+//! Returns memory to the system when many connections have freed their buffers.
 //!
-//! An allocator keeps what was freed until it is asked for more, and a thread that has become idle
-//! asks for nothing: ten thousand connections that came and rest left 100 MiB behind.
+//! An allocator keeps freed memory until more is requested, and an idle thread requests none: ten
+//! thousand connections that came and then rested left 100 MiB behind.
 
 use std::cell::Cell;
 use std::sync::OnceLock;
@@ -9,10 +9,12 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-/// So many connections make it worth while. Arbitrary: their buffers are a few megabytes.
+/// The number of connections that makes it worthwhile. Arbitrary: their buffers are a few
+/// megabytes.
 const FREED_MIN: u32 = 256;
 
-/// Many more may follow; and so it costs next to nothing where connections come and go all the time.
+/// The delay before it: many more may follow, and it costs next to nothing where connections come
+/// and go all the time.
 const DELAY: Duration = Duration::from_secs(2);
 
 static TRIM: OnceLock<fn()> = OnceLock::new();
@@ -22,7 +24,7 @@ thread_local! {
     static FREED: Cell<u32> = const { Cell::new(0) };
 }
 
-/// Says how memory that the calling thread has freed is given back. Only the first time counts:
+/// Sets the function that returns memory freed by the calling thread. Only the first call counts:
 /// there is one allocator.
 pub fn set_trim(trim: fn()) {
     let _there_is_one = TRIM.set(trim);

@@ -72,7 +72,7 @@ impl AsyncRead for QuietUnixStream {
             let wanted = target.len();
             match guard.get_inner().read(target) {
                 Ok(count) => {
-                    // A short read has emptied the socket: what comes next is a new edge.
+                    // A short read has emptied the socket: the next bytes are a new edge.
                     if count > 0 && count < wanted {
                         guard.clear_ready();
                     }
@@ -153,7 +153,7 @@ mod tests {
         let mut byte = [0];
         one.write_all(b"x").await.expect("room");
         other.read_exact(&mut byte).await.expect("a byte");
-        // "Writable" is not even asked for while the buffer has room.
+        // The socket is not even registered for "writable" while the buffer has room.
         assert!(one.full.is_none());
         let silent = timeout(Duration::from_millis(20), one.read_exact(&mut byte)).await;
         assert!(silent.is_err(), "nothing was sent back");

@@ -20,7 +20,7 @@ pub struct ClientTlsOptions {
     pub allowed_names: Option<Vec<NamePattern>>,
 }
 
-/// How a client makes its connections secure.
+/// The TLS settings of a client.
 #[derive(Debug)]
 pub struct ClientTls {
     options: ClientTlsOptions,
@@ -47,7 +47,7 @@ impl ClientTls {
     /// Uses these for connections from now on.
     ///
     /// # Errors
-    /// As `new`; then the old ones stay.
+    /// Like `new`; on an error the old ones stay.
     pub fn reload(
         &self,
         root_pem: Option<&[u8]>,
@@ -67,10 +67,10 @@ impl ClientTls {
         self.options.server_name.as_deref()
     }
 
-    /// The name to ask for at `address`, `host:port`.
+    /// The name to expect at `address`, `host:port`.
     ///
     /// # Errors
-    /// The name, if no certificate can carry it.
+    /// The name, if it cannot be in a certificate.
     pub fn server_name(&self, address: &str) -> Result<ServerName<'static>, String> {
         let host = address.rsplit_once(':').map_or(address, |(host, _port)| host);
         let host = host.trim_start_matches('[').trim_end_matches(']');
@@ -80,7 +80,7 @@ impl ClientTls {
     }
 }
 
-/// Settings are equal if they are the same object: what they hold may change.
+/// Settings are equal if they are the same object: their content may change.
 impl PartialEq for ClientTls {
     fn eq(&self, other: &Self) -> bool {
         std::ptr::eq(self, other)
@@ -103,7 +103,7 @@ fn configure(
         .map_err(|reason| error("TLS versions")(&reason))?;
     let builder = match &options.allowed_names {
         None => builder.with_root_certificates(store),
-        // `dangerous` is rustls's word for any verifier that is not its own; ours wraps its.
+        // `dangerous` is rustls's name for any verifier that is not its own; ours wraps its.
         Some(names) => builder
             .dangerous()
             .with_custom_certificate_verifier(named_servers(store, names.clone())?),

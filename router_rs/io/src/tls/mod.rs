@@ -1,7 +1,7 @@
-//! TLS settings that can be exchanged while they are used.
+//! TLS settings that can be replaced while they are used.
 //!
-//! A connection keeps the settings that it began with; the next one takes the current ones. So a
-//! reload drops no call. TLS 1.3 is what both sides prefer, 1.2 stays possible.
+//! A connection keeps its initial settings; the next one uses the current ones. So a reload drops
+//! no call. Both sides prefer TLS 1.3; 1.2 stays possible.
 
 mod client;
 mod pem;

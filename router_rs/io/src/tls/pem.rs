@@ -17,7 +17,7 @@ pub struct TlsError {
     pub reason: String,
 }
 
-/// A key and the chain of certificates that ends in a root which the peer knows; leaf first.
+/// A key and the chain of certificates that ends in a root known to the peer; leaf first.
 #[derive(Clone, Copy)]
 pub struct PemPair<'a> {
     pub private_key: &'a [u8],
@@ -77,10 +77,11 @@ pub(super) fn unusable(reason: &rustls::Error) -> TlsError {
     }
 }
 
-/// From when to when all certificates of a PEM are good, both in seconds of the Unix epoch.
+/// The time in which all certificates of a PEM are valid, start and end in seconds of the Unix
+/// epoch.
 ///
 /// # Errors
-/// It cannot be read.
+/// It cannot be parsed.
 pub fn lifetime_s(chain: &[u8]) -> Result<(i64, i64), TlsError> {
     let mut lifetime = (i64::MIN, i64::MAX);
     for certificate in certificates(CHAIN, chain)? {

@@ -48,7 +48,7 @@ impl ServerTls {
     /// Uses these for connections from now on.
     ///
     /// # Errors
-    /// As `new`; then the old ones stay.
+    /// Like `new`; on an error the old ones stay.
     pub fn reload(&self, pair: PemPair<'_>, client_roots: Option<&[u8]>) -> Result<(), TlsError> {
         let config = configure(pair, client_roots, &self.options)?;
         self.current.store(Arc::new(config));
@@ -91,8 +91,8 @@ fn configure(
     let mut config =
         builder.with_single_cert(pair.chain()?, pair.key()?).map_err(|reason| unusable(&reason))?;
     if client_roots.is_some() {
-        // A resumed session is not checked again: a certificate would be good for longer than it
-        // says. Without client certificates, sessions are kept with this configuration, so they
+        // A resumed session is not verified again: a certificate would be accepted beyond its
+        // expiry. Without client certificates, sessions are kept with this configuration, so they
         // end with it.
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;

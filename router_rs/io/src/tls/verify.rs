@@ -1,4 +1,5 @@
-//! Checks of names on top of rustls's checks of chains, so that a wrong peer fails the handshake.
+//! Checks of names in addition to rustls's checks of chains, so that a wrong peer fails the
+//! handshake.
 
 use std::sync::Arc;
 
@@ -17,14 +18,15 @@ use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 use super::pem::provider;
 use crate::identity::names_of;
 
-/// Takes clients whose certificate is signed and carries one of the names.
+/// Accepts clients whose certificate is signed and carries one of the names.
 #[derive(Debug)]
 pub(super) struct NamedClients {
     chains: Arc<dyn ClientCertVerifier>,
     names: Vec<NamePattern>,
 }
 
-/// Takes servers whose certificate is signed and carries one of the names, whatever was dialled.
+/// Accepts servers whose certificate is signed and carries one of the names, whatever address was
+/// dialled.
 #[derive(Debug)]
 pub(super) struct NamedServers {
     signatures: Arc<WebPkiServerVerifier>,
@@ -33,7 +35,7 @@ pub(super) struct NamedServers {
     names: Vec<NamePattern>,
 }
 
-/// The peer is told "access denied".
+/// The peer gets the alert "access denied".
 fn check_names(leaf: &CertificateDer<'_>, allowed: &[NamePattern]) -> Result<(), Error> {
     let names = names_of(leaf);
     if allowed.iter().any(|pattern| names.iter().any(|name| pattern.matches(name))) {
