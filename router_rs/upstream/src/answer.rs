@@ -43,7 +43,7 @@ impl Future for Answering {
 }
 
 impl AnswerBody {
-    /// All has come and was taken, and no trailers follow.
+    /// All data has come and was taken, and no trailers follow.
     pub fn is_end_stream(&self) -> bool {
         match self {
             AnswerBody::Http2(stream) => stream.is_end_stream(),
@@ -60,7 +60,7 @@ impl AnswerBody {
         }
     }
 
-    /// To be called when the data is over.
+    /// Call it when the data is over.
     pub fn poll_trailers(
         &mut self,
         cx: &mut Context<'_>,
@@ -73,11 +73,11 @@ impl AnswerBody {
         }
     }
 
-    /// So many bytes have been passed on, and as many more may come.
+    /// Acknowledges `bytes`, which were passed on: as many more may come.
     pub fn release(&mut self, bytes: usize) {
         match self {
             AnswerBody::Http2(stream) => {
-                // Fails only for a stream that is over, whose window nobody needs.
+                // Fails only for a stream that is over, which needs no window.
                 let _window_of_an_ended_stream = stream.flow_control().release_capacity(bytes);
             }
             AnswerBody::Wire(body) => body.release(bytes),

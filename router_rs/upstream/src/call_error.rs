@@ -2,7 +2,7 @@
 
 use h2::Reason;
 
-/// Why a call has no answer, or no end of one.
+/// Why a call has no answer, or its answer no end.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum CallError {
     #[error("the call was reset: {reason}")]
@@ -10,7 +10,7 @@ pub enum CallError {
     /// The peer has not begun the call and will not.
     #[error("{0}")]
     NotTaken(String),
-    /// All calls of the connection broke off.
+    /// The connection broke, with all its calls.
     #[error("{0}")]
     Broken(String),
 }
@@ -21,7 +21,7 @@ impl From<h2::Error> for CallError {
             Some(reason) if error.is_reset() => {
                 Self::Reset { reason, is_remote: error.is_remote() }
             }
-            // A GOAWAY of the peer fails only streams that it says it did not process (RFC 9113,
+            // A GOAWAY of the peer fails only streams that it reports as not processed (RFC 9113,
             // 6.8).
             _ if error.is_go_away() && error.is_remote() => Self::NotTaken(error.to_string()),
             _ => Self::Broken(error.to_string()),

@@ -28,7 +28,7 @@ use super::wire::{Wire, WireDriver};
 pub struct Connection {
     transport: Transport,
     state: Rc<State>,
-    /// The peer proved nothing, but we did: it honours mesh metadata and we its load trailers.
+    /// The peer has proven nothing, but we have: it honours mesh metadata and we its load trailers.
     trusted: Cell<bool>,
     /// As grpc writes it, for example `ipv4:127.0.0.1:1234`.
     peer: Arc<str>,
@@ -38,7 +38,7 @@ pub struct Connection {
 enum Transport {
     /// `None` once no new call may start.
     Http2(RefCell<Option<SendRequest<Bytes>>>),
-    /// Between members of the mesh.
+    /// The connection is between members of the mesh.
     Wire(Rc<Wire>),
 }
 
@@ -119,7 +119,7 @@ impl Connection {
         Ok(Self::drive(transport, peer, driver, Watch::new(config, on_silence)))
     }
 
-    /// As `open`, for a stream on which the greeting of the wire was exchanged.
+    /// Like `open`, for a stream on which the greeting of the wire was exchanged.
     pub(super) fn over_wire<S>(
         stream: S,
         peer: String,
@@ -211,7 +211,7 @@ impl Connection {
             Sends::Later => Some(RequestBody::Http2(stream)),
             Sends::All(pieces) => {
                 for (before, piece) in pieces.iter().enumerate() {
-                    // An error means that the stream is over: its answer says why.
+                    // An error means that the stream is over: its answer has the reason.
                     drop(stream.send_data(piece.clone(), before + 1 == pieces.len()));
                 }
                 None
@@ -220,7 +220,7 @@ impl Connection {
         Ok(Some((Answering::Http2(response), body)))
     }
 
-    /// Takes no more calls; those in flight go on, then the connection closes.
+    /// Accepts no more calls; those in flight continue, then the connection closes.
     pub fn retire(&self) {
         match &self.transport {
             Transport::Http2(sender) => drop(sender.borrow_mut().take()),
@@ -291,7 +291,7 @@ async fn drive(
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(Act::Die(why)) => return Poll::Ready(why.to_owned()),
                 Poll::Ready(Act::Ping) => driver.ping(cx),
-                // Without senders and streams the connection says that it ends, and does.
+                // Without senders and streams, the connection announces its end and closes.
                 Poll::Ready(Act::Retire) => {
                     connection.upgrade().iter().for_each(|connection| connection.retire());
                 }
@@ -324,11 +324,11 @@ mod tests {
 
     const CALLS: usize = 64;
     const BODY_BYTES: usize = 16 * 1024;
-    /// So the peer takes all of the bodies in ten seconds, several times as long as silence is borne.
+    /// So the peer accepts all of the bodies in ten seconds, several times the limit for silence.
     const READ_INTERVAL: Duration = Duration::from_millis(100);
     const READ_BYTES: usize = CALLS * BODY_BYTES / 100;
 
-    /// The answer to a PING is not to be had before the peer has read what stands before it.
+    /// The peer answers a PING only after it has read everything before it.
     #[test]
     fn a_peer_that_reads_slowly_is_there_and_one_that_reads_nothing_is_not() {
         let mut builder = Builder::new_current_thread();

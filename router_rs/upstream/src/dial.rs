@@ -17,11 +17,11 @@ use super::liveness::LivenessConfig;
 use super::target::{AddressTarget, DialError, Endpoint, LocalServer, ReplicaTarget, Target, Way};
 use super::wire::{self, Unwired};
 
-/// What gRPC allows one connection attempt (connection backoff protocol, `MIN_CONNECT_TIMEOUT`).
+/// gRPC's limit for one connection attempt (connection backoff protocol, `MIN_CONNECT_TIMEOUT`).
 const ADDRESS_LIMIT: Duration = Duration::from_secs(20);
 
-/// The pause between two attempts to connect to a silent replica that fail at once: a process that
-/// is gone is refused by its router's backoff in any case, so nothing depends on it.
+/// The pause between two attempts to connect to a silent replica that fail at once. A process that
+/// is gone is avoided by its router's backoff in any case, so this value is not critical.
 const PROBE_PAUSE: Duration = Duration::from_millis(250);
 
 /// Opens a connection.
@@ -47,8 +47,8 @@ async fn dial_replica(
     if let Some(path) = &replica.unix_path {
         let endpoint = Endpoint::Unix(path.clone());
         let name = endpoint.to_string();
-        // The path may lie in another mount namespace, so whatever goes wrong here says nothing
-        // about the replica: TCP decides (design 13), and gets half of the time.
+        // The path may be in another mount namespace, so a failure here proves nothing about the
+        // replica: TCP decides (design 13), and gets half of the time.
         let member = dial_member(&endpoint, target, replica);
         if let Ok(connection) = within(limit / 2, &name, member).await {
             return Ok(connection);
@@ -59,8 +59,8 @@ async fn dial_replica(
     within(limit, &replica.address, dial_member(&endpoint, target, replica)).await
 }
 
-/// Over the wire, or over HTTP/2 where the replica has no token to prove or is of a release that does not
-/// know the wire.
+/// Over the wire, or over HTTP/2 if the replica has no token to prove or is of a release without
+/// the wire.
 async fn dial_member(
     endpoint: &Endpoint,
     target: &Arc<Target>,
@@ -125,8 +125,8 @@ async fn dial_local(server: &dyn LocalServer) -> Result<Rc<Connection>, DialErro
     Ok(connection)
 }
 
-/// Connects, and speaks TLS if there are settings and the way is TCP: a Unix socket stays on the
-/// machine, and only its user can open it.
+/// Connects, and uses TLS if there are settings for it and the transport is TCP: a Unix socket
+/// stays on the machine, and only its user can open it.
 async fn connect_securely(
     endpoint: &Endpoint,
     tls: Option<&ClientTls>,
@@ -194,19 +194,19 @@ async fn within<T>(
         .unwrap_or_else(|_| Err(DialError::TimedOut { address: address.to_owned(), limit }))
 }
 
-/// Nobody answers at `target`; must be called within a `LocalRuntime`.
+/// `target` does not answer. Call it within a `LocalRuntime`.
 pub(crate) fn on_silence(target: &Arc<Target>) {
     if target.as_replica().is_some() && target.vitals().set_silent(true) {
         tokio::task::spawn_local(probe(Probe { target: Arc::downgrade(target) }));
     }
 }
 
-/// Connects until it works, or nobody knows the target any more.
+/// Connects until it works, or the target has been dropped.
 async fn probe(probe: Probe) {
     loop {
         let Some(target) = probe.target.upgrade() else { return };
         match dial(&target).await {
-            // The connection has proved itself; calls open their own.
+            // The connection has proven that the target is alive; calls open their own.
             Ok(connection) => return connection.retire(),
             Err(_) => drop(target),
         }
@@ -214,7 +214,7 @@ async fn probe(probe: Probe) {
     }
 }
 
-/// When it ends, the target counts as heard: it answered, or nobody is left who would find out.
+/// At its end the target counts as heard: it answered, or nothing is left that could find out.
 struct Probe {
     target: Weak<Target>,
 }

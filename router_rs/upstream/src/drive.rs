@@ -7,7 +7,7 @@ pub(super) trait Drive {
     /// Ready when the connection is over, with the reason as a sentence.
     fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<String>;
 
-    /// Asks for a sign of life.
+    /// Sends a PING.
     fn ping(&mut self, cx: &mut Context<'_>);
 
     /// How often the peer has shown signs of life.

@@ -8,7 +8,7 @@ use router_io::ChunkedStream;
 use router_wire::{Decoder, Frame, Malformed, Outgoing};
 use tokio::io::{AsyncRead, AsyncWrite};
 
-/// So much is read in one turn at most: others have theirs then.
+/// The most that is read in one turn, so that others have theirs.
 const READS_PER_TURN_MAX: usize = 32;
 
 #[derive(Debug)]
@@ -16,7 +16,7 @@ pub struct FrameStream<S> {
     stream: ChunkedStream<S>,
     decoder: Decoder,
     signs_of_life: u64,
-    /// Something could not be written.
+    /// Some bytes could not be written.
     is_blocked: bool,
 }
 
@@ -59,7 +59,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> FrameStream<S> {
     /// Writes all of `outgoing`.
     ///
     /// # Errors
-    /// Those of the stream.
+    /// Errors of the stream.
     pub fn poll_write(
         &mut self,
         outgoing: &mut Outgoing,
@@ -72,18 +72,18 @@ impl<S: AsyncRead + AsyncWrite + Unpin> FrameStream<S> {
         written
     }
 
-    /// Says that nothing more is written.
+    /// Closes the writing side.
     ///
     /// # Errors
-    /// Those of the stream.
+    /// Errors of the stream.
     pub fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.stream.poll_shutdown(cx)
     }
 
-    /// Reads on without looking; ready at the end of what comes.
+    /// Reads on and discards; ready at the end of the input.
     ///
     /// # Errors
-    /// Those of the stream.
+    /// Errors of the stream.
     pub fn poll_discard(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !ready!(self.stream.poll_read(cx))?.is_empty() {}
         Poll::Ready(Ok(()))

@@ -1,5 +1,5 @@
-//! The client's half of the mesh handshake over HTTP/2: who is there, and the proof that we know the
-//! token.
+//! The client's half of the mesh handshake over HTTP/2: identifies the peer, and proves that we
+//! have the token.
 
 use std::rc::Rc;
 

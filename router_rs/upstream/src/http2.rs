@@ -1,4 +1,4 @@
-//! The driver of a connection that speaks HTTP/2, and what it observes of its stream.
+//! The driver of an HTTP/2 connection, and its observations of the stream.
 
 use std::cell::Cell;
 use std::io;
@@ -15,14 +15,14 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use super::drive::Drive;
 use super::stopwatch::Stopwatch;
 
-/// Streams that may start before the peer has said its own limit.
+/// Streams that may start before the peer has announced its own limit.
 const STREAMS_INITIAL: usize = 1024;
 
-/// Trailers carry at most what a server may set with the default metadata limits, and its status.
+/// Trailers carry at most the metadata that a server may set by default, and its status.
 const HEADER_LIST_BYTES_MAX: u32 = 64 * 1024;
 
 /// Cancelled calls whose late frames are recognised for a second; as many as a server of ours
-/// lets be open at once.
+/// allows at once.
 const RESET_STREAMS_MAX: usize = 4096;
 
 pub(super) struct Http2Driver<S> {
@@ -71,8 +71,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Drive for Http2Driver<S> {
             // Takes the answer of the previous PING, without which no other may be sent. The bytes
             // received are the sign of life, so the answer's value adds nothing.
             let _answer_or_not_yet = ping_pong.poll_pong(cx);
-            // An error means that the last PING is still under way or that the connection ends:
-            // the silence after it is judged all the same.
+            // An error means that the last PING is still unanswered or that the connection ends:
+            // the silence after it counts all the same.
             let _asked_or_ending = ping_pong.send_ping(Ping::opaque());
         }
     }
@@ -85,7 +85,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Drive for Http2Driver<S> {
     fn end(&mut self, _why: &str) {}
 }
 
-/// Counts the reads that bring something.
+/// Counts the reads that bring bytes.
 #[derive(Debug)]
 struct Observed<S> {
     io: S,

@@ -6,25 +6,25 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// When to ask and when to give up.
+/// When to send a PING and when to give up.
 #[derive(Clone, Copy, Debug)]
 pub struct LivenessConfig {
-    /// A PING goes out when calls are in flight and nothing came for so long; `None`: never.
+    /// A PING is sent when calls are in flight and nothing came for this long; `None`: never.
     pub quiet: Option<Duration>,
-    /// After so long without an answer to a PING others should not be sent to the peer. Below
-    /// `answer_within`.
+    /// After a PING has been unanswered for this long, other calls are kept away from the peer.
+    /// Below `answer_within`.
     pub silent: Duration,
-    /// So long the peer may take to send anything after a PING.
+    /// How long the peer may take to send anything after a PING.
     pub answer_within: Duration,
-    /// A connection without calls is closed after so long.
+    /// A connection without calls is closed after this time.
     pub idle: Duration,
 }
 
 impl LivenessConfig {
-    /// Between processes of one mesh: PING after 500 ms and idle after five minutes (design 7).
-    /// A stopped replica gets nothing new within two seconds: its last bytes may have come just
-    /// after the timer was set, so the PING goes out after one at the latest, and is waited for
-    /// for three quarters of one. Its calls fail a little later.
+    /// Between processes of one mesh: PING after 500 ms, and idle after five minutes (design 7). A
+    /// stopped replica gets nothing new after two seconds: its last bytes may have come just after
+    /// the timer was set, so the PING is sent after one second at the latest, and awaited for three
+    /// quarters of one. Its calls fail a little later.
     pub const MESH: Self = Self {
         quiet: Some(Duration::from_millis(500)),
         silent: Duration::from_millis(750),
@@ -32,7 +32,7 @@ impl LivenessConfig {
         idle: IDLE,
     };
 
-    /// Within this process, where nothing can get lost.
+    /// Within this process, where nothing can be lost.
     pub const LOCAL: Self = Self { quiet: None, ..Self::MESH };
 
     /// Towards any gRPC server; most of them punish PINGs more often than every five minutes, so
@@ -59,7 +59,7 @@ pub enum Verdict {
 pub struct Liveness {
     config: LivenessConfig,
     phase: Phase,
-    /// Reads that brought something, when last looked.
+    /// The reads that brought bytes, at the last look.
     received: u64,
 }
 
@@ -76,12 +76,12 @@ impl Liveness {
         Self { config, phase: Phase::Idle { since: now }, received: 0 }
     }
 
-    /// The timer is set for idleness: a call that starts must say so by `on_busy`.
+    /// The timer is set for idleness: when a call starts, `on_busy` must be called.
     pub fn is_idle(&self) -> bool {
         matches!(self.phase, Phase::Idle { .. })
     }
 
-    /// A call started: the new time for the timer.
+    /// A call has started; returns the new time for the timer.
     pub fn on_busy(&mut self, received: u64, now: Instant) -> Instant {
         self.phase = Phase::Busy;
         self.received = received;

@@ -16,11 +16,11 @@ use super::connection::Connection;
 use super::dial::{dial, on_silence};
 use super::target::{DialError, Target, TargetKey};
 
-/// So many connections one thread opens to one target at most (design 7).
+/// The most connections of one thread to one target (design 7).
 const CONNECTIONS_MAX: usize = 4;
 
-/// A further connection is opened when the least loaded one carries so many streams. One
-/// connection keeps writes together, and this is where one socket's buffers begin to queue.
+/// The number of streams on the least loaded connection at which another one is opened. One
+/// connection keeps writes together, and beyond this number one socket's buffers begin to queue.
 const STREAMS_PER_CONNECTION: u32 = 128;
 
 /// A dial that several calls may wait for.
@@ -39,13 +39,13 @@ thread_local! {
 
 /// A connection to `target` on this thread, opened if there is none.
 ///
-/// Must be called within the thread's `LocalRuntime`: a dial is a task of its own, so that it goes
-/// on when the call that began it is cancelled.
+/// Must be called within the thread's `LocalRuntime`: a dial is a separate task, so that it
+/// continues when the call that began it is cancelled.
 pub fn acquire(target: &Arc<Target>) -> Acquired {
     POOL.with_borrow_mut(|pool| pool.peer(target).acquire(target))
 }
 
-/// Forgets the connections to `target` on this thread; their calls go on.
+/// Forgets the connections to `target` on this thread; their calls continue.
 pub fn forget(target: &Target) {
     let peer = POOL.with_borrow_mut(|pool| pool.peers.remove(&target.key()));
     drop(peer);
@@ -59,7 +59,7 @@ struct Pool {
 impl Pool {
     fn peer(&mut self, target: &Arc<Target>) -> &mut Peer {
         if !self.peers.contains_key(&target.key()) {
-            // Targets that nobody names any more: their last connections close by themselves.
+            // Targets that have been dropped: their last connections close by themselves.
             self.peers.retain(|_, peer| peer.target.strong_count() > 0);
         }
         self.peers.entry(target.key()).or_insert_with(|| Peer::new(target))
@@ -104,7 +104,7 @@ impl Peer {
         dialling
     }
 
-    /// Takes over the connection of a dial that has ended; a failure is forgotten, those who
+    /// Takes over the connection of a dial that has ended. A failure is forgotten, since all who
     /// waited for it have it.
     fn collect_dialled(&mut self) {
         let Some(dialling) = &self.dialling else { return };
@@ -115,8 +115,8 @@ impl Peer {
     }
 }
 
-/// A replica that has not answered a handshake after so long gets no further call meanwhile.
-/// Whether it can be reached is decided later.
+/// How long a replica may take to answer a handshake before it gets no further calls. Whether it
+/// can be reached is decided later.
 const SILENT_AFTER: Duration = Duration::from_millis(1500);
 
 async fn dial_and_watch(target: &Arc<Target>) -> Result<Rc<Connection>, DialError> {

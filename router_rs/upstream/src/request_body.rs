@@ -7,14 +7,14 @@ use h2::SendStream;
 
 use super::wire::WireUpload;
 
-/// Where the body of a request goes.
+/// The destination of a request's body.
 #[derive(Debug)]
 pub enum RequestBody {
     Http2(SendStream<Bytes>),
     Wire(WireUpload),
 }
 
-/// The other side takes no more.
+/// The other side accepts no more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Closed;
 
@@ -22,7 +22,7 @@ impl RequestBody {
     /// Room for up to `wanted` bytes (more than 0), at least 1 when ready.
     ///
     /// # Errors
-    /// The other side takes no more; its answer says why.
+    /// The other side accepts no more; its answer says why.
     pub fn poll_room(
         &mut self,
         wanted: usize,
@@ -55,7 +55,7 @@ impl RequestBody {
 /// Send window for up to `wanted` bytes (more than 0) of one stream, at least 1 when ready.
 ///
 /// # Errors
-/// The stream takes no more data.
+/// The stream accepts no more data.
 pub fn poll_room<B: Buf>(
     stream: &mut SendStream<B>,
     wanted: usize,

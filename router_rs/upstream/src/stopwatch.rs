@@ -1,7 +1,7 @@
 //! For the bench `parked`: the time from the end of an answer, read from a replica's socket, to the
 //! head of the next call, written to one.
 //!
-//! Without the feature `stopwatch` there is nothing of it in the program.
+//! Without the feature `stopwatch`, none of it is compiled in.
 
 #[cfg(feature = "stopwatch")]
 pub use running::take_laps;
@@ -54,7 +54,7 @@ mod running {
         laps: Vec<Duration>,
     }
 
-    /// The laps since the last time; what began before is forgotten.
+    /// The laps since the last call; laps that began before it are dropped.
     pub fn take_laps() -> Vec<Duration> {
         let mut running = RUNNING.lock();
         running.since = None;
@@ -101,7 +101,7 @@ mod running {
         }
     }
 
-    /// Finds the heads of frames in what comes (RFC 9113, 4.1).
+    /// Finds the heads of frames in the input (RFC 9113, 4.1).
     #[derive(Debug, Default)]
     struct FrameHeads {
         /// Bytes before the next head.
@@ -110,7 +110,7 @@ mod running {
     }
 
     impl FrameHeads {
-        /// Whether some frame whose head ends here is of this type and these flags.
+        /// Whether a frame of this type and these flags has its head here.
         fn any(&mut self, mut bytes: &[u8], wanted: impl Fn((u8, u8)) -> bool) -> bool {
             let mut is_found = false;
             while !bytes.is_empty() {

@@ -1,4 +1,4 @@
-//! What connections lead to: a replica, an address, or a server in this process.
+//! The destination of connections: a replica, an address, or a server in this process.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,10 +15,11 @@ use super::vitals::Vitals;
 /// How long a table waits for its replicas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReplicaLimits {
-    /// One that has not finished the handshake after so long counts as unreachable. Where there is
-    /// a Unix socket, half of it is for that and half for TCP.
+    /// A replica that has not finished the handshake after this time counts as unreachable. If
+    /// there is a Unix socket, half of the time is for that and half for TCP.
     pub connect: Duration,
-    /// One that has a whole request and sends nothing for so long fails it; `None`: never.
+    /// A replica that has a whole request and sends nothing for this long fails it; `None`: no
+    /// limit.
     pub silence: Option<Duration>,
 }
 
@@ -29,7 +30,7 @@ impl Default for ReplicaLimits {
     }
 }
 
-/// Names a target in the pools of all threads; never used twice in a process.
+/// Identifies a target in the pools of all threads; never reused in a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TargetKey(pub u64);
 
@@ -40,13 +41,13 @@ impl TargetKey {
     }
 }
 
-/// Something that connections lead to.
+/// The destination of connections.
 #[derive(Debug)]
 pub struct Target {
     key: TargetKey,
     way: Way,
     vitals: Vitals,
-    /// A replica that was found to know no wire.
+    /// A replica that was found not to know the wire.
     is_unwired: AtomicBool,
 }
 
@@ -59,8 +60,8 @@ pub(super) enum Way {
 
 /// A server in this process, reached without a socket.
 pub trait LocalServer: Send + Sync + std::fmt::Debug {
-    /// Begins to serve a connection on this thread, and returns its other end. The server trusts
-    /// it without a proof.
+    /// Begins to serve a connection on this thread, and returns its other end. The server trusts it
+    /// without a proof.
     fn connect(&self) -> DuplexStream;
 }
 
@@ -71,13 +72,13 @@ pub struct ReplicaTarget {
     pub node: String,
     /// `host:port`
     pub address: String,
-    /// Tried first; given only when the replica is on this node.
+    /// Tried first; set only if the replica is on this node.
     pub unix_path: Option<PathBuf>,
-    /// The mesh token; empty: prove nothing.
+    /// The mesh token; empty: no proof.
     pub token: Arc<[u8]>,
-    /// It has to prove the token too; false: it is of a release that cannot.
+    /// It must prove the token too; false: it is of a release that cannot.
     pub proves_itself: bool,
-    /// For the way over TCP.
+    /// For TCP.
     pub tls: Option<Arc<ClientTls>>,
     pub limits: ReplicaLimits,
 }
@@ -90,7 +91,7 @@ pub struct AddressTarget {
     pub liveness: LivenessConfig,
 }
 
-/// Where an address leads.
+/// The kind of an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Endpoint {
     /// `host:port`
@@ -143,7 +144,7 @@ impl Target {
         })
     }
 
-    /// How long it may send nothing for a call that it has; `None`: for ever.
+    /// How long it may send nothing for a call that it has; `None`: no limit.
     pub fn silence_limit(&self) -> Option<Duration> {
         self.as_replica().and_then(|replica| replica.limits.silence)
     }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-/// Wants to know; it is told from any thread.
+/// Observes a replica; may be called from any thread.
 pub trait Observer: Send + Sync + std::fmt::Debug {
     /// The replica gives no sign of life, or does so again.
     fn on_silence(&self, is_silent: bool);
@@ -24,12 +24,12 @@ pub struct Vitals {
 #[derive(Debug, Default)]
 struct State {
     is_silent: bool,
-    /// Told under the lock, so that it hears things in their order.
+    /// Called under the lock, so that it gets events in order.
     observer: Option<Arc<dyn Observer>>,
 }
 
 impl Vitals {
-    /// Who is told from now on; nobody else is. It is told at once if the target is silent.
+    /// Sets the observer, instead of any other. It is called at once if the target is silent.
     pub fn observe(&self, observer: Arc<dyn Observer>) {
         let mut state = self.state.lock();
         if state.is_silent {
@@ -38,7 +38,7 @@ impl Vitals {
         state.observer = Some(observer);
     }
 
-    /// Returns whether that is news.
+    /// Returns whether that is a change.
     pub(super) fn set_silent(&self, is_silent: bool) -> bool {
         let mut state = self.state.lock();
         let is_news = std::mem::replace(&mut state.is_silent, is_silent) != is_silent;

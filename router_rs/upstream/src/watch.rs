@@ -8,8 +8,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::liveness::{Liveness, LivenessConfig, Verdict};
 
-/// A peer that neither reads nor closes after we have said that we are gone is looked at again after so
-/// long.
+/// How soon a peer is checked again that neither reads nor closes after we have announced our end.
 const IDLE_CLOSE: Duration = Duration::from_secs(300);
 
 /// Reports that a peer gives no sign of life; called within the connection's `LocalRuntime`.
@@ -37,7 +36,7 @@ impl Watch {
         Self { liveness: Liveness::new(config, now), timer, on_silence }
     }
 
-    /// `received`: reads that brought something.
+    /// `received`: reads that brought bytes.
     pub(super) fn poll(
         &mut self,
         received: u64,

@@ -20,11 +20,11 @@ use super::drive::Drive;
 use super::frame_stream::FrameStream;
 use super::target::{DialError, ReplicaTarget};
 
-/// The calls of one connection, shared by its driver and by them. It lives on one thread.
+/// The calls of one connection, shared by its driver and the calls. It lives on one thread.
 #[derive(Debug)]
 pub(super) struct Wire {
     session: RefCell<Session>,
-    /// Why the connection is gone; empty while it is there.
+    /// Why the connection is gone; empty while it lives.
     why_lost: RefCell<String>,
 }
 
@@ -32,7 +32,7 @@ pub(super) struct Wire {
 pub(super) struct WireDriver<S> {
     wire: Rc<Wire>,
     frames: FrameStream<S>,
-    /// The peer takes nothing any more; what it has sent is read to its end.
+    /// The peer accepts nothing any more; its data is read to the end.
     broken: Option<io::Error>,
 }
 
@@ -56,25 +56,25 @@ pub struct WireAnswerBody {
     place: Place,
 }
 
-/// The body of a request. Nothing happens when it is dropped: the call is the answer's.
+/// The body of a request. Dropping it does nothing: the answer owns the call.
 #[derive(Debug)]
 pub struct WireUpload {
     wire: Rc<Wire>,
     id: CallId,
 }
 
-/// Why a connection is none of the wire.
+/// Why a connection cannot use the wire.
 pub(super) enum Unwired {
     /// The peer uses another protocol: it may be of another release.
     Unspoken,
-    /// It closed without a word.
+    /// It closed without an answer.
     Closed,
     Failed(DialError),
 }
 
 // === the greeting ===
 
-/// Has the replica prove itself, and proves the token to it. Only for targets with a token.
+/// Requires a proof of the replica, and proves the token to it. Only for targets with a token.
 pub(super) async fn greet<S: AsyncRead + AsyncWrite + Unpin>(
     stream: &mut S,
     replica: &ReplicaTarget,
@@ -166,13 +166,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> WireDriver<S> {
         Self { wire, frames: FrameStream::new(stream), broken: None }
     }
 
-    /// Writes what can be written; ready when all is said and done.
+    /// Writes as much as possible; ready when the connection is finished.
     fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let mut session = self.wire.session.borrow_mut();
         if self.broken.is_none() {
             match self.frames.poll_write(session.outgoing(), cx) {
                 Poll::Ready(Err(error)) if is_of_peer(&error) => {
-                    // No call may begin that would not be sent.
+                    // A call that would not be sent must not begin.
                     session.say_last();
                     self.broken = Some(error);
                 }
@@ -217,7 +217,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Drive for WireDriver<S> {
 }
 
 impl<S> Drop for WireDriver<S> {
-    /// Also where it has panicked: calls that nobody drives must not wait.
+    /// Also after a panic: calls without a driver must not wait.
     fn drop(&mut self) {
         if let Ok(mut session) = self.wire.session.try_borrow_mut() {
             session.lose();
@@ -225,7 +225,7 @@ impl<S> Drop for WireDriver<S> {
     }
 }
 
-/// The peer has closed, so what it has sent before comes to its end soon.
+/// The peer has closed, so the data that it has sent will end soon.
 fn is_of_peer(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset)
 }
@@ -290,7 +290,7 @@ impl WireUpload {
         self.wire.session.borrow_mut().poll_room(self.id, cx)
     }
 
-    /// False: the other side takes no more.
+    /// False: the other side accepts no more.
     pub(super) fn send_data(&mut self, piece: Bytes, is_end: bool) -> bool {
         let mut session = self.wire.session.borrow_mut();
         let is_sending = session.is_sending(self.id);
