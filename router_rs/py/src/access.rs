@@ -1,4 +1,4 @@
-//! Access rules as Python gives them, and refusals as Python reads them.
+//! Converts access rules from Python, and refusals to Python.
 
 use std::sync::Arc;
 

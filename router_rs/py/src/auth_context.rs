@@ -1,4 +1,5 @@
-//! What grpc calls the auth context: what the transport knows of a client, and by which proof.
+//! grpc's auth context: the properties of a client known from the transport, and how they were
+//! proven.
 
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};

@@ -128,7 +128,7 @@ impl Channel {
         let ring = ring.clone();
         let call = self.channel.start(ring.clone(), new);
         let is_first = ring.note(self.channel.thread().clone());
-        // The loop may not come to its flush for long: user code holds it.
+        // The loop may not reach its flush for a long time: user code holds it.
         self.channel.thread().look_soon();
         Ok(ClientCall { call, ring, is_first })
     }

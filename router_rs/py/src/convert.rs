@@ -55,7 +55,7 @@ pub(crate) fn metadata_from_python(pairs: &Bound<'_, PyAny>) -> PyResult<HeaderM
 }
 
 pub(crate) const IDENTITY: i32 = 0;
-/// `grpc.Compression` numbers them so.
+/// The numbers of `grpc.Compression`.
 pub(crate) const DEFLATE: i32 = 1;
 pub(crate) const GZIP: i32 = 2;
 
@@ -71,13 +71,13 @@ pub(crate) fn encoding(number: i32) -> PyResult<Encoding> {
     }
 }
 
-/// Which of them an end takes; `None`: all.
+/// The encodings that an end accepts; `None`: all.
 pub(crate) fn encodings(enabled: Option<&[i32]>) -> Encodings {
     let Some(enabled) = enabled else { return Encodings::default() };
     Encodings { gzip: enabled.contains(&GZIP), deflate: enabled.contains(&DEFLATE) }
 }
 
-/// Proxies by their networks; `has_headers`: they speak the PROXY protocol.
+/// Proxies by their networks; `has_headers`: they use the PROXY protocol.
 pub(crate) fn proxies(networks: &[String], has_headers: bool) -> PyResult<Arc<Proxies>> {
     if has_headers && networks.is_empty() {
         let text = "proxy_protocol needs trusted_proxies: nobody else's header is read";
@@ -94,7 +94,7 @@ pub(crate) fn limit_bytes(limit: i64) -> usize {
     usize::try_from(limit).unwrap_or(u32::MAX as usize).min(u32::MAX as usize)
 }
 
-/// What stands for "never": beyond what any process lives, within what a clock can add.
+/// The value for "never": beyond any process's life, within what a clock can add.
 const FAR_S: f64 = 1e9;
 
 /// A time span from Python, in seconds; one beyond what a clock can hold is far away.
@@ -111,7 +111,7 @@ pub(crate) fn nanos(name: &str, seconds: f64) -> PyResult<Nanos> {
     Ok(Nanos(u64::try_from(nanos).unwrap_or(u64::MAX)))
 }
 
-/// A call's timeout: one in the past is one of zero.
+/// A call's timeout; a negative one counts as zero.
 pub(crate) fn timeout(seconds: f64) -> Duration {
     Duration::from_secs_f64(if seconds > 0.0 { seconds.min(FAR_S) } else { 0.0 })
 }

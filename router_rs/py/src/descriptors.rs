@@ -9,11 +9,11 @@ pub(crate) fn limit() -> u64 {
 }
 
 /// Raises the soft limit to the hard one. The usual 1 024 is for programs that call `select`, which
-/// cannot handle larger descriptors. Such programs are no worse off than before: the kernel hands
-/// out the lowest free descriptor, so one beyond 1 023 appears only where the next `open` would
-/// have failed. Child processes inherit the limit. If the system refuses (some have no hard limit,
-/// and another bound), the limit stays: listeners read its value, and accept no more connections
-/// than it allows.
+/// cannot handle larger descriptors. The higher limit does not harm them: the kernel hands out the
+/// lowest free descriptor, so one beyond 1 023 appears only where the next `open` would have
+/// failed. Child processes inherit the limit. If the system refuses (some have no hard limit, and
+/// another bound), the limit stays: listeners read its value, and accept no more connections than
+/// it allows.
 #[pyfunction]
 pub(crate) fn raise_descriptor_limit() {
     let maximum = getrlimit(Resource::Nofile).maximum;

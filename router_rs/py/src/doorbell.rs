@@ -1,10 +1,10 @@
 //! The sleep/arm handshake of the ring: a producer rings only for a consumer that sleeps.
 //!
-//! Producer: publish, then `ring`. Consumer: find nothing, then `arm`, and sleep only when `arm`
-//! says so. Each side writes first and reads the other's word after; the SeqCst fences on both
-//! sides forbid that both read the old word (the store-buffer pattern: x86 hides a missing
-//! fence often enough, aarch64 does not). `tests::` under the feature `loom` explores every
-//! interleaving of exactly this pair.
+//! Producer: publish, then `ring`. Consumer: find nothing, then `arm`, and sleep only if `arm`
+//! returns true. Each side writes first and reads the other's word after; the SeqCst fences on both
+//! sides forbid that both read the old word (the store-buffer pattern: x86 hides a missing fence
+//! often enough, aarch64 does not). `tests::` under the feature `loom` explores every interleaving
+//! of exactly this pair.
 
 #[cfg(feature = "loom")]
 use loom::sync::atomic::{AtomicBool, Ordering, fence};
@@ -22,8 +22,8 @@ impl Doorbell {
         Self { is_armed: AtomicBool::new(false) }
     }
 
-    /// After publishing: whether the producer has to wake the consumer. One producer of many is
-    /// told so.
+    /// After publishing: whether the producer must wake the consumer. Only one of several producers
+    /// gets true.
     pub(crate) fn ring(&self) -> bool {
         fence(Ordering::SeqCst);
         self.is_armed.load(Ordering::Relaxed) && self.is_armed.swap(false, Ordering::AcqRel)
@@ -42,7 +42,8 @@ impl Doorbell {
         if is_empty() {
             return true;
         }
-        // If a producer took the bell first, its wake-up finds an awake consumer: harmless.
+        // If a producer took the bell first, its wake-up finds an awake consumer, which does no
+        // harm.
         self.is_armed.swap(false, Ordering::AcqRel);
         false
     }
@@ -67,8 +68,8 @@ mod tests {
     fn nothing_published_is_slept_through() {
         for producers in 1..=2 {
             let mut builder = loom::model::Builder::new();
-            // One producer is explored whole. With two, three preemptions are (CHESS, OSDI 2008:
-            // nearly all races need two); without a bound it takes minutes.
+            // With one producer, all interleavings are explored. With two, up to three preemptions
+            // are (CHESS, OSDI 2008: nearly all races need two); without a bound it takes minutes.
             builder.preemption_bound = (producers > 1).then_some(3);
             builder.check(move || {
                 let bell = Arc::new(Doorbell::new());

@@ -67,7 +67,7 @@ impl Endpoint {
     }
 
     fn probe(&self, token: u64) {
-        // By the way of every call: it shows that the loop turns, and that it is still woken.
+        // Done on every call's path: it shows that the loop turns, and that it is still woken.
         self.ring.push(token, Event::Writable);
     }
 
@@ -116,7 +116,7 @@ fn to_python<'py>(
     PyTuple::new(py, [kind, token, subject, payload])
 }
 
-/// The kind, subject and payload of what happens to a call.
+/// The kind, subject and payload of an event.
 fn read_event(py: Python<'_>, event: Event) -> PyResult<(i32, Bound<'_, PyAny>, Bound<'_, PyAny>)> {
     let none = || py.None().into_bound(py);
     let number = |number: i32| number.into_pyobject(py).map(Bound::into_any);

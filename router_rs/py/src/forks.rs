@@ -1,8 +1,8 @@
-//! What a forked child lets go of: the descriptors that the parent's I/O threads work with.
+//! Releases the descriptors of the parent's I/O threads in a forked child.
 //!
 //! A fork shares each of them with its parent. A listener that stays open keeps the port taken, a
-//! connection hides the parent's death from its peer, and the poller's set is one for both. None
-//! is closed: the number would be given to another file, into which the runtime's copy in the
+//! connection hides the parent's death from its peer, and the poller's set is shared by both. None
+//! is closed: its number would be reused for another file, into which the runtime's copy in the
 //! child might write. `/dev/null` takes the number instead.
 
 use std::cell::RefCell;
@@ -34,8 +34,8 @@ struct Shared {
 #[pyfunction]
 pub(crate) fn before_fork() {
     io::lock_for_fork();
-    // By the parent, since its threads go on: by the time a child looks, a connection that it has a
-    // copy of may have been closed by the parent, and be in no set any more.
+    // Done by the parent, since its threads continue: by the time a child looks, the parent may
+    // have closed a connection of which the child has a copy, and it is in no set any more.
     SHARED.set(shared());
 }
 
@@ -56,7 +56,7 @@ pub(crate) fn after_fork_in_child() {
     }
     let mut found = SHARED.take();
     if found.is_empty() {
-        // The parent had no descriptor left to look with; now there is one.
+        // The parent had no free descriptor to look with; now there is one.
         found = shared();
     }
     // SAFETY: the path is a string that ends with a zero byte.
@@ -75,7 +75,7 @@ pub(crate) fn after_fork_in_child() {
 }
 
 /// The listeners, the pollers of the I/O threads, each of which has a mark or a listener in its
-/// set, and their other sockets. Without `/proc`, which tells what is in a set, nothing.
+/// set, and their other sockets. Empty without `/proc`, which lists the sets.
 fn shared() -> Vec<Shared> {
     let mut known = listeners();
     let mut found: Vec<Shared> = known.iter().copied().filter_map(Shared::of).collect();

@@ -1,4 +1,4 @@
-//! `IngressLimits`: what clients of an ingress may do.
+//! `IngressLimits`: limits for the clients of an ingress.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use router_net::ingress::IngressLimits as NetLimits;
 
 use crate::{convert, descriptors};
 
-/// Timers resolve no less.
+/// The resolution of timers.
 const PERIOD_MIN: Duration = Duration::from_millis(1);
 
 #[pyclass(frozen, module = "pyserve._router")]
@@ -85,7 +85,7 @@ impl IngressLimits {
     }
 }
 
-/// A time without length would end everything before it has begun.
+/// A zero timeout would end everything before it begins.
 fn period(name: &str, seconds: f64) -> PyResult<Duration> {
     let period = convert::duration(name, seconds)?;
     if period < PERIOD_MIN {

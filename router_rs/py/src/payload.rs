@@ -1,4 +1,5 @@
-//! Messages between Python and `router_net`: what is borrowed, what is copied, and once only.
+//! Messages between Python and `router_net`: borrows large buffers and copies small ones, at most
+//! once.
 
 use std::ffi::{CStr, c_char};
 use std::sync::Arc;
@@ -17,7 +18,8 @@ use crate::ring::Ring;
 /// to be dropped (arbitrary; the same figure as the ring's credit).
 const COPY_BYTES_MAX: usize = 64 * 1024;
 
-/// A view of a view of so many is copied unasked: numpy has two at most (arbitrary).
+/// A chain of views longer than this is copied without following it: numpy has two at most
+/// (arbitrary).
 const OWNERS_MAX: usize = 8;
 
 /// Converts a message for sending, see the stub's `Payload`. `ring` is notified when a buffer is
@@ -54,7 +56,7 @@ fn borrow_bytes(bytes: &Bound<'_, PyBytes>) -> Bytes {
     Bytes::from_owner(PyBackedBytes::from(bytes.clone()))
 }
 
-/// Says which part of a message it was; errors of other kinds stay what they are.
+/// Adds the index of the message's part to an error; errors of other kinds are unchanged.
 fn name_part(py: Python<'_>, index: usize, part: &Bound<'_, PyAny>, error: PyErr) -> PyErr {
     let kind = part.get_type().name().map_or_else(|_| "object".to_owned(), |name| name.to_string());
     let text = format!("part {index} of the message ({kind}): {}", error.value(py));
@@ -155,10 +157,10 @@ unsafe fn content(view: &ffi::Py_buffer) -> PyResult<&[u8]> {
     Ok(unsafe { std::slice::from_raw_parts(view.buf.cast(), view.len as usize) })
 }
 
-/// Whether nobody can write what a buffer shows, so that others may read it beside Python.
+/// Whether the content of a buffer is immutable, so that other threads may read it beside Python.
 ///
-/// A read-only view may be one of something writable (`memoryview.toreadonly`, arrays of numpy),
-/// so all are asked that the content belongs to. An owner without a buffer cannot say it.
+/// A read-only view may show something writable (`memoryview.toreadonly`, arrays of numpy), so all
+/// owners of the content are checked. An owner without a buffer cannot tell.
 fn is_lasting(part: &Bound<'_, PyAny>) -> PyResult<bool> {
     let mut owner = part.clone();
     for _ in 0..OWNERS_MAX {
@@ -191,8 +193,8 @@ fn is_read_only(owner: &Bound<'_, PyAny>) -> bool {
 ///
 /// A memoryview and not a `Py_buffer`: to release a `Py_buffer` takes the GIL, which an I/O thread
 /// must never wait for. A reference to an object may be dropped anywhere: PyO3 notes it, and the
-/// next thread of Python that enters this module drops it, whereby the buffer is released. The
-/// ring makes its loop enter, so that a buffer does not stay taken while the loop sleeps.
+/// next Python thread that enters this module drops it, which releases the buffer. The ring makes
+/// its loop enter, so that a buffer does not stay taken while the loop sleeps.
 struct Borrowed {
     start: *const u8,
     length: usize,
@@ -207,7 +209,7 @@ unsafe impl Send for Borrowed {}
 impl Borrowed {
     fn new(part: &Bound<'_, PyAny>, ring: Arc<Ring>) -> PyResult<Self> {
         let view = PyMemoryView::from(part)?;
-        // Asked of the view, so that it is the view that keeps what the pointer points to.
+        // Read from the view, so that the view keeps the memory behind the pointer alive.
         let (start, length) = with_content(&view, |content| (content.as_ptr(), content.len()))?;
         Ok(Self { start, length, view: Some(view.unbind()), ring })
     }
@@ -236,7 +238,7 @@ pub(crate) fn to_python(py: Python<'_>, message: Message) -> PyResult<Bound<'_, 
     }
 }
 
-/// As `PyBytes::new_with`, which writes zeros first.
+/// Like `PyBytes::new_with`, which writes zeros first.
 fn join(py: Python<'_>, message: Message) -> PyResult<Bound<'_, PyBytes>> {
     let length = ffi::Py_ssize_t::try_from(message.len())?;
     // SAFETY: without a source the new object has `length` bytes to be written, the segments are

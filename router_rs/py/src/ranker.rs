@@ -1,4 +1,4 @@
-//! `Ranker`: a policy in Python, asked from a thread of its own so that no I/O thread needs the GIL.
+//! `Ranker`: a policy in Python, called on its own thread so that no I/O thread needs the GIL.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,9 +8,9 @@ use std::thread;
 use pyo3::prelude::*;
 use router_net::dispatch::{self, News, Question};
 
-/// Questions and beginnings of calls that may wait; calls beyond it go without. Arbitrary: at 20 µs
-/// each they would wait about as long as a call waits for its answer. Ends of calls come on top: at
-/// most as many as calls are open.
+/// How many questions and beginnings of calls may wait; calls beyond it are routed without an
+/// order. Arbitrary: at 20 µs each they would wait about as long as a call waits for its answer.
+/// Ends of calls come in addition: at most as many as calls are open.
 const WAITING_MAX: usize = 1024;
 
 #[pyclass(frozen, module = "pyserve._router")]
@@ -51,7 +51,7 @@ impl Inbox {
 
 impl dispatch::Ranker for Inbox {
     fn ask(&self, question: Question) {
-        // A question that is dropped is answered by its end: the router's own policy decides.
+        // A dropped question counts as answered without an order: the router's own policy decides.
         self.put(Item::Question(question));
     }
 
@@ -120,7 +120,7 @@ fn answer(choose: &Py<PyAny>, question: Question) -> Option<()> {
     Some(())
 }
 
-/// What Python says; nothing when it raises, which the callable itself does not (see the stub).
+/// The answer from Python; empty if it raises, which the callable itself does not (see the stub).
 fn ask(py: Python<'_>, choose: &Py<PyAny>, question: &Question) -> Vec<String> {
     let candidates: Vec<_> = question
         .candidates

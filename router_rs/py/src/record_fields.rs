@@ -1,4 +1,5 @@
-//! The fields of a `CallRecord` that is made of another object's, for tests of what reads records.
+//! The fields of a `CallRecord` created from another object's, for tests of code that reads
+//! records.
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -6,7 +7,7 @@ use router_core::Nanos;
 use router_net::dispatch::{self, AttemptRecord, KeptFor, TraceRecord};
 use router_net::trace_context::{SpanId, TraceId};
 
-/// What a record is copied of: the attributes of a Python object.
+/// The source of a record: the attributes of a Python object.
 #[derive(Debug, FromPyObject)]
 pub(crate) struct Fields {
     request_id: String,

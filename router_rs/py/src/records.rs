@@ -43,7 +43,7 @@ impl CallRecords {
     }
 
     fn take_spans<'py>(&self, py: Python<'py>, limit: usize) -> Vec<Bound<'py, PyBytes>> {
-        // Other threads of Python go on while they are encoded.
+        // Other Python threads run while they are encoded.
         let encoded: Vec<Vec<u8>> = py.detach(|| {
             let taken = self.records.take_unsent(limit);
             taken.iter().flat_map(|record| otlp::spans_of(record)).collect()
