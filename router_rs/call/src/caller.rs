@@ -9,7 +9,7 @@ use router_protocol::grpc::Status;
 
 use crate::Failure;
 
-/// The caller wants nothing more: it reset the call, or its connection is gone.
+/// The caller wants nothing more: it has reset the call, or its connection is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gone;
 
@@ -23,10 +23,11 @@ pub struct Piece {
 
 /// One end of a call. All methods are called from the call's own task.
 pub trait Caller {
-    /// The call goes to `peer`, as gRPC writes addresses; told once for each attempt.
+    /// The call goes to `peer`, in gRPC's notation for addresses; called once for each attempt.
     fn on_sent(&mut self, peer: &Arc<str>);
 
-    /// Who it is, as grpc writes addresses, by what its request's head says; empty: this process.
+    /// The caller's address in grpc's notation, according to its request's head; empty: this
+    /// process.
     fn peer(&self, _headers: &HeaderMap) -> String {
         String::new()
     }
@@ -34,14 +35,14 @@ pub trait Caller {
     /// The next piece of the request; not called again after the last one.
     fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Result<Piece, Gone>>;
 
-    /// So many bytes of the request have been accepted by the other side; more may come.
+    /// The other side has accepted `bytes` of the request; more may come.
     fn accepted(&mut self, bytes: usize);
 
     /// Ready when the caller is gone; called whenever the exchange has nothing else to do.
     fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<Gone>;
 
-    /// Whether the caller lets the other side wait for longer than it may while others want the
-    /// place of its call.
+    /// Whether the caller keeps the other side waiting for longer than allowed while others want
+    /// the place of its call.
     fn is_slow(&self) -> bool {
         false
     }
@@ -49,8 +50,8 @@ pub trait Caller {
     /// The call ends, because the caller was slow and others wanted its place.
     fn on_give_way(&mut self) {}
 
-    /// Whether pieces of the answer are to reach the caller as they were written, because they mean
-    /// something to it; else small ones may come together.
+    /// Whether the caller must get the answer's pieces as they were written, because their
+    /// boundaries matter; otherwise small ones may be joined.
     fn keeps_pieces(&self) -> bool {
         false
     }
@@ -58,19 +59,19 @@ pub trait Caller {
     /// The head of the answer; with `is_last`, all of it (Trailers-Only).
     fn head(&mut self, head: response::Parts, is_last: bool) -> Result<(), Gone>;
 
-    /// How many bytes of `wanted` the caller takes now; never 0 when ready.
+    /// How many bytes of `wanted` the caller accepts now; never 0 when ready.
     fn poll_room(&mut self, wanted: usize, cx: &mut Context<'_>) -> Poll<Result<usize, Gone>>;
 
-    /// A piece of the answer's body, at most as large as there was room.
+    /// A piece of the answer's body, no larger than the room.
     fn body(&mut self, bytes: Bytes) -> Result<(), Gone>;
 
     /// The end of the answer; empty if the other side sent none.
     fn trailers(&mut self, trailers: HeaderMap) -> Result<(), Gone>;
 }
 
-/// A caller that is a client of a listener: it may have to be told a failure in its own protocol.
+/// A caller that is a client of a listener: it may have to get a failure in its own protocol.
 pub trait ClientEnd: Caller {
-    /// Answers with a status of ours, or ends the answer with it where that has begun.
+    /// Answers with a status of ours, or ends the answer with it if that has begun.
     fn fail(&mut self, failure: &Failure);
 
     /// Hands over buffered data once the exchange is over, however it ended: some protocols can

@@ -1,12 +1,12 @@
-//! How a call came.
+//! The origin of a call.
 
-/// The protocol of a call's client, or who else makes it.
+/// The protocol of a call's client, or its other origin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Door {
     Grpc,
     Connect,
     GrpcWeb,
-    /// JSON to a method's path, without a word of Connect.
+    /// JSON to a method's path, without headers of Connect.
     Json,
     /// JSON to a path of a service's `google.api.http` rules.
     Rest,
@@ -19,7 +19,7 @@ pub enum Door {
 }
 
 impl Door {
-    /// Those that clients come by.
+    /// The doors of clients.
     pub const OF_CLIENTS: [Self; 7] = [
         Self::Grpc,
         Self::Connect,
@@ -45,7 +45,7 @@ impl Door {
         }
     }
 
-    /// Answers have an HTTP status and no code of gRPC.
+    /// Whether answers have an HTTP status and no gRPC code.
     pub const fn is_http(self) -> bool {
         matches!(self, Self::Http | Self::WebSocket)
     }
