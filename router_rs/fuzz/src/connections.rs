@@ -13,15 +13,14 @@ use socket2::{Domain, Socket, Type};
 use crate::http2_script;
 use crate::mesh::{PATIENCE, mesh};
 
-/// How often somebody else asks the ingress something.
+/// How often another client makes a request.
 const NEIGHBOUR_EVERY: u32 = 16;
 
-/// The addresses that connections come from, in 127/8: not that of the ingress, nor the last, which
-/// is nobody's.
+/// The source addresses, in 127/8: not that of the ingress, nor the last, which is not usable.
 const FIRST_HOST: u32 = 2;
 const HOSTS: u32 = (1 << 24) - 1 - FIRST_HOST;
 
-/// More than any input makes the mesh say: an echo, and errors with a sentence each.
+/// More than any input makes the mesh answer: an echo, and errors with a sentence each.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
 
 /// Bytes of HTTP/1.1 at the ingress.
@@ -54,8 +53,8 @@ fn ask_ingress(bytes: &[u8]) -> Vec<u8> {
     answer
 }
 
-/// Comes from another address each time, where the system has them: the ingress lets those wait that
-/// sent it nonsense before, and nearly all inputs are.
+/// Uses another source address each time, where the system has them: the ingress delays those that
+/// sent malformed input before, and nearly all inputs are malformed.
 fn connect_to_ingress() -> TcpStream {
     loop {
         match try_to_connect() {
@@ -81,12 +80,12 @@ fn try_to_connect() -> io::Result<TcpStream> {
     Ok(socket.into())
 }
 
-/// Sends everything, says that this was all, and reads to the end.
+/// Sends everything, closes its sending side, and reads to the end.
 fn exchange<S>(mut stream: &S, bytes: &[u8], shut: impl Fn(&S) -> std::io::Result<()>) -> Vec<u8>
 where
     for<'a> &'a S: Read + Write,
 {
-    // The other side may have closed already: reading tells.
+    // The other side may have closed already, which the read shows.
     let sent = stream.write_all(bytes).and_then(|()| shut(stream));
     assert!(!sent.is_err_and(|error| is_timeout(error.kind())), "nobody reads");
     let mut answer = Vec::new();
@@ -107,7 +106,7 @@ fn is_timeout(kind: ErrorKind) -> bool {
     matches!(kind, ErrorKind::WouldBlock | ErrorKind::TimedOut)
 }
 
-/// Another client, now and then: it is answered.
+/// Another client, from time to time: it must get an answer.
 fn neighbour() {
     static TURN: AtomicU32 = AtomicU32::new(0);
     if TURN.fetch_add(1, Ordering::Relaxed) % NEIGHBOUR_EVERY == 0 {

@@ -1,4 +1,4 @@
-//! gRPC's words: frames, and the headers around them.
+//! The formats of gRPC: frames, and the headers around them.
 
 use bytes::{Buf, Bytes};
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -15,7 +15,7 @@ use crate::input::Input;
 /// Small, so that inputs reach it.
 const SIZE_MAX: usize = 1024;
 
-/// Messages taken out of a stream, wherever it is cut; and what they inflate to.
+/// Extracts messages from a stream, however it is split, and decompresses them.
 pub fn frames(data: &[u8]) {
     let mut input = Input::new(data);
     let cuts = input.piece();
@@ -78,7 +78,7 @@ fn inflate(is_compressed: bool, payload: &Bytes) {
     }
 }
 
-/// A header's value as each of gRPC's headers, and metadata there and back.
+/// Parses a value as each of gRPC's headers, and round-trips metadata.
 pub fn headers(data: &[u8]) {
     let mut input = Input::new(data);
     let name = input.line();
@@ -97,7 +97,8 @@ pub fn headers(data: &[u8]) {
     metadata::for_each(&block, false, |key, value| {
         assert!(!key.starts_with(metadata::MESH_PREFIX), "{key} is of the mesh");
         assert_eq!(metadata::is_binary(key), matches!(value, Value::Binary(_)), "{key}");
-        // A text may have been no UTF-8: then it is not what was sent, and cannot go back.
+        // A text may be invalid UTF-8: then it differs from what was sent, and cannot be converted
+        // back.
         if let Value::Binary(_) = value {
             metadata::append(&mut HeaderMap::new(), key, &value).expect("bytes can be sent");
         }
@@ -121,7 +122,7 @@ fn status(value: &HeaderValue) {
     message(&read.message);
 }
 
-/// A message arrives, or its beginning does and says so.
+/// A message arrives completely, or truncated with a note that says so.
 fn message(text: &str) {
     let mut block = HeaderMap::new();
     Status::new(Code::Aborted, text).write(&mut block);

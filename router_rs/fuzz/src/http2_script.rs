@@ -1,4 +1,4 @@
-//! Makes a client's HTTP/2 connection of an input: frames with the right lengths, mostly.
+//! Turns an input into a client's HTTP/2 connection: frames with correct lengths, mostly.
 //!
 //! Without this nearly every input would end at a frame that is longer than the input.
 
@@ -50,7 +50,7 @@ pub(crate) fn connection(data: &[u8]) -> Vec<u8> {
 
 fn step(input: &mut Input<'_>, bytes: &mut Vec<u8>) {
     let kind = input.byte();
-    // Few streams, so that frames meet.
+    // Few streams, so that frames collide.
     let stream = u32::from(kind >> 4) * 2 + 1;
     match kind & 15 {
         0..=3 => {

@@ -1,4 +1,4 @@
-//! Takes an input apart.
+//! Splits an input into values.
 
 /// The rest of an input. At its end everything is zero or empty.
 #[derive(Debug)]
@@ -39,7 +39,7 @@ impl<'a> Input<'a> {
         std::mem::take(&mut self.rest)
     }
 
-    /// Up to a line feed, which goes too.
+    /// Up to a line feed, which is consumed too.
     pub(crate) fn line(&mut self) -> &'a [u8] {
         let end = self.rest.iter().position(|byte| *byte == b'\n');
         let line = self.bytes(end.unwrap_or(self.rest.len()));

@@ -23,7 +23,7 @@ pub use routes::routes;
 pub use transcoders::{answers, descriptors, requests};
 pub use wire::wire;
 
-/// A target: what it is called, and what runs an input.
+/// A target: its name, and the function that runs an input.
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All of them, by name.

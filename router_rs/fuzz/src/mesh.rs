@@ -22,7 +22,7 @@ const TOKEN: &[u8] = b"token of the fuzzed mesh";
 const SERVICE: &str = "things.v1.Things";
 const SIZE_MAX: usize = 64 * 1024;
 
-/// Far more than any run takes, and little enough to find what hangs.
+/// Far longer than any run takes, and short enough to find hangs.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The servers that the targets connect to.
@@ -63,7 +63,7 @@ impl Mesh {
         Self { ingress, server, ingress_address, server_path }
     }
 
-    /// Waits until nothing is in flight any more.
+    /// Waits until nothing is in flight.
     pub(crate) fn settle(&self) {
         let end = Instant::now() + PATIENCE;
         while self.ingress.in_flight() > 0 || self.server.in_flight() > 0 {

@@ -1,4 +1,4 @@
-//! Routing tables, and who may call what.
+//! Routing tables, and access rules.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use router_net::transcode::ServiceRoute;
 
 use crate::input::Input;
 
-/// A path, then lines that make routes, rules and a caller; each line's first letter says what.
+/// A path, then lines that define routes, rules and a caller, by their first letter.
 pub fn routes(data: &[u8]) {
     let mut input = Input::new(data);
     let path = input.text();
@@ -69,7 +69,7 @@ fn service(text: &str) -> ServiceRoute {
     ServiceRoute { name, methods: (!methods.is_empty()).then_some(methods) }
 }
 
-/// One rule, and who asks.
+/// One rule, and the caller.
 #[derive(Debug, Default)]
 struct Access {
     paths: Vec<PathPattern>,
@@ -99,7 +99,7 @@ impl Access {
         }
     }
 
-    /// Nobody gets in who should not.
+    /// No caller is admitted against the rules.
     fn check(&self, path: &str) {
         let rule = AccessRule {
             name: "rule".to_owned(),
@@ -133,7 +133,7 @@ impl Access {
             assert!(self.is_open, "{path:?} is open to nobody");
             let is_odd = ["/../", "/./", "//", "\\"].iter().any(|part| path.contains(part));
             assert!(!is_odd, "{path:?} can be read in two ways");
-            // No spelling of a letter leads around the rule, or into it.
+            // No percent-encoding of a letter evades the rule, or matches it by mistake.
             let spelled: String = path.bytes().map(spelling).collect();
             assert!(ask(&spelled, &[]), "{path:?} is open, {spelled:?} is not");
             assert_eq!(by_rule(path), by_rule(&spelled), "{path:?} and {spelled:?}");
@@ -145,7 +145,7 @@ impl Access {
     }
 }
 
-/// Percent-encodes letters, slashes and what is encoded stay.
+/// Percent-encodes letters; slashes and encoded characters stay.
 fn spelling(byte: u8) -> String {
     match byte {
         b'g'..=b'z' => format!("%{byte:02X}"),

@@ -1,4 +1,4 @@
-//! Runs what the fuzzers have kept once more, without a fuzzer.
+//! Runs the inputs that the fuzzers have kept once more, without a fuzzer.
 
 use std::path::Path;
 
@@ -15,7 +15,7 @@ fn no_kept_input_breaks_its_target() {
         files.sort();
         assert!(!files.is_empty(), "the corpus of {name} is empty");
         for file in files {
-            // What the harness shows of a failing test; without it nobody knows which file it was.
+            // Shown by the harness for a failing test, which would not name the file otherwise.
             eprintln!("{}", file.display());
             run(&std::fs::read(&file).unwrap());
         }
