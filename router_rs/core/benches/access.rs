@@ -1,8 +1,8 @@
-//! What a decision of the access rules costs: `cargo bench -p pyserve-router-core --bench access`.
+//! The cost of an access decision: `cargo bench -p pyserve-router-core --bench access`.
 //!
-//! A policy of 100 rules with three paths, three names and three tokens each; a request that the
-//! last of them lets in, and one that none does. Measured with optimisation, it must stay below
-//! 5 us. As `cargo test` runs it, it makes one short pass, to prove that it works.
+//! A policy of 100 rules with three paths, three names and three tokens each; a request that only
+//! the last one allows, and one that none does. Measured with optimisation, a decision must take
+//! less than 5 us. As `cargo test` runs it, it makes one short pass, to prove that it works.
 #![allow(clippy::print_stdout)] // the table is the purpose
 #![allow(clippy::disallowed_types)] // a benchmark reads the clock
 

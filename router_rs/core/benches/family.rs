@@ -1,8 +1,9 @@
-//! Plays workloads of the family: `cargo bench -p pyserve-router-core --bench family`.
+//! Runs workloads of the family: `cargo bench -p pyserve-router-core --bench family`.
 //!
-//! `-- --count N` of them, `--first SEED` is the seed of the first one (without it, the time),
-//! `--policy NAME` what is judged beside `--rival NAME`, `--show SEED` prints a workload, and
-//! `--minimise` the simplest one that is as broken as each that is. Exit code 1 if one is.
+//! `-- --count N` of them. `--first SEED` is the seed of the first one (by default the time),
+//! `--policy NAME` is judged against `--rival NAME`, `--show SEED` prints a workload, and
+//! `--minimise` prints for each broken one the simplest that is also broken. Exit code 1 if one is
+//! broken.
 // Figures, and a fresh seed.
 #![allow(clippy::print_stdout, clippy::disallowed_methods, clippy::disallowed_types)]
 
@@ -83,7 +84,7 @@ fn play(rules: (PolicyKind, PolicyKind), first: u64, count: u64) -> Vec<Found> {
     found
 }
 
-/// Says whether none is broken.
+/// Returns whether none is broken.
 fn report(rules: (PolicyKind, PolicyKind), found: &[Found], must_minimise: bool) -> bool {
     let broken: Vec<&Found> = found.iter().filter(|one| !one.verdict.broken.is_empty()).collect();
     for Found { seed, scenario, verdict } in &broken {

@@ -1,18 +1,18 @@
-//! When a policy outside, which may hang, is asked: not for a while once it keeps calls waiting.
+//! Decides when an external policy, which may hang, is asked: not for a while once it delays calls.
 //!
-//! Each call that asks waits for its answer, so one that does not answer costs every call that time.
-//! After [`LATE_MAX`] answers in a row that did not come, it is left alone for a round; then one call
-//! asks again, and the others still go without. A round is twice as long as the one before. Any
-//! answer in time ends it all.
+//! Each call that asks waits for its answer, so a policy that does not answer costs every call that
+//! time. After [`LATE_MAX`] missing answers in a row, it is not asked for a round; then one call
+//! asks again, while the others still do not. Each round is twice as long as the one before. Any
+//! answer in time ends the rounds.
 
 use crate::backoff::{Backoff, BackoffRule};
 use crate::time::Nanos;
 
-/// So many answers in a row that did not come. Arbitrary: one pause of the process may hold up a few
+/// The number of missing answers in a row. Arbitrary: one pause of the process may delay a few
 /// calls that came together, and the first round is short.
 const LATE_MAX: u32 = 3;
-/// Arbitrary: the call that asks at a round's end waits in vain, so at worst one does every 8 s, and
-/// a policy that was only held up is back within the second.
+/// Arbitrary: the call that asks at a round's end waits in vain, so at worst one does every 8 s,
+/// and a policy that was only delayed is back within the second.
 const ROUNDS: BackoffRule =
     BackoffRule { initial: Nanos::from_millis(500), multiplier: 2.0, max: Nanos::from_secs(8) };
 
@@ -28,27 +28,27 @@ pub struct Adviser {
 /// How a call asks; the end of each is recorded once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asked {
-    /// As every call does.
+    /// Like every call.
     AsUsual,
-    /// To find out whether answers come again.
+    /// To find out whether the policy answers again.
     Probe,
 }
 
 /// The result of asking.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Heard {
-    /// An answer in time, whatever it says.
+    /// An answer in time, with any content.
     Answer,
-    /// Nothing, for as long as a call waits.
+    /// No answer, for as long as a call waits.
     Nothing,
-    /// The question was turned away: too many wait there.
+    /// The question was rejected: too many are waiting there.
     TurnedAway,
-    /// The call left before.
+    /// The call left before an answer came.
     Unknown,
 }
 
 impl Adviser {
-    /// Whether a call that comes now asks; `None`: it goes without.
+    /// How a call that comes now asks; `None`: it does not ask.
     pub fn ask(&mut self, now: Nanos) -> Option<Asked> {
         if self.late_in_row < LATE_MAX {
             return Some(Asked::AsUsual);
@@ -66,13 +66,13 @@ impl Adviser {
         match (asked, heard) {
             (_, Heard::Answer) => *self = Self::default(),
             (Asked::AsUsual, Heard::Nothing) => self.on_late(now),
-            // Those before it still fill the place, so it answers none of them.
+            // Earlier questions still fill the queue, so it answers none of them.
             (Asked::Probe, Heard::Nothing | Heard::TurnedAway) => {
                 self.is_probed = false;
                 self.rounds.on_passed();
                 self.rounds.on_failure(ROUNDS, now);
             }
-            // The next call finds out.
+            // The next call probes.
             (Asked::Probe, Heard::Unknown) => self.is_probed = false,
             (Asked::AsUsual, Heard::TurnedAway | Heard::Unknown) => {}
         }
@@ -80,7 +80,7 @@ impl Adviser {
 
     fn on_late(&mut self, now: Nanos) {
         self.late_in_row = self.late_in_row.saturating_add(1);
-        // Later ones were asked before it began, and say nothing new.
+        // Later ones were asked before the round began, and prove nothing new.
         if self.late_in_row == LATE_MAX {
             self.rounds.on_failure(ROUNDS, now);
         }
@@ -94,7 +94,7 @@ mod tests {
     /// How long a call waits for an answer.
     const WAIT: Nanos = Nanos::from_millis(100);
 
-    /// A call every 10 ms, to which nobody answers; returns how many asked as usual, and when the
+    /// A call every 10 ms, none of which is answered; returns how many asked as usual, and when the
     /// others did.
     fn calls_in_vain(adviser: &mut Adviser, millis: u64) -> (u32, Vec<u64>) {
         let (mut usual, mut probes, mut open) = (0, Vec::new(), Vec::new());

@@ -1,4 +1,4 @@
-//! How long a replica that refused, or could not be reached, is left alone.
+//! How long a replica that refused, or could not be reached, is avoided.
 
 use crate::time::Nanos;
 
@@ -12,22 +12,22 @@ pub(crate) struct BackoffRule {
 }
 
 impl BackoffRule {
-    /// The wait after so many that came before it.
+    /// The wait after this many earlier rounds.
     pub(crate) fn wait(self, before: u8) -> Nanos {
         let growth = self.multiplier.powi(before.into());
-        // A cast of what is too large saturates.
+        // A cast of too large a value saturates.
         Nanos((self.initial.0 as f64 * growth) as u64).min(self.max)
     }
 }
 
 /// One replica's backoff: `initial × multiplier^(round − 1)`, at most `max`.
 ///
-/// A *round* is one period of being left alone. Failures that arrive while a round lasts belong to
-/// calls that were sent before it began: they say nothing new and do not lengthen it. Otherwise one
-/// burst of refusals would jump to the longest wait.
+/// A *round* is one period of avoiding a replica. Failures that arrive during a round belong to
+/// calls that were sent before it began: they prove nothing new and do not lengthen it. Otherwise
+/// one burst of refusals would jump to the longest wait.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Backoff {
-    /// Rounds since the last success. Saturates: the wait is at its maximum long before.
+    /// Rounds since the last success. Saturates, long after the wait has reached its maximum.
     rounds: u8,
     until: Option<Nanos>,
 }
@@ -49,7 +49,8 @@ impl Backoff {
         self.until = None;
     }
 
-    /// A call ended well there: no reason left to wait, and the next failure starts from `initial`.
+    /// A call succeeded there: the replica need not be avoided, and the next failure starts from
+    /// `initial`.
     #[inline]
     pub(crate) fn on_success(&mut self) {
         *self = Self::default();

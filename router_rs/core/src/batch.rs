@@ -6,10 +6,10 @@
 
 use crate::time::Nanos;
 
-/// How much of a step's fixed time the call that opens it is charged with. All of it: that is what
-/// the replica spends because the call did not join others.
+/// The part of a step's fixed time that is charged to the call that opens it. All of it: the
+/// replica spends it because the call did not join others.
 const OPENING_SHARE: f64 = 1.0;
-/// No replica is expected to be more steps behind; then all are alike.
+/// The most steps that a replica is expected to be behind; beyond that all are treated alike.
 const STEPS_MAX: u32 = 64;
 
 /// The state that the batcher of a replica reports. A *step* is one run of the batched function.
@@ -29,7 +29,7 @@ pub struct BatchLoad {
     pub step_per_call: Nanos,
 }
 
-/// The steps of one replica as the router imagines them.
+/// The simulated steps of one replica.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BatchView {
     load: BatchLoad,
@@ -37,14 +37,14 @@ pub(crate) struct BatchView {
     window: Nanos,
     /// Calls that wait for the next step.
     waiting: u32,
-    /// When the first of them came.
+    /// When the first of them arrived.
     opened_at: Nanos,
-    /// When the step that runs is over; past: none runs.
+    /// When the current step ends; in the past: none runs.
     busy_until: Nanos,
 }
 
 impl BatchView {
-    /// As the replica reports at `now`; `before` is what was thought until then.
+    /// Adopts the replica's report at `now`; `before` is the simulation until then.
     pub(crate) fn report(load: BatchLoad, before: Option<Self>, now: Nanos) -> Self {
         let window = before.map_or(load.window, |before| before.window.max(load.window));
         Self {
@@ -65,8 +65,8 @@ impl BatchView {
         self.waiting += 1;
     }
 
-    /// After how many nanoseconds one more call is answered, and what it costs others: a call that
-    /// opens a step is charged with its fixed time.
+    /// After how many nanoseconds one more call is answered, including its cost for others: a call
+    /// that opens a step is charged with its fixed time.
     #[inline]
     pub(crate) fn finish_ns(&self, now: Nanos) -> f64 {
         let view = self.at(now);
@@ -80,7 +80,7 @@ impl BatchView {
         starts_ns + full_ns + self.step(place + 1).0 as f64 + opening_ns
     }
 
-    /// With the steps that have begun by `now`.
+    /// The state after the steps that have begun by `now`.
     #[inline]
     fn at(&self, now: Nanos) -> Self {
         let mut view = *self;
@@ -96,7 +96,7 @@ impl BatchView {
         view
     }
 
-    /// When the next step begins with so many calls waiting, none of which came after `now`.
+    /// When the next step begins with this many waiting calls, all of which came by `now`.
     #[inline]
     fn starts_at(&self, waiting: u32, now: Nanos) -> Nanos {
         let opened_at = if self.waiting == 0 { now } else { self.opened_at };

@@ -1,12 +1,13 @@
-//! How many calls of each caller wait, so that one who sends many does not keep the others out.
+//! Counts the waiting calls of each caller, so that one with many calls does not keep the others
+//! out.
 
 use crate::rng::mix;
 
 const PLACES: usize = 256;
 
-/// Counts by caller, in a table of fixed size: callers that share a place by chance are one.
+/// Counts by caller, in a table of fixed size: callers that share a place by chance count as one.
 ///
-/// Caller 0 is nobody in particular and is not counted.
+/// Caller 0 is unknown and is not counted.
 #[derive(Debug)]
 pub(crate) struct Callers {
     waiting: [u32; PLACES],
@@ -25,7 +26,7 @@ impl Callers {
         }
     }
 
-    /// Once for each [`Callers::enter`].
+    /// Call it once for each [`Callers::enter`].
     pub(crate) fn leave(&mut self, caller: u64) {
         if caller != 0 {
             let count = &mut self.waiting[place(caller)];

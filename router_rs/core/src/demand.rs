@@ -9,7 +9,7 @@ const INTERVAL: Nanos = Nanos::from_secs(16);
 
 /// The integral of the calls that a replica has over time, older intervals halved.
 ///
-/// Time in a replica is what a call costs there whatever the reason: work, the load of its model,
+/// Time in a replica is the cost of a call there, for whatever reason: work, the load of its model,
 /// or the wait behind either. All replicas halve at the same moments, so sums can be compared.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Demand {
@@ -19,14 +19,14 @@ pub(crate) struct Demand {
 }
 
 impl Demand {
-    /// The sum of a replica that has had so many calls for an interval.
+    /// The sum of a replica that has had this many calls for an interval.
     #[inline]
     pub(crate) fn of(calls: u32) -> u64 {
         INTERVAL.saturating_mul(calls.into()).0
     }
 
-    /// Counts the time up to `now`, at which the replica has `in_flight` calls. Must come before
-    /// that changes.
+    /// Counts the time up to `now`, at which the replica has `in_flight` calls. Call it before that
+    /// changes.
     #[inline]
     pub(crate) fn count(&mut self, in_flight: u32, now: Nanos) {
         if now >= self.interval_end {
@@ -37,14 +37,14 @@ impl Demand {
         self.counted_at = self.counted_at.max(now);
     }
 
-    /// The sum at `now`, in nanoseconds of calls. Each of the calls in flight counts as if it would
-    /// stay for an interval: behind any of them the next one waits.
+    /// The sum at `now`, in nanoseconds of calls. Each call in flight counts as if it would stay
+    /// for an interval, since the next call waits behind it.
     pub(crate) fn at(mut self, in_flight: u32, now: Nanos) -> u64 {
         self.count(in_flight, now);
         self.call_ns.saturating_add(Self::of(in_flight))
     }
 
-    /// The sum at `now` of what is past.
+    /// The sum at `now` of past time only.
     #[inline]
     pub(crate) fn past(mut self, in_flight: u32, now: Nanos) -> u64 {
         self.count(in_flight, now);

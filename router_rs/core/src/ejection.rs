@@ -1,28 +1,31 @@
-//! Replicas that fail calls, or give no sign of life, are left out for a while.
+//! Ejects replicas that fail calls, or give no sign of life, for a while.
 //!
-//! Two rules eject: so many failures in a row, and a failure share that is far above that of the
-//! others. Both compare: what all replicas do alike is the fault of the calls, and ejects nobody.
-//! An ejected replica comes back slowly: one call at a time, until so many in a row have succeeded.
+//! Two rules eject: a number of failures in a row, and a failure share far above that of the
+//! others. Both compare: behaviour that all replicas share is the fault of the calls, and ejects
+//! none. An ejected replica comes back slowly: one call at a time, until enough in a row have
+//! succeeded.
 
 use crate::time::Nanos;
 
-/// When a replica is left out, for how long, and how it comes back.
+/// When a replica is ejected, for how long, and how it comes back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EjectionConfig {
     /// Failures in a row that eject a replica; 0: none is ejected.
     pub fall: u32,
-    /// Calls in a row that must succeed, one at a time, before it is a replica like others again.
+    /// Calls in a row that must succeed, one at a time, before the replica is treated like others
+    /// again.
     pub rise: u32,
     /// How long the first ejection lasts; each further one in a row lasts twice as long. Failure
     /// shares are those of the last one to two intervals.
     pub interval: Nanos,
-    /// How many percent of the members may be ejected at once, 0 to 100; of two or more always
-    /// one.
+    /// The percentage of members that may be ejected at once, 0 to 100; of two or more, one always
+    /// may.
     pub ejected_percent_max: u8,
 }
 
 impl Default for EjectionConfig {
-    /// As Envoy counts failures, but half of the fleet, not a tenth: model fleets are small.
+    /// Failures count as in Envoy, but up to half of the fleet may be ejected, not a tenth: model
+    /// fleets are small.
     fn default() -> Self {
         Self { fall: 5, rise: 2, interval: Nanos::from_secs(5), ejected_percent_max: 50 }
     }
@@ -31,15 +34,15 @@ impl Default for EjectionConfig {
 /// Doublings of the interval at most: 5 s become five minutes, as long as Envoy's longest.
 const DOUBLINGS_MAX: u8 = 6;
 
-/// Shares are compared from so many calls on, on both sides.
+/// The number of calls needed on both sides before shares are compared.
 const CALLS_MIN: u64 = 20;
 
-/// A share of failures so much higher than that of the others ejects, if chance does not explain
-/// it; below, a replica is worth more than the calls that it fails.
+/// A failure share that exceeds the others' by this much ejects, if chance does not explain it;
+/// below, a replica is worth more than the calls that it fails.
 const SHARE_MARGIN: f64 = 0.3;
 
 /// Squared standard errors (of the difference of two proportions) that chance explains. Every
-/// failure looks again, so this is far out: 4 standard errors.
+/// failure is a test, so this is far out: 4 standard errors.
 const CHANCE_SQUARED: f64 = 16.0;
 
 /// Answers of one or all replicas in the current window and the one before it.
@@ -56,15 +59,15 @@ pub(crate) struct Answers {
     pub(crate) failed: u64,
 }
 
-/// Whether one replica is in, out, or on its way back.
+/// Whether one replica is in, ejected, or on its way back.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Health {
     standing: Standing,
     failures_in_row: u32,
     tally: Tally,
-    /// Ejections without a good while between them.
+    /// Ejections without a good period between them.
     ejections: u8,
-    /// When, and after how long, the last ejection ended.
+    /// When the last ejection ended, and how long it was.
     returned_at: Nanos,
     was_out: Nanos,
     /// It does not answer PINGs or handshakes.
@@ -86,7 +89,7 @@ enum Standing {
 }
 
 impl Health {
-    /// May get a call now, as far as its health goes.
+    /// Whether it may get a call now, as far as its health is concerned.
     #[inline]
     pub(crate) fn takes(&self) -> bool {
         let is_taking = match self.standing {
@@ -113,7 +116,7 @@ impl Health {
         }
     }
 
-    /// Says whether it is silent; whatever failed before is forgiven when it speaks again.
+    /// Sets whether it is silent; earlier failures are forgiven when it responds again.
     pub(crate) fn set_silent(&mut self, is_silent: bool) {
         self.is_silent = is_silent;
         self.failures_in_row = 0;
@@ -168,7 +171,7 @@ impl Health {
         }
     }
 
-    /// Leaves it out; returns until when.
+    /// Ejects it; returns until when.
     pub(crate) fn eject(&mut self, interval: Nanos, now: Nanos) -> Nanos {
         let good_while = self.returned_at.saturating_add(self.was_out.saturating_mul(2));
         if now >= good_while {
@@ -188,7 +191,7 @@ impl Health {
         self.standing = Standing::Returning { successes: 0, has_call: false };
     }
 
-    /// There is nobody better: it gets calls like any other.
+    /// No better replica is left: it gets calls like any other.
     pub(crate) fn pardon(&mut self, now: Nanos) {
         self.come_back(now);
         self.standing = Standing::In;
@@ -196,7 +199,7 @@ impl Health {
 }
 
 impl Tally {
-    /// `window` counts up; what is older than the one before it is forgotten.
+    /// `window` counts up; data older than the previous window is dropped.
     #[inline]
     pub(crate) fn add(&mut self, window: u64, is_failure: bool) {
         if window != self.window {
@@ -208,7 +211,7 @@ impl Tally {
         self.current.failed += u64::from(is_failure);
     }
 
-    /// Of this window and the one before it.
+    /// In this window and the one before it.
     pub(crate) fn answers(&self, window: u64) -> Answers {
         let (current, before) = match window.saturating_sub(self.window) {
             0 => (self.current, self.before),
@@ -219,7 +222,7 @@ impl Tally {
     }
 }
 
-/// Compares two shares of failures: by their difference, and by what chance makes of it (the
+/// Compares two failure shares, by their difference and its statistical significance (the
 /// two-proportion z-test).
 fn is_far_worse(own: Answers, others: Answers) -> bool {
     if own.all < CALLS_MIN || others.all < CALLS_MIN {

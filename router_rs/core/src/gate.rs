@@ -15,23 +15,23 @@ use crate::replica::Load;
 use crate::time::Nanos;
 
 /// How long a place is kept for a router that has asked: several round trips inside a zone, and
-/// little beside what a call takes that is worth routing (design decision 7).
+/// short compared with a call that is worth routing (design decision 7).
 pub const LEASE_TIME: Nanos = Nanos::from_millis(20);
 
-/// Asks beyond this are not kept; their routers try again after a backoff. Arbitrary: more routers
+/// Asks beyond this are dropped; their routers try again after a backoff. Arbitrary: more routers
 /// than a replica should have.
 const ASKS_MAX: usize = 1024;
 
-/// Names a router that asks, the same for all its connections.
+/// Identifies a router that asks, the same for all its connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AskerId(pub u64);
 
 /// A place that is kept for a router.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lease {
-    /// For whom.
+    /// The router.
     pub asker: AskerId,
-    /// Until when.
+    /// Its expiry.
     pub until: Nanos,
 }
 
@@ -50,9 +50,9 @@ pub struct Gate {
     idle_streams_max: u32,
     in_flight: u32,
     idle_streams: u32,
-    /// In the order in which they came.
+    /// In order of arrival.
     asks: VecDeque<AskerId>,
-    /// In the order in which they end.
+    /// In order of expiry.
     leases: VecDeque<Lease>,
 }
 
@@ -64,12 +64,12 @@ pub struct Admission {
     pub load: Load,
 }
 
-/// The call stays out.
+/// The call is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full {
-    /// What is inside: calls, or idle streams when the refused call was one.
+    /// The number inside: of calls, or of idle streams if the refused call was one.
     pub in_flight: u32,
-    /// How much may be inside.
+    /// The limit.
     pub limit: u32,
 }
 
@@ -95,7 +95,7 @@ impl Gate {
         }
     }
 
-    /// Lets a call in, if it fits.
+    /// Admits a call, if it fits.
     pub fn try_enter(&mut self, weight: u32) -> Result<Admission, Full> {
         let leased = self.leases.len() as u32;
         let (count, limit, added, kept) = if weight == 0 {
@@ -111,7 +111,7 @@ impl Gate {
         Ok(Admission { load: self.load() })
     }
 
-    /// As [`Gate::try_enter`], for a call of a router that may hold a lease; uses it up.
+    /// Like [`Gate::try_enter`], for a call of a router that may hold a lease; uses it up.
     pub fn try_enter_leased(&mut self, weight: u32, asker: AskerId) -> Result<Admission, Full> {
         if weight > 0
             && let Some(index) = self.leases.iter().position(|lease| lease.asker == asker)
@@ -121,7 +121,7 @@ impl Gate {
         self.try_enter(weight)
     }
 
-    /// Lets a call in whatever the limit says, and counts it as any other.
+    /// Admits a call regardless of the limit, and counts it like any other.
     pub fn enter_beyond(&mut self, weight: u32) -> Admission {
         let (count, added) =
             if weight == 0 { (&mut self.idle_streams, 1) } else { (&mut self.in_flight, weight) };
@@ -131,8 +131,8 @@ impl Gate {
 
     /// Records that a call which entered with `weight` is over.
     ///
-    /// Leaving more often than entering is a defect of the caller: an assertion in debug builds;
-    /// otherwise the count stops at 0, so that it cannot wrap and shut the gate for ever.
+    /// Leaving more often than entering is a bug of the caller: an assertion in debug builds;
+    /// otherwise the count stops at 0, so that it cannot wrap and shut the gate forever.
     pub fn leave(&mut self, weight: u32) {
         let (count, removed) =
             if weight == 0 { (&mut self.idle_streams, 1) } else { (&mut self.in_flight, weight) };
@@ -154,15 +154,15 @@ impl Gate {
         has_room
     }
 
-    /// A router wants no place any more; what is kept for it is free. Call [`Gate::grant`] after
+    /// A router no longer wants a place; one kept for it becomes free. Call [`Gate::grant`] after
     /// it.
     pub fn withdraw(&mut self, asker: AskerId) {
         self.asks.retain(|waiting| *waiting != asker);
         self.leases.retain(|lease| lease.asker != asker);
     }
 
-    /// Ends the leases whose time is over, and gives free places to those who ask, the oldest ask
-    /// first; to be called after whatever may have made room. Each lease appears in `granted` once.
+    /// Ends expired leases, and gives free places to routers that ask, the oldest ask first. Call
+    /// it after anything that may have made room. Each lease appears in `granted` once.
     pub fn grant(&mut self, now: Nanos, granted: &mut Vec<Lease>) {
         while self.leases.front().is_some_and(|lease| lease.until <= now) {
             self.leases.pop_front();
@@ -175,7 +175,7 @@ impl Gate {
         }
     }
 
-    /// Somebody asks or holds a lease: [`Gate::grant`] may have something to do.
+    /// Whether a router asks or holds a lease, so that [`Gate::grant`] may have an effect.
     #[inline]
     pub fn is_asked(&self) -> bool {
         !self.asks.is_empty() || !self.leases.is_empty()
@@ -190,7 +190,7 @@ impl Gate {
         u64::from(self.in_flight) + (self.leases.len() as u64) < u64::from(self.limit)
     }
 
-    /// Changes the limit. Calls that are inside stay, also above a lowered limit.
+    /// Changes the limit. Calls that are inside stay, even above a lowered limit.
     pub fn set_limit(&mut self, limit: Option<u32>) {
         self.limit = limit.unwrap_or(u32::MAX);
     }
@@ -216,7 +216,7 @@ impl Gate {
 mod tests {
     use super::*;
 
-    /// Lets calls of these weights try in turn; returns who got in and the counts after.
+    /// Calls of these weights try to enter in turn; returns which did, and the counts after.
     fn check(expected: (&[bool], u32, u32), limit: Option<u32>, weights: &[u32]) -> Gate {
         let mut gate = Gate::new(limit, 2);
         let entered: Vec<bool> = weights.iter().map(|w| gate.try_enter(*w).is_ok()).collect();

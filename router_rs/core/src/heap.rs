@@ -1,4 +1,4 @@
-//! A heap of numbered things by time, from whose middle one can be taken.
+//! A heap of numbered timers from which any can be removed.
 
 use crate::time::Nanos;
 

@@ -1,16 +1,16 @@
-//! How long things took, as counts by fixed bounds.
+//! Durations, as counts by fixed bounds.
 
 use crate::time::Nanos;
 
 /// How many bounds there are.
 const BOUNDS: usize = 20;
 
-/// Counts of times by bounds that are the same for all, so that sums over routers and replicas are
-/// sums of counts. Steps of 1, 2.5 and 5 from 50 µs, which a call across a socket takes, to a
-/// minute.
+/// Counts of durations by common bounds, so that sums over routers and replicas are sums of counts.
+/// Steps of 1, 2.5 and 5 from 50 µs, the time of a call over a socket, to a minute.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Histogram {
-    /// By the first bound that is not below the time; the last are those above all bounds.
+    /// Indexed by the first bound that is not below the time; the last counts those above all
+    /// bounds.
     counts: [u64; BOUNDS + 1],
     sum: Nanos,
 }
@@ -58,12 +58,12 @@ impl Histogram {
         &self.counts
     }
 
-    /// How many times were counted.
+    /// How many durations were counted.
     pub fn count(&self) -> u64 {
         self.counts.iter().sum()
     }
 
-    /// All of them together.
+    /// The sum of all of them.
     pub fn sum(&self) -> Nanos {
         self.sum
     }

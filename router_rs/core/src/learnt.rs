@@ -20,47 +20,49 @@ pub(crate) use pace::{Departure, Leaving, Pace};
 use crate::membership::Tier;
 use crate::time::Nanos;
 
-/// Levels from here on are one. Arbitrary: from 32 on one more call changes little.
+/// Levels from here on count as one. Arbitrary: from 32 on one more call changes little.
 const LEVELS: usize = 33;
-/// As many departures as the guess that a level is as fast as the one below it weighs.
+/// The weight, in departures, of the assumption that a level is as fast as the one below it.
 const GUESS_WEIGHT: f64 = 8.0;
 /// A level's evidence is halved beyond this many departures.
 const DEPARTURES_MAX: f64 = 1024.0;
-/// All evidence is halved once in this time, if it brought [`HALVING_DEPARTURES`]: what is not
-/// seen again fades, and is tried again.
+/// All evidence is halved once in this time, if it brought [`HALVING_DEPARTURES`]: observations
+/// that do not recur fade, and are tried again.
 const HALVING: Nanos = Nanos::from_secs(8);
 const HALVING_DEPARTURES: u32 = 256;
 /// The table is computed again after at most this many departures.
 const REFRESH_DEPARTURES: u32 = 64;
-/// Less than this many departures prove nothing about a level.
+/// Fewer departures prove nothing about a level.
 const PROOF_DEPARTURES: f64 = 48.0;
-/// With more calls at a replica, calls end faster by at most this part of what they would if it
-/// worked on all of them at once.
+/// More calls at a replica are not worthwhile if they speed it up by at most this part of the gain
+/// of a replica that works on all of them at once.
 const GROWTH: f64 = 0.2;
-/// It has to be so many standard deviations from that, or chance finds one of many levels.
+/// The required distance from that in standard deviations, because chance would find one of many
+/// levels.
 const GROWTH_DEVIATIONS: f64 = 5.0;
-/// As much of a replica's time may go by while it waits for its next call.
+/// The part of a replica's time that may pass while it waits for its next call.
 const IDLE_MAX: f64 = 1.0 / 32.0;
 /// Up to here one call in reserve fills what goes by; beyond, it takes any number.
 const IDLE_WITH_RESERVE_MAX: f64 = 1.0 / 4.0;
 
-/// A call may take its mean time and so many mean deviations before it is lasting, but at least so
-/// many means (as Jacobson and Karels time out, "Congestion avoidance and control", 1988, with four).
-/// Of lognormal times with σ = 1 one in four hundred does. The scenarios hold with it; other numbers
-/// were not compared.
+/// A call may take its mean time and this many mean deviations before it is lasting, but at least
+/// this many means (as in the timeout of Jacobson and Karels, "Congestion avoidance and control",
+/// 1988, with four). Of lognormal times with σ = 1 one in four hundred does. The scenarios hold
+/// with it; other values were not compared.
 const LASTING_DEVIATIONS: f64 = 10.0;
 const LASTING_MEANS: f64 = 4.0;
 /// No shorter call is lasting. Arbitrary; pauses of a scheduler or a collector are shorter.
 const LASTING_MIN: Nanos = Nanos::from_millis(10);
-/// A lasting call is so many means in the mean: few change little, and if nearly all are, the mean
-/// follows them.
+/// A lasting call counts as this many means in the mean: a few change little, and if nearly all are
+/// lasting, the mean follows them.
 const LASTING_WEIGHT: f64 = 2.0;
-/// With as many reports of calls of other routers replicas are shared with them. Of the last 32, so
-/// that three are enough.
+/// The number of reports of other routers' calls from which replicas count as shared with them. Of
+/// the last 32, so that three are enough.
 const SHARED_MIN: f32 = 0.1;
-/// Of one call in the mean.
+/// The weight of one call in the mean.
 const MEAN_WEIGHT: f64 = 1.0 / 32.0;
-/// Before anything is known: any value, since all replicas have it. One call after the other.
+/// The estimate before anything is known: any value will do, since all replicas have it. One call
+/// after the other.
 const FINISH_UNKNOWN_NS: f64 = 1e6;
 
 /// The estimate shared by the replicas of one deployment.
@@ -86,7 +88,7 @@ pub(crate) struct Pool {
     call_ns: f64,
     deviation_ns: f64,
     call_level: f64,
-    /// How many of the reports of late said that a replica had calls of other routers; a mean.
+    /// How many of the recent reports said that a replica had calls of other routers; a mean.
     shared: f32,
 }
 
@@ -124,8 +126,8 @@ impl Default for Pool {
 }
 
 impl Pool {
-    /// Whether replicas are told from each other, and lasting calls from others, from now on. If not,
-    /// none is lasting that is not already, and an answer costs less.
+    /// Sets whether replicas are told apart, and lasting calls from others. If not, no more calls
+    /// become lasting, and an answer costs less.
     pub(crate) fn tell_replicas(&mut self, tells_replicas: bool) {
         self.tells_replicas = tells_replicas;
         if !tells_replicas {
@@ -139,7 +141,7 @@ impl Pool {
         self.tells_replicas
     }
 
-    /// Something has ended, so predictions have a scale.
+    /// Whether any call has ended, which gives predictions a scale.
     #[inline]
     pub(crate) fn is_known(&self) -> bool {
         self.rates[1] > 0.0
@@ -162,9 +164,9 @@ impl Pool {
         }
     }
 
-    /// So many calls keep a replica busy that takes `slowness` times as long as the others: more of
-    /// them only wait there. `None`: unknown, or calls are so short that it would idle while the
-    /// next is under way.
+    /// The number of calls that keep a replica busy which takes `slowness` times as long as the
+    /// others: more of them only wait there. `None`: unknown, or calls are so short that it would
+    /// idle while the next is on its way.
     pub(crate) fn useful_for(&self, slowness: f32, tier: Tier) -> Option<u32> {
         let turnaround_ns = self.turnaround_ns(tier);
         let useful = self.useful.filter(|_| turnaround_ns > 0.0)?;
@@ -176,7 +178,7 @@ impl Pool {
         (idle <= IDLE_WITH_RESERVE_MAX).then_some(useful + 1)
     }
 
-    /// So many calls keep a replica like the others busy; 1 if unknown.
+    /// The number of calls that keep an average replica busy; 1 if unknown.
     #[inline]
     pub(crate) fn useful_or_one(&self) -> u32 {
         self.useful.unwrap_or(1)
@@ -200,19 +202,19 @@ impl Pool {
         }
     }
 
-    /// A replica has told whether it has calls of other routers.
+    /// A replica has reported whether it has calls of other routers.
     #[inline]
     pub(crate) fn on_others(&mut self, has_others: bool) {
         self.shared += (f32::from(u8::from(has_others)) - self.shared) / 32.0;
     }
 
-    /// Other routers send replicas enough calls to be seen.
+    /// Whether other routers send the replicas a noticeable number of calls.
     #[inline]
     pub(crate) fn is_shared(&self) -> bool {
         self.shared > SHARED_MIN
     }
 
-    /// A call in flight for longer may be lasting, where so many are that are not.
+    /// The age from which a call may be lasting, at this level.
     #[inline]
     fn lasting_after(&self, level: u32) -> Nanos {
         if self.call_ns == 0.0 {
@@ -265,7 +267,7 @@ impl Pool {
         true
     }
 
-    /// After so many more departures the table is computed again.
+    /// The number of departures until the table is computed again.
     #[inline]
     pub(crate) fn learns_after(&self) -> u32 {
         self.refresh_at - self.departures
@@ -282,7 +284,7 @@ impl Pool {
         if self.departures > u32::MAX / 2 {
             (self.departures, self.refreshed_departures) = (0, 0);
         }
-        // Early on every departure tells much.
+        // Early on every departure matters.
         self.refresh_at = self.departures + self.departures.clamp(1, REFRESH_DEPARTURES);
         self.compute_rates();
         self.useful = self.find_useful();
@@ -297,7 +299,7 @@ impl Pool {
         let (mut call_ns, mut finish) = (1.0 / below, 0.0_f64);
         for index in 1..LEVELS {
             let Level { time_ns, departures } = self.levels[index];
-            // Of a level that never was, the guess is all there is. Most are such.
+            // For a level without data, the guess is all there is. Most are such.
             if time_ns > 0.0 || departures > 0.0 {
                 call_ns = (time_ns + GUESS_WEIGHT * call_ns) / (departures + GUESS_WEIGHT);
                 below = 1.0 / call_ns;

@@ -1,11 +1,11 @@
 //! The replicas of a deployment, as reported by the driver.
 
-/// Names a replica. Opaque: the driver interns whatever it knows the replica by, and never gives
+/// Identifies a replica. Opaque: the driver maps its own identifiers to numbers, and never gives
 /// the number of one replica to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ReplicaId(pub u64);
 
-/// How far away a replica is; [`Locality`](crate::Locality) says what follows.
+/// The distance of a replica; [`Locality`](crate::Locality) says how it is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Tier {
     /// On the router's own node.
@@ -21,9 +21,9 @@ pub enum Tier {
 pub struct ReplicaSpec {
     /// The replica.
     pub id: ReplicaId,
-    /// How far away it is.
+    /// Its distance.
     pub tier: Tier,
-    /// Calls it may have in flight from this router (`max_ongoing_requests`); `u32::MAX` means
-    /// no limit, 0 means that nothing is sent there.
+    /// Calls it may have in flight from this router (`max_ongoing_requests`); `u32::MAX` means no
+    /// limit, 0 means that it gets none.
     pub capacity: u32,
 }

@@ -16,17 +16,18 @@ use crate::heap::{Timer, TimerHeap};
 use crate::time::Nanos;
 
 /// How long a call without (or with a far) deadline can be overtaken. Arbitrary: several times the
-/// deadline of an interactive call, and well below what a person calls stuck.
+/// deadline of an interactive call, and well below the time after which people consider a call
+/// stuck.
 pub(crate) const HORIZON: Nanos = Nanos::from_secs(5);
 
-/// Of longer queues so many calls are looked at, where they are counted.
+/// The size of the sample when longer queues are counted.
 const AHEAD_SAMPLE: usize = 64;
 
 /// Turns are later by this, so that those of the highest priority are not cut off at 0.
 const MIDDLE: Nanos = HORIZON.saturating_mul(128);
 
 /// A call's place in the order; the smaller goes first. It is set once, at arrival, so a call that
-/// was sent, refused and parked again is back at its old place.
+/// was sent, refused and parked again returns to its old place.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Turn {
     at: Nanos,
@@ -42,14 +43,14 @@ impl Turn {
         Self { at: at.saturating_add(MIDDLE), sequence }
     }
 
-    /// Comes before `other`, or at most `time` after it.
+    /// Whether it comes before `other`, or at most `time` after it.
     pub(crate) fn is_within(self, time: Nanos, other: Self) -> bool {
         self.at <= other.at.saturating_add(time)
     }
 
     /// One step of priority is worth [`HORIZON`] of waiting, so a call goes before all of lower
-    /// priority that came with it, and yet after one that has waited long enough. `behind` is how
-    /// long the caller's other calls take that wait already; at most the horizon counts.
+    /// priority that came with it, and yet after one that has waited long enough. `behind` is the
+    /// time that the caller's waiting calls will take; at most the horizon counts.
     pub(crate) fn with(self, priority: i8, behind: Nanos) -> Self {
         let step = HORIZON.saturating_mul(u64::from(priority.unsigned_abs()));
         let at =
@@ -72,7 +73,7 @@ pub(crate) struct ParkedQueue {
 }
 
 impl ParkedQueue {
-    /// Parked calls, whatever they wait for.
+    /// Parked calls in all states.
     #[inline]
     pub(crate) fn len(&self) -> usize {
         self.ready.len() + self.resting.len() + self.pausing.len() + self.faithful.len()
@@ -103,13 +104,14 @@ impl ParkedQueue {
         self.ready.first().map(|timer| (turn(timer), timer.index))
     }
 
-    /// Some of the first ready calls in no order, the first of all among them; at most `count`.
+    /// Some of the first ready calls in no particular order, including the very first; at most
+    /// `count`.
     pub(crate) fn some_ready(&self, count: usize) -> impl Iterator<Item = (Turn, u32)> {
         let turn = |timer: &Timer| Turn { at: timer.at, sequence: timer.sequence };
         self.ready.some(count).map(move |timer| (turn(timer), timer.index))
     }
 
-    /// How many ready calls come before `turn`: of many an estimate, from an even sample.
+    /// How many ready calls come before `turn`; if there are many, an estimate from an even sample.
     pub(crate) fn ahead_of(&self, turn: Turn) -> u32 {
         let step = self.ready.len().div_ceil(AHEAD_SAMPLE).max(1);
         let is_ahead = |timer: &&Timer| (timer.at, timer.sequence) < (turn.at, turn.sequence);
@@ -186,7 +188,7 @@ impl ParkedQueue {
         self.expiry.first_due(now)
     }
 
-    /// Takes a call out, whatever it waits for.
+    /// Removes a call, in any state.
     pub(crate) fn remove(&mut self, call: u32) {
         let was_parked = self.ready.remove(call)
             || self.resting.remove(call)
@@ -196,7 +198,8 @@ impl ParkedQueue {
         self.expiry.remove(call);
     }
 
-    /// When a deadline passes, a rest or a pause ends or a faithful call gives up next.
+    /// The next time at which a deadline passes, a rest or a pause ends, or a faithful call gives
+    /// up.
     pub(crate) fn next_wakeup(&self) -> Option<Nanos> {
         let timers = [
             self.expiry.first(),

@@ -11,7 +11,7 @@ pub struct SplitMix64 {
 }
 
 impl SplitMix64 {
-    /// A generator whose whole output follows from `seed`; every seed is a good one.
+    /// A generator whose whole output is determined by `seed`; every seed is a good one.
     pub const fn new(seed: u64) -> Self {
         Self { state: seed }
     }
@@ -46,7 +46,7 @@ impl SplitMix64 {
     }
 }
 
-/// Spreads the bits of `value` over all 64; no two values give the same.
+/// Spreads the bits of `value` over all 64; different values give different results.
 #[inline]
 pub(crate) const fn mix(value: u64) -> u64 {
     let mut mixed = value;
@@ -57,8 +57,8 @@ pub(crate) const fn mix(value: u64) -> u64 {
 
 /// A number for `text` that is not 0; 0 for the empty text.
 ///
-/// FNV-1a (Fowler, Noll and Vo; RFC 9923) behind [`mix`], so that near texts end far apart. Not for
-/// tables that a stranger fills.
+/// FNV-1a (Fowler, Noll and Vo; RFC 9923) followed by [`mix`], so that similar texts get very
+/// different numbers. Not for tables with keys from outside.
 pub(crate) fn hash(text: &str) -> u64 {
     if text.is_empty() {
         return 0;

@@ -1,11 +1,11 @@
 //! Storage whose handles go stale instead of dangling.
 
-/// Names an entry: the index in the low half, its generation in the high half.
+/// Identifies an entry: the index in the low half, its generation in the high half.
 pub(crate) type Key = u64;
 
 /// A vector with reusable places. Freeing or renaming an entry changes its generation, so that
 /// every older key of the place is recognised as stale. Generations wrap after 2^32 uses of one
-/// place; a key would have to be kept through all of them to be mistaken.
+/// place, so a stale key would be mistaken only if it were kept through all of them.
 ///
 /// Freed entries keep their value (and what it has allocated) for the next use.
 #[derive(Debug)]
@@ -52,7 +52,7 @@ impl<T: Default> Slab<T> {
         &entry.value
     }
 
-    /// As [`Slab::at`], to change it.
+    /// Like [`Slab::at`], but mutable.
     #[inline]
     pub(crate) fn at_mut(&mut self, index: u32) -> &mut T {
         let entry = &mut self.entries[index as usize];

@@ -5,14 +5,14 @@ use std::collections::BinaryHeap;
 
 use crate::time::Nanos;
 
-/// Of late: this interval and the one before. Arbitrary: long enough that a few calls a second are
-/// told from each other, short enough that an incident is soon forgotten.
+/// Recently means this interval and the one before. Arbitrary: long enough to compare a few calls a
+/// second, short enough that an incident is soon forgotten.
 const INTERVAL: Nanos = Nanos::from_secs(300);
 
-/// Tells calls that are among so many slowest of an interval from the others.
+/// Finds the calls that are among the slowest of an interval.
 ///
-/// The first calls of all are among them. Later an interval begins with half of the limit with which
-/// the last one ended, so that it does not fill up with ordinary calls, and follows when all calls
+/// The very first calls all count. Each later interval begins with half of the limit with which the
+/// last one ended, so that it does not fill up with ordinary calls, and adapts when all calls
 /// become faster.
 #[derive(Debug)]
 pub struct Slowest {
@@ -25,12 +25,12 @@ pub struct Slowest {
 }
 
 impl Slowest {
-    /// Looks for so many.
+    /// Finds up to `count` of them.
     pub fn new(count: usize) -> Self {
         Self { count, times: BinaryHeap::new(), floor: Nanos::ZERO, ends_at: Nanos::MAX }
     }
 
-    /// What a call has to exceed to be one of them; the longest of times if none may.
+    /// The time that a call must exceed to be one of them; the longest time if none may.
     pub fn limit(&self) -> Nanos {
         match self.times.peek() {
             _ if self.count == 0 => Nanos::MAX,
@@ -44,7 +44,7 @@ impl Slowest {
         self.ends_at
     }
 
-    /// A call that ended now took so long: whether it is one of them.
+    /// A call that took this long has ended; returns whether it is one of them.
     pub fn add(&mut self, took: Nanos, now: Nanos) -> bool {
         if self.ends_at == Nanos::MAX {
             self.ends_at = now.saturating_add(INTERVAL);
@@ -95,7 +95,7 @@ mod tests {
         let found: Vec<u64> =
             times.into_iter().filter(|took| slowest.add(Nanos(*took), NOW)).collect();
         assert!(sorted[..100].iter().all(|took| found.contains(took)));
-        // A hundred, and as many again for each time that the calls become e times as many.
+        // A hundred, and another hundred for each factor of e in the number of calls.
         assert!(found.len() < 1_000, "{}", found.len());
     }
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// Nanoseconds: a duration, or the time since a start that the driver chose.
+/// Nanoseconds: a duration, or the time since a start chosen by the driver.
 ///
 /// All arithmetic saturates, so a far deadline is `Nanos::MAX` and never wraps into the past.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -47,7 +47,7 @@ impl Nanos {
         Self(self.0.saturating_mul(factor))
     }
 
-    /// `self + other`, or nothing when that lies past [`Nanos::MAX`].
+    /// `self + other`, or `None` if it exceeds [`Nanos::MAX`].
     pub const fn checked_add(self, other: Self) -> Option<Self> {
         match self.0.checked_add(other.0) {
             Some(sum) => Some(Self(sum)),
@@ -55,7 +55,7 @@ impl Nanos {
         }
     }
 
-    /// `self - other`, or nothing when `other` is later.
+    /// `self - other`, or `None` if `other` is later.
     pub const fn checked_sub(self, other: Self) -> Option<Self> {
         match self.0.checked_sub(other.0) {
             Some(difference) => Some(Self(difference)),

@@ -1,4 +1,4 @@
-//! What access rules let in: cases that a reader can check, and properties over all rules.
+//! The callers that access rules admit: cases that a reader can check, and properties of all rules.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -203,7 +203,7 @@ fn is_allowed(ruling: Ruling<'_>) -> bool {
 }
 
 proptest! {
-    /// Without rules nobody is let in, whatever is asked.
+    /// Without rules no call is admitted.
     #[test]
     fn no_rule_no_entry(path in any_path(), (identities, token_hash) in any_caller()) {
         let policy = AccessPolicy::new(vec![], false).expect("no rule is wrong");
@@ -211,7 +211,7 @@ proptest! {
         prop_assert!(!is_allowed(policy.decide(&request)));
     }
 
-    /// A rule more never shuts anybody out, and the order of rules changes nothing but names.
+    /// An additional rule never excludes a caller, and the order of rules affects only names.
     #[test]
     fn rules_only_add(
         rules in vec(any_rule(), 0..4), more in any_rule(), path in any_path(),
@@ -228,7 +228,7 @@ proptest! {
         prop_assert_eq!(many.decide(&request), reversed.decide(&request));
     }
 
-    /// A credential more never shuts anybody out, and what no rule knows counts as nothing.
+    /// An additional credential never excludes a caller, and unknown ones have no effect.
     #[test]
     fn credentials_only_help(
         rules in vec(any_rule(), 1..4), path in any_path(),
@@ -240,7 +240,7 @@ proptest! {
         prop_assert!(!is_allowed(policy.decide(&bare)) || is_allowed(policy.decide(&with)));
         let unknown = AccessRequest { token_hash: Some(STRANGER), ..bare };
         prop_assert_eq!(policy.decide(&bare), policy.decide(&unknown));
-        // Nobody is told "you may not" before having said who it is.
+        // A caller without credentials never gets "permission denied".
         prop_assert_ne!(Ruling::Denied, policy.decide(&bare));
     }
 }

@@ -1,4 +1,4 @@
-//! The steady path takes no memory: offer, send, complete, and parking once the queue has grown.
+//! The steady state does not allocate: offer, send, complete, and parking once the queue has grown.
 
 use std::hint::black_box;
 use std::ops::Range;
@@ -15,7 +15,7 @@ fn the_steady_path_does_not_allocate() {
     policies.into_iter().for_each(check_steady_path);
 }
 
-/// Other calls of this policy may wait beside room, so they are sent and completed only.
+/// Calls of this policy may wait although there is room, so the test only sends and completes them.
 #[test]
 fn predictions_do_not_allocate() {
     let mut router = router_with_replicas(PolicyKind::Predicted, 64, 4);
@@ -66,7 +66,7 @@ fn send_and_complete_in_turn(router: &mut Router, offer: Offer<'_>, round: u64) 
 fn check_steady_path(policy: PolicyKind) {
     let mut router = router_with_replicas(policy, 64, 4);
     let mut released = Vec::with_capacity(16);
-    // The counter itself works, and the first rounds are allowed to grow the tables.
+    // The counter itself works, and the first rounds may grow the tables.
     assert_eq!(1, measure(|| drop(black_box(Box::new(1)))).count_total);
     let mut play = |rounds: Range<u64>| {
         for round in rounds {
@@ -93,8 +93,8 @@ fn send_and_complete(router: &mut Router, calls: usize, round: u64, released: &m
     assert!(released.is_empty());
 }
 
-/// All 256 places taken, eight calls parked with deadlines, released, refused and sent again.
-/// A round lasts a second, so that no replica is still left alone in the next.
+/// All 256 places are taken, eight calls are parked with deadlines, released, refused and sent
+/// again. A round lasts a second, so that no replica is still avoided in the next.
 fn park_release_and_refuse(router: &mut Router, round: u64, released: &mut Vec<Release>) {
     let now = Nanos::from_secs(round);
     let deadline = Some(now.saturating_add(Nanos::from_secs(1)));

@@ -9,12 +9,12 @@ mod simulator;
 use router_core::PolicyKind;
 use simulator::BARS;
 
-/// Over this many seeds; `SEEDS=3` is quicker while something is tuned, and `FIRST_SEED=21` shows
-/// whether it was tuned to these.
+/// The number of seeds; `SEEDS=3` is quicker during tuning, and `FIRST_SEED=21` shows whether the
+/// tuning fits only these.
 const SEEDS: u64 = 20;
 const FIRST_SEED: u64 = 1;
 
-/// Checks a bar that both the default and `predicted` keep.
+/// Checks a bar that both the default and `predicted` meet.
 fn check(scenario: &str) {
     check_policy(scenario, PolicyKind::LateBinding);
     check_policy(scenario, PolicyKind::Predicted);

@@ -1,8 +1,8 @@
-// The seed belongs to the output, and is a fresh one.
+// The output includes the seed, which is a fresh one.
 #![allow(clippy::print_stderr, clippy::disallowed_methods, clippy::disallowed_types)]
 
-//! The default policy beside `least`, which never keeps a call back, in workloads that nobody has
-//! seen before: fresh ones at each run. `SEED=n` repeats one; `make sim-family` plays thousands.
+//! Compares the default policy with `least`, which never holds a call back, in new workloads at
+//! each run. `SEED=n` repeats one; `make sim-family` runs thousands.
 
 mod simulator;
 
@@ -12,8 +12,8 @@ use router_core::PolicyKind;
 use simulator::{Scenario, judge, workload};
 
 const COUNT: u64 = 24;
-/// Of so many workloads one may be broken by chance: the claims of a workload are some twenty, each
-/// judged by a 95 % interval after a doubt.
+/// Of this many workloads one may fail by chance: a workload has some twenty claims, each judged by
+/// a 95 % interval after a first suspicion.
 const BROKEN_MAX: usize = 3;
 
 #[test]
@@ -36,7 +36,7 @@ fn the_default_never_costs_what_it_saves() {
     assert!(broken.len() < BROKEN_MAX.min(count as usize), "{}", broken.join("\n"));
 }
 
-/// The scenario that a failed run prints can be played again.
+/// The scenario printed by a failed run can be run again.
 #[test]
 fn a_workload_is_what_its_text_says() {
     for seed in 1..200 {
@@ -48,7 +48,7 @@ fn a_workload_is_what_its_text_says() {
     }
 }
 
-/// The rule that was the default before holds replicas at a few calls after some changes of the mix.
+/// The former default rule limits replicas to a few calls after some changes of the mix.
 #[test]
 fn the_family_finds_a_rule_that_locks_itself_out() {
     let rules = (PolicyKind::Predicted, PolicyKind::Least);

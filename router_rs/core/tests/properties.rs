@@ -1,5 +1,5 @@
-//! Random operations against a model of the rules: whatever comes in whatever order, every call
-//! ends exactly once, and nobody waits while there is room.
+//! Random operations against a model of the rules: in any order of events, every call ends exactly
+//! once, and no call waits while there is room.
 //!
 //! The sequences follow from one seed. A failure prints it with the smallest sequence that fails;
 //! `SEED=n CASES=m cargo test --test properties` runs others.
@@ -54,7 +54,7 @@ fn a_storm_of_cancels_and_membership_changes_keeps_the_rules() {
     check(operation.boxed(), 120);
 }
 
-/// The controller is gone, so nobody replaces the replicas that are lost, and calls have no deadline.
+/// The controller is gone, so lost replicas are not replaced, and calls have no deadline.
 #[test]
 fn calls_to_replicas_that_are_lost_end() {
     let offer = Just(Operation::Offer { deadline_ms: None, model: 0 });
@@ -106,7 +106,7 @@ fn play(operation: BoxedStrategy<Operation>, operations_max: usize) -> Reached {
     reached.into_inner()
 }
 
-/// How often the sequences of one test came to the places that the rules are about.
+/// How often the sequences of one test reached the states that the rules are about.
 #[derive(Debug, Default)]
 struct Reached {
     sent: u64,
@@ -157,7 +157,7 @@ fn router_config() -> impl Strategy<Value = RouterConfig> {
         model_wait_max: Nanos::from_millis(100),
         promise_max: Nanos::from_millis(400),
         policy: policy_of(seed),
-        // The rules know replicas that are full or left alone, not those that are ejected.
+        // The rules know replicas that are full or avoided, not those that are ejected.
         ejection: EjectionConfig { fall: 0, ..EjectionConfig::default() },
         seed,
         ..RouterConfig::default()

@@ -1,8 +1,9 @@
-//! Runs the scenario files: plain text, one command a line, what the router says under it.
+//! Runs the scenario files: plain text with one command per line, and the router's answers under
+//! it.
 //!
 //! A line at the margin is a command, `#` starts a comment, indented lines are the expected output
 //! of the command above. The commands are listed in `scenarios/README.md`. With
-//! `UPDATE_SCENARIOS=1` the files are rewritten with what the router says now: read the diff.
+//! `UPDATE_SCENARIOS=1` the files are rewritten with the actual output: read the diff.
 
 mod scenario_script;
 

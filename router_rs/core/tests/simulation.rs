@@ -8,7 +8,7 @@ mod simulator;
 use router_core::{Candidates, Nanos, P2c, Policy, SplitMix64};
 use simulator::{End, Executes, Log, Record, Scenario, mean, run_policy};
 
-/// What p2c is measured against.
+/// The baseline for p2c.
 #[derive(Debug)]
 struct Random;
 
@@ -46,7 +46,8 @@ fn every_call_ends_once_through_refusals_cancels_deadlines_and_a_crash() {
         assert!(log.count(end) > 0, "the world is too quiet to prove anything: no {end:?}");
     }
     assert!(log.refusals > 0, "the world is too quiet to prove anything: no refusal");
-    // At 90 % load nearly all calls that nobody cancelled, timed out or crashed get their answer.
+    // At 90 % load nearly all calls that were not cancelled, timed out or lost in the crash get
+    // their answer.
     let done = log.count(End::Done);
     assert!(done * 100 >= log.records.len() * 75, "{done} of {} done", log.records.len());
     assert_eq!(0, log.count(End::QueueFull));
@@ -66,7 +67,7 @@ fn a_freed_place_is_used_at_once_so_full_replicas_stay_busy() {
     let log = run_p2c(&scenario, seed());
     assert_eq!(log.records.len(), log.count(End::Done) + log.count(End::QueueFull));
     let goodput = log.goodput_per_s() / scenario.capacity_per_s();
-    // All that is idle is the way there and back: 0.2 ms beside calls of 10 ms.
+    // The only idle time is the round trip: 0.2 ms beside calls of 10 ms.
     assert!(goodput >= 0.95, "the places were busy {goodput} of the time");
 }
 
@@ -87,11 +88,11 @@ fn replicas_that_all_fail_get_little_more_than_the_calls() {
     let offered = |record: &&Record| (from..until).contains(&record.offered_at);
     let failing = log.records.iter().filter(offered).count();
     let attempts = log.sends.iter().filter(|(at, _)| (from..until).contains(at)).count();
-    // Some attempts more: what quiet times before have saved up.
+    // Some more attempts: the budget saved during quiet times before.
     let most = failing * 12 / 10 + 20;
     assert!(attempts <= most, "{attempts} attempts of {failing} calls");
     assert!(attempts * 10 >= failing * 11, "{attempts} attempts: nobody tries again");
-    // Those that were offered in the last moments before came to an end after.
+    // Calls offered just before the end finished after it.
     let late = log.records.iter().filter(|record| record.offered_at >= until);
     assert!(late.clone().count() > 1_000);
     assert!(late.clone().all(|record| record.end == End::Done), "all is well again");
@@ -132,7 +133,7 @@ fn two_routers_that_share_gated_replicas() -> Scenario {
     }
 }
 
-/// From the variable `SEED`, else the same for everybody.
+/// From the variable `SEED`, otherwise a fixed one.
 fn seed() -> u64 {
     let seed = match std::env::var("SEED") {
         Ok(text) => text.parse().unwrap_or_else(|error| panic!("SEED={text}: {error}")),

@@ -34,7 +34,7 @@ pub struct NameError {
 // === impl NamePattern ===
 
 impl NamePattern {
-    /// Reads a pattern.
+    /// Parses a pattern.
     ///
     /// # Errors
     /// It is empty, or has a `*` that is not the whole last segment of a URI or the whole first
@@ -57,7 +57,7 @@ impl NamePattern {
         Ok(Self { text: text.to_owned(), kind })
     }
 
-    /// Whether `name`, from a certificate, is meant.
+    /// Whether `name`, from a certificate, matches.
     pub fn matches(&self, name: &str) -> bool {
         match &self.kind {
             Kind::Uri(uri) => uri == name,
@@ -79,7 +79,7 @@ impl NamePattern {
 
 fn uri(text: &str) -> Result<Kind, &'static str> {
     match text.strip_suffix('*') {
-        // The host of a URI is not open: "spiffe://*" would be anybody.
+        // The host of a URI cannot be a wildcard: "spiffe://*" would match everybody.
         Some(before) if before.ends_with('/') && !before.ends_with("//") => {
             Ok(Kind::UriBelow(before.to_owned()))
         }
@@ -98,7 +98,7 @@ fn dns(text: &str) -> Result<Kind, &'static str> {
     }
 }
 
-/// A DNS name cannot contain what makes a URI.
+/// A DNS name cannot contain the characters of a URI.
 fn is_uri(text: &str) -> bool {
     text.contains("://")
 }

@@ -17,9 +17,9 @@ pub struct PathPattern {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Kind {
     Exact,
-    /// The length of what stands before `*`, slash included.
+    /// The length of the part before `*`, slash included.
     OneBelow(usize),
-    /// The length of what stands before `/**`.
+    /// The length of the part before `/**`.
     AllBelow(usize),
 }
 
@@ -33,11 +33,11 @@ pub struct PathError {
 // === impl PathPattern ===
 
 impl PathPattern {
-    /// Reads a pattern.
+    /// Parses a pattern.
     ///
     /// # Errors
     /// It does not begin with a slash, has a star that is not its whole last segment, or could
-    /// never match because no path is looked at in that spelling.
+    /// never match because no path is compared in that spelling.
     pub fn parse(text: &str) -> Result<Self, PathError> {
         let refuse = |reason| Err(PathError { text: text.to_owned(), reason });
         if !text.starts_with('/') {
@@ -64,7 +64,7 @@ impl PathPattern {
         Ok(Self { text: text.to_owned(), kind })
     }
 
-    /// Whether a path, as [`straighten`] made it, is meant.
+    /// Whether a path, as returned by [`straighten`], matches.
     pub(super) fn matches(&self, path: &str) -> bool {
         match self.kind {
             Kind::Exact => path == self.text,
@@ -89,7 +89,7 @@ pub(super) fn straighten(path: &str) -> Option<Cow<'_, str>> {
     let rest = decoded.strip_prefix('/')?;
     let last = rest.split('/').count() - 1;
     let is_straight = rest.split('/').enumerate().all(|(at, segment)| {
-        // Nothing after the last slash is fine: "/" and "/app/".
+        // An empty segment after the last slash is allowed: "/" and "/app/".
         !matches!(segment, "." | "..") && (!segment.is_empty() || at == last)
     });
     (is_straight && !decoded.contains(['\\', '\0'])).then_some(decoded)

@@ -21,7 +21,7 @@ pub struct AccessRule {
     pub identities: Option<Vec<NamePattern>>,
     /// The bearer token must have one of these hashes; `None`: no token needed.
     pub token_hashes: Option<Vec<TokenHash>>,
-    /// Everybody; then nothing else is asked for.
+    /// Everybody; then no credentials are required.
     pub anonymous: bool,
 }
 
@@ -34,15 +34,15 @@ pub struct AccessRequest<'a> {
     pub identities: &'a [String],
     /// Of the bearer token, if there is one.
     pub token_hash: Option<TokenHash>,
-    /// Where it leads.
+    /// The application that it leads to.
     pub reach: Reach<'a>,
 }
 
-/// Whose the request is, as far as it is known.
+/// The application of a request, as far as it is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach<'a> {
-    /// It is not looked up yet. Those who are let in are asked about again, unless the rules name
-    /// no application at all.
+    /// It is not looked up yet. Admitted calls are checked again, unless the rules name no
+    /// application at all.
     Unknown,
     /// It leads to no application.
     Nowhere,
@@ -53,7 +53,7 @@ pub enum Reach<'a> {
 /// The decision of the rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ruling<'a> {
-    /// By this rule; `None`: no rule is about this call, and such calls are open.
+    /// By this rule; `None`: no rule covers this call, and such calls are open.
     Allowed(Option<&'a str>),
     /// The caller is unknown, or the required token is missing: credentials may help.
     Unauthenticated,
@@ -61,14 +61,14 @@ pub enum Ruling<'a> {
     Denied,
 }
 
-/// Rules that cannot mean anything.
+/// Rules that are contradictory or incomplete.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PolicyError {
     rule: String,
     reason: &'static str,
 }
 
-/// All rules. Without a rule for a path nobody is let in there, unless `default_allow`.
+/// All rules. A path without a rule is closed to everybody, unless `default_allow` is set.
 #[derive(Clone, Debug, Default)]
 pub struct Policy {
     rules: Vec<AccessRule>,
@@ -81,8 +81,8 @@ impl Policy {
     /// Checks the rules.
     ///
     /// # Errors
-    /// A rule has no path, an empty list of applications, names or hashes, or says both that
-    /// everybody may and who may; or it says neither.
+    /// A rule has no path, has an empty list of applications, names or hashes, both admits
+    /// everybody and names callers, or does neither.
     pub fn new(rules: Vec<AccessRule>, default_allow: bool) -> Result<Self, PolicyError> {
         for rule in &rules {
             if let Some(reason) = defect(rule) {
@@ -92,12 +92,12 @@ impl Policy {
         Ok(Self { rules, default_allow })
     }
 
-    /// Whether hashing the token is worth it.
+    /// Whether any rule needs the hash of the token.
     pub fn asks_for_tokens(&self) -> bool {
         self.rules.iter().any(|rule| rule.token_hashes.is_some())
     }
 
-    /// Whether what a request leads to matters.
+    /// Whether the decision depends on the application.
     pub fn names_applications(&self) -> bool {
         self.rules.iter().any(|rule| rule.applications.is_some())
     }
@@ -106,7 +106,8 @@ impl Policy {
     pub fn decide(&self, request: &AccessRequest<'_>) -> Ruling<'_> {
         let is_known = !request.identities.is_empty() || self.knows(request.token_hash.as_ref());
         let refusal = if is_known { Ruling::Denied } else { Ruling::Unauthenticated };
-        // A path that readers disagree on is open to nobody, `default_allow` or not.
+        // A path that readers may interpret differently is closed to everybody, even with
+        // `default_allow`.
         let Some(path) = straighten(request.path) else { return refusal };
         let mut is_ruled = false;
         let mut lacks_token = false;
@@ -115,7 +116,7 @@ impl Policy {
             if !is_of_path || !may_be_about(rule, request.reach) {
                 continue;
             }
-            // It may turn out to be about another application.
+            // The call may turn out to belong to another application.
             is_ruled |= rule.applications.is_none() || request.reach != Reach::Unknown;
             let has_identity = has_identity(rule, request.identities);
             let has_token = has_token(rule, request.token_hash.as_ref());
@@ -133,7 +134,7 @@ impl Policy {
         }
     }
 
-    /// Whether any rule takes this token.
+    /// Whether any rule accepts this token.
     fn knows(&self, hash: Option<&TokenHash>) -> bool {
         hash.is_some()
             && self.rules.iter().any(|rule| rule.token_hashes.is_some() && has_token(rule, hash))
@@ -157,11 +158,11 @@ fn has_identity(rule: &AccessRule, names: &[String]) -> bool {
 
 fn has_token(rule: &AccessRule, hash: Option<&TokenHash>) -> bool {
     let Some(known) = &rule.token_hashes else { return true };
-    // All are looked at, so that the time says nothing on which one it was.
+    // All are compared, so that the time does not reveal which one matched.
     hash.is_some_and(|hash| known.iter().fold(false, |found, one| found | is_same_hash(one, hash)))
 }
 
-/// Whether two hashes are equal, found in a time that does not depend on their content.
+/// Whether two hashes are equal, in a time that does not depend on their content.
 pub fn is_same_hash(left: &TokenHash, right: &TokenHash) -> bool {
     let difference = left.iter().zip(right).fold(0, |bits, (left, right)| bits | (left ^ right));
     std::hint::black_box(difference) == 0

@@ -19,9 +19,9 @@ pub(super) struct Calls {
     previous: u32,
     lasting: u32,
     generation: u32,
-    /// When the present generation began.
+    /// When the current generation began.
     began_at: Nanos,
-    /// When to look whether it is over; `Nanos::MAX` while there is nothing to become lasting.
+    /// When to check whether it is over; `Nanos::MAX` while no call can become lasting.
     look_at: Nanos,
 }
 
@@ -88,8 +88,8 @@ impl Calls {
         false
     }
 
-    /// At `look_at`: the next generation begins, if the limit of the present level has passed.
-    /// Returns how many calls become lasting by that.
+    /// At `look_at`: begins the next generation, if the limit of the current level has passed.
+    /// Returns how many calls become lasting.
     pub(super) fn look(&mut self, pool: &Pool) -> Option<u32> {
         let over_at = self.over_at(pool);
         if over_at > self.look_at {
@@ -104,7 +104,8 @@ impl Calls {
         Some(fresh)
     }
 
-    /// The limit may have changed. No call is older for it: what is over by now ends now.
+    /// The limit may have changed. Calls do not get older by it: a generation that is over by now
+    /// ends now.
     pub(super) fn on_limit(&mut self, pool: &Pool, now: Nanos) {
         if self.level() > 0 {
             self.look_at = self.over_at(pool).max(now).min(self.look_at);

@@ -1,5 +1,6 @@
-//! How one replica does compared with the pool: how many calls ended there over how many should
-//! have. Time counts as it passes, so a replica that hangs looks slow before anything ends there.
+//! The pace of one replica compared with the pool: the number of calls that ended there over the
+//! number that should have. Time counts as it passes, so a replica that hangs looks slow before
+//! anything ends there.
 
 use super::Pool;
 use super::lasting::Calls;
@@ -7,33 +8,34 @@ use crate::time::Nanos;
 
 /// A replica's own evidence is halved beyond this many calls, ended and expected.
 const PACE_MAX: f32 = 200.0;
-/// As many calls as the guess that a replica is like the others weighs.
+/// The weight, in calls, of the assumption that a replica is like the others.
 const PACE_GUESS: f32 = 2.0;
-/// A failure weighs like so many calls that should have ended and did not.
+/// The weight of a failure: this many calls that should have ended and did not.
 const FAILURE_WEIGHT: f32 = 4.0;
-/// A difference from the others counts from so many standard deviations of the evidence on, and of so
-/// many calls more; below, replicas are equal. Two calls of ten times the usual time are enough, what
-/// comes together with one slow call is not.
+/// A difference from the others counts from this many standard deviations of the evidence on, and
+/// this many more calls; below, replicas count as equal. Two calls of ten times the usual time are
+/// enough; calls that only came together with one slow call are not.
 const SURE_DEVIATIONS: f32 = 2.0;
 const SURE_GUESS: f32 = 16.0;
-/// Of the first answers of a replica none is later than so many calls: a process that imports,
+/// The first answers of a replica count as at most this many calls late: a process that imports,
 /// compiles and connects takes many times what follows.
 const YOUNG_ANSWERS: u32 = 10;
 const MISSED_YOUNG_MAX: f32 = 2.0;
-/// However long a replica was silent, the next calls may change what is thought of it. Tuned: with 16,
-/// one that turned ten times slower is found too late; without a bound, streams look like slow calls.
+/// However long a replica was silent, the next calls can change its estimate. Tuned: with 16, a
+/// replica that turned ten times slower is found too late; without a bound, streams look like slow
+/// calls.
 const MISSED_MAX: f32 = 40.0;
-/// After so long without a call what is known of a replica weighs like so many calls, and like one
-/// where other routers have sent calls meanwhile.
+/// After this long without a call, the knowledge of a replica has the weight of this many calls,
+/// and of one if other routers have sent calls meanwhile.
 const PACE_FADES: Nanos = Nanos::from_secs(1);
 const FADED_CALLS: f32 = 16.0;
-/// If the next answer comes before so many calls should have ended, the replica has recovered.
+/// If the next answer comes before this many calls should have ended, the replica has recovered.
 const RECOVERED_MAX: f32 = 1.5;
-/// Six times the expected time may pass between two departures before it tells. Tuned with unequal
-/// replicas and variable work, where long gaps are common.
+/// How many times the expected time may pass between two departures before it counts. Tuned with
+/// unequal replicas and variable work, where long gaps are common.
 const SILENCE_WEIGHT: f32 = 1.0 / 6.0;
-/// A stay at a level that is shorter than this share of an earlier one, is part of one departure of
-/// many; an earlier one fades with each event.
+/// A stay at a level that is shorter than this share of an earlier one belongs to one of several
+/// departures together; an earlier one fades with each event.
 const DWELT_SHARE: f32 = 1.0 / 8.0;
 const DWELT_FADES: f32 = 0.9;
 
@@ -44,7 +46,7 @@ pub(crate) enum Departure {
     Answered,
     /// The replica is to blame.
     Failed,
-    /// Says nothing about the replica.
+    /// Proves nothing about the replica.
     Other,
 }
 
@@ -58,14 +60,14 @@ pub(crate) struct Leaving {
     pub(crate) generation: u32,
 }
 
-/// How one replica does compared with the pool.
+/// The pace of one replica compared with the pool.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pace {
     calls: Calls,
-    /// Until when time is counted.
+    /// The time up to which it is counted.
     counted_at: Nanos,
-    /// The level at which the replica last was for long, which is where calls that end together
-    /// came from, and how long.
+    /// The level at which the replica last was for long, and how long: the level from which calls
+    /// that ended together came.
     dwelt: (u32, f32),
     ended: f32,
     /// Until the last one did.
@@ -74,14 +76,14 @@ pub(crate) struct Pace {
     usual: Usual,
     /// How many calls should have ended since then.
     silent: f32,
-    /// How many calls it has answered, up to [`YOUNG_ANSWERS`].
+    /// The number of calls it has answered, up to [`YOUNG_ANSWERS`].
     answers: u32,
-    /// It was slow, and then without a call for a while.
+    /// It was slow, and then had no call for a while.
     is_tried: bool,
-    /// Lasting calls since which none ended: they may keep the replica from all else, so they count
-    /// on for the level and the pace. At most `calls.lasting()`.
+    /// Lasting calls since which none ended: they may block the replica, so they still count for
+    /// the level and the pace. At most `calls.lasting()`.
     blocking: u32,
-    /// How many calls should have ended for each one there, in the present generation and in the
+    /// How many calls should have ended for each one there, in the current generation and in the
     /// one before.
     due_each: (f32, f32),
     /// The last time at which calls were in flight that are not lasting.
@@ -132,7 +134,7 @@ impl Usual {
 // === impl Pace: what happens ===
 
 impl Pace {
-    /// Counts the time up to `now`. Must come before any of its calls come or go.
+    /// Counts the time up to `now`. Call it before any of its calls come or go.
     #[inline]
     pub(crate) fn count(&mut self, pool: &mut Pool, now: Nanos) {
         if !pool.tells_replicas() {
@@ -195,8 +197,8 @@ impl Pace {
         }
     }
 
-    /// A call has ended: what should have ended before counts. If it was lasting calls that kept
-    /// the replica silent, as one that ends beside them proves, nothing does.
+    /// A call has ended: the calls that should have ended before count. If the silence was due to
+    /// lasting calls, as a call that ends beside them proves, none counts.
     #[inline]
     fn count_missed(&mut self, is_beside_blocking: bool) {
         let missed = std::mem::take(&mut self.silent);
@@ -218,7 +220,7 @@ impl Pace {
         self.calls.on_limit(pool, now);
     }
 
-    /// After so long without a call little is known of a replica.
+    /// After this long without a call little is known of a replica.
     #[inline]
     fn fade(&mut self, pool: &Pool, now: Nanos) {
         if now.saturating_sub(self.worked_at) <= PACE_FADES {
@@ -274,13 +276,12 @@ impl Pace {
         }
     }
 
-    /// Calls may become lasting. If no other has ended since they came, they may be what keeps the
-    /// replica busy.
+    /// Calls may become lasting. If no other has ended since they came, they may block the replica.
     fn look(&mut self, pool: &Pool) {
         let Some(fresh) = self.calls.look(pool) else { return };
         let (current, previous) = self.due_each;
         self.due_each = (0.0, current);
-        // They came at some time of the generation before.
+        // They came at some time of the previous generation.
         let due_each = current + previous / 2.0;
         if fresh > 0 && (self.silent >= due_each || self.blocking > 0) {
             self.blocking += fresh;
@@ -342,7 +343,7 @@ impl Pace {
         self.calls.level()
     }
 
-    /// As [`Pace::working`], with those that may keep the replica from all else.
+    /// Like [`Pace::working`], with those that may block the replica.
     #[inline]
     pub(crate) fn level(&self) -> u32 {
         self.calls.level() + self.blocking
@@ -382,7 +383,8 @@ impl Pace {
         if pool.is_shared() { self.usual.slowness } else { self.usual.sure_slowness }
     }
 
-    /// As [`Pace::usual_slowness`], when so many calls should have ended since the last one did.
+    /// Like [`Pace::usual_slowness`], when this many calls should have ended since the last one
+    /// did.
     #[inline]
     fn slowness_after(&self, pool: &Pool, silent: f32) -> f32 {
         let usual = &self.usual;
@@ -394,7 +396,8 @@ impl Pace {
         (usual + silent * per_silent).max(silent * SILENCE_WEIGHT)
     }
 
-    /// So many times the time of the others, and not used for so long but by lasting calls.
+    /// Whether it takes this many times the time of the others, and has been unused for this long
+    /// except by lasting calls.
     #[inline]
     pub(crate) fn is_worth_a_probe(
         &self,
@@ -409,7 +412,7 @@ impl Pace {
                 || self.slowness(pool) > if pool.is_shared() { slow } else { 1.0 })
     }
 
-    /// Until then it is not behind, and not worth a probe `after` so long, if nothing happens.
+    /// Until then it is not behind, and not worth a probe `after` this long, if nothing happens.
     #[inline]
     pub(crate) fn no_probe_before(&self, pool: &Pool, after: Nanos) -> Nanos {
         if self.calls.level() > 0 || (self.blocking == 0 && self.slowness(pool) <= 1.0) {
@@ -418,7 +421,7 @@ impl Pace {
         self.worked_at.saturating_add(after)
     }
 
-    /// As [`Pace::slowness`] with the time since the last event. It must not be behind.
+    /// Like [`Pace::slowness`] with the time since the last event. It must not be behind.
     #[inline]
     pub(crate) fn slowness_at(&self, pool: &Pool, now: Nanos) -> f64 {
         let level = self.level();

@@ -1,4 +1,4 @@
-//! Properties of what is learnt, with replicas whose nature the tests know.
+//! Properties of the estimates, with replicas whose behaviour the tests know.
 
 use super::*;
 
@@ -32,7 +32,8 @@ impl Driven {
         self.pace.on_departure(pool, leaving, self.now);
     }
 
-    /// So many calls of `takes` one after the other, each sent when the one before has ended.
+    /// Serves this many calls of `takes`, one after the other, each sent when the one before has
+    /// ended.
     fn serve(&mut self, pool: &mut Pool, calls: u32, takes: Nanos) {
         for _ in 0..calls {
             let call = self.send(pool);
@@ -41,7 +42,7 @@ impl Driven {
         }
     }
 
-    /// So many calls at the same time, again and again.
+    /// Serves this many calls at the same time, again and again.
     fn serve_together(&mut self, pool: &mut Pool, calls: usize, rounds: u32, takes: Nanos) {
         for _ in 0..rounds {
             let open: Vec<_> = (0..calls).map(|_| self.send(pool)).collect();
@@ -148,7 +149,7 @@ fn first_answers_that_are_slow_are_forgotten() {
     assert!(late.slowness(&pool) > 2.0, "{}", late.slowness(&pool));
 }
 
-/// Nobody answers, and the callers give up one after the other.
+/// No call is answered, and the callers give up one after the other.
 #[test]
 fn a_replica_that_answered_nobody_stays_slow_when_all_have_left() {
     let (mut pool, mut driven) = known();
@@ -171,7 +172,8 @@ fn a_replica_that_answered_nobody_stays_slow_when_all_have_left() {
     assert!(is_probe_due(&driven));
 }
 
-/// Each probe of a replica that hangs becomes lasting; the next one waits for its time all the same.
+/// Each probe of a replica that hangs becomes lasting; the next one waits for its time all the
+/// same.
 #[test]
 fn a_replica_that_hangs_is_tried_now_and_then() {
     let (mut pool, mut driven) = known();
@@ -200,7 +202,7 @@ fn what_works_on_all_at_once_is_never_busy() {
     }
 }
 
-/// Work on one call after the other: few calls, then from one moment to the next many.
+/// Work on one call after the other: few calls, then suddenly many.
 #[test]
 fn what_works_on_one_at_a_time_is_known_by_a_jump() {
     let (mut pool, mut driven) = known();
@@ -226,7 +228,7 @@ fn one_good_answer_is_enough_of_a_replica_that_was_slow_a_while_ago() {
     near(1.0, slow.slowness(&pool));
 }
 
-/// A stream beside short calls: neither the level nor what is learnt counts it after a while.
+/// A stream beside short calls: after a while neither the level nor the estimate counts it.
 #[test]
 fn a_lasting_call_changes_nothing_of_what_is_learnt() {
     let (mut pool, mut driven) = known();
@@ -244,7 +246,7 @@ fn a_lasting_call_changes_nothing_of_what_is_learnt() {
     assert_eq!((0, 0), (driven.level(&pool), driven.pace.lasting()));
 }
 
-/// A replica from which nothing comes is ever slower, whatever its calls are called.
+/// A replica from which nothing comes gets ever slower, whether or not its calls are lasting.
 #[test]
 fn a_replica_that_hangs_is_slow_until_something_ends_there() {
     let (mut pool, mut driven) = known();
@@ -293,7 +295,7 @@ fn calls_that_last_long_by_nature_are_not_lasting() {
     }
 }
 
-/// All calls become a hundred times longer: after a while that is what they take.
+/// All calls become a hundred times longer: after a while that is their usual time.
 #[test]
 fn what_is_lasting_follows_what_calls_take() {
     let (mut pool, mut driven) = known();

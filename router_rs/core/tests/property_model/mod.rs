@@ -1,6 +1,6 @@
 //! The rules of the router, written a second time and slowly: what it may do, not what it does.
 //!
-//! The model holds no order of its own and makes no choice. It knows where every call is, follows
+//! The model keeps no order of its own and makes no choice. It knows where every call is, follows
 //! each answer of the router, and panics when an answer breaks a rule.
 
 mod rules;
@@ -64,16 +64,16 @@ struct Call {
     sequence: u64,
     deadline: Option<Nanos>,
     model: u8,
-    /// Where it was sent in vain since it was offered or last parked.
+    /// The replicas that were tried in vain since it was offered or last parked.
     tried: BTreeSet<ReplicaId>,
-    /// When it was last parked by a refusal, with other doors left to try.
+    /// When it was last parked by a refusal, with other replicas left to try.
     rests_since: Option<Nanos>,
 }
 
 #[derive(Clone, Debug, Default)]
 struct Replica {
     is_member: bool,
-    /// No connection, the last time.
+    /// The last attempt failed to connect.
     is_unreached: bool,
     capacity: u32,
     in_flight: u32,
@@ -107,7 +107,7 @@ pub(crate) struct Model {
     pub(crate) released: u64,
     /// Calls that parked although a replica had room.
     pub(crate) rests: u64,
-    /// Calls that parked beside room for the sake of their model.
+    /// Calls that parked because of their model although a replica had room.
     pub(crate) faithful: u64,
     /// Calls with a model that went where the model had been reported.
     pub(crate) matched: u64,
@@ -152,7 +152,7 @@ impl Model {
         self.check_nobody_waits_beside_room();
     }
 
-    /// Ends everything as a driver would, and expects nothing to be left.
+    /// Ends everything as a driver would, and expects that nothing is left.
     pub(crate) fn drain(&mut self) {
         for _ in 0..10_000 {
             if let Some(wakeup) = self.router.next_wakeup() {
@@ -197,7 +197,7 @@ impl Model {
         }
     }
 
-    /// Any member will do, however full; nobody else.
+    /// Any member is allowed, however full; non-members are not.
     fn pin(&mut self, nth: usize, model: u8) {
         let Some(id) = nth_key(&self.replicas, nth) else {
             return;
@@ -308,7 +308,7 @@ impl Model {
         );
     }
 
-    /// Takes a call off its replica, with what that says about the replica.
+    /// Takes a call off its replica, and records what that proves about the replica.
     fn end(&mut self, ticket: Ticket, outcome: OutcomeKind) -> (Call, ReplicaId) {
         let (call, id) = self.sent.remove(&ticket).expect("the ticket is in flight");
         let replica = self.replicas.get_mut(&id).expect("a replica with calls is known");

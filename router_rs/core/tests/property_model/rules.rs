@@ -5,7 +5,8 @@ use router_core::{Nanos, PolicyKind, ReplicaId};
 use super::{Call, Ends, Model, Replica};
 
 impl Model {
-    /// Nothing is sent to who is absent, full or left alone, nor twice to one door in a row.
+    /// No call is sent to a replica that is absent, full or avoided, nor to the same one twice in a
+    /// row.
     pub(super) fn check_send(&self, call: &Call, id: ReplicaId) {
         let replica = self.replicas.get(&id).expect("sends only to replicas that were announced");
         assert!(replica.is_member, "sent to {id:?}, which has left");
@@ -53,7 +54,7 @@ impl Model {
         self.check_nowhere_to_go(call);
     }
 
-    /// Nobody could be reached, for as long as that may be waited for.
+    /// No replica could be reached, for as long as a call may wait for that.
     pub(super) fn check_unreachable(&self, call: &Call) {
         let waited = self.now.saturating_sub(call.arrival);
         assert!(waited >= self.config.unreachable_max, "given up after {waited}: {call:?}");
@@ -66,8 +67,9 @@ impl Model {
         assert!(self.is_late(call), "named late at {}: {call:?}", self.now);
     }
 
-    /// Who was released goes by turn, and no ready call with an earlier turn stays behind. Calls
-    /// with a model may have waited for certain replicas, so their order proves nothing.
+    /// Calls are released in the order of their turns, and no ready call with an earlier turn stays
+    /// behind. Calls with a model may have waited for certain replicas, so their order proves
+    /// nothing.
     pub(super) fn check_order(&self, sent: &[Call]) {
         let sent: Vec<&Call> = sent.iter().filter(|call| call.model == 0).collect();
         assert!(sent.is_sorted_by_key(|call| turn(call)), "released out of turn: {sent:?}");
@@ -81,7 +83,7 @@ impl Model {
         }
     }
 
-    /// Work conservation: beside a replica with room only resting calls wait, and not for long.
+    /// Work conservation: while a replica has room, only resting calls wait, and not for long.
     pub(super) fn check_nobody_waits_beside_room(&self) {
         let due = self.router.next_wakeup().is_some_and(|wakeup| wakeup <= self.now);
         if due || !self.has_room_anywhere() {
@@ -110,8 +112,8 @@ impl Model {
         }
     }
 
-    /// A call with a model waits beside room only until its patience (or, as any, its rest) ends,
-    /// and not beside room where the model is.
+    /// A call with a model waits despite room only until its patience (or, like any, its rest)
+    /// ends, and not if a replica with the model has room.
     fn check_faithful(&self, call: &Call) {
         let patience_ends = call.arrival.saturating_add(self.config.model_wait_max);
         let rest_ends =
@@ -130,7 +132,7 @@ impl Model {
         );
     }
 
-    /// The router's counts are the model's.
+    /// The router's counts equal the model's.
     pub(super) fn check_counts(&self) {
         let stats = self.router.stats();
         let counted = Ends {
@@ -160,7 +162,7 @@ impl Model {
         assert_eq!(expected, counted);
     }
 
-    /// Times are kept of as many calls, attempts and waits as there were.
+    /// There are as many recorded times as there were calls, attempts and waits.
     fn check_measures(&self) {
         let (stats, measures) = (self.router.stats(), self.router.measures());
         let over = stats.completed + stats.refused_by_queue + stats.expired + stats.unreachable;
@@ -172,7 +174,7 @@ impl Model {
         assert_eq!(stats.replicas.len(), measures.replicas.len());
     }
 
-    /// The policy may let calls wait beside room, for a better replica.
+    /// The policy may let calls wait for a better replica although others have room.
     pub(super) fn may_hold(&self) -> bool {
         matches!(self.config.policy, PolicyKind::Predicted | PolicyKind::LateBinding)
     }

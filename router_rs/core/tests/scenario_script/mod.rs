@@ -1,4 +1,4 @@
-//! The interpreter of scenario commands: drives a router and says what it answered.
+//! The interpreter of scenario commands: drives a router and prints its answers.
 
 use std::collections::BTreeMap;
 
@@ -27,7 +27,7 @@ impl Interpreter {
         }
     }
 
-    /// Runs one command and returns its output lines; `Err` says what is wrong with the command.
+    /// Runs one command and returns its output lines; `Err` describes an error in the command.
     pub(crate) fn run(&mut self, line: &str) -> Outputs {
         let mut words = line.split_whitespace();
         let command = words.next().ok_or("no command")?;
@@ -119,7 +119,7 @@ impl Interpreter {
         Ok(outputs)
     }
 
-    /// `calls 64 each=MS`: so many calls, one after the other, each of which takes so long.
+    /// `calls 64 each=MS`: this many calls, one after the other, each of which takes this long.
     fn calls(&mut self, arguments: &[&str]) -> Outputs {
         let [count, each] = arguments else {
             return Err("expected a number of calls and how long each takes".into());
@@ -136,7 +136,7 @@ impl Interpreter {
         Ok(vec![format!("now {}", self.now)])
     }
 
-    /// `explain model=ID`: what the router sees for such a call.
+    /// `explain model=ID`: the router's view for such a call.
     fn explain(&self, arguments: &[&str]) -> Outputs {
         let model = arguments.first().map(|setting| setting.strip_prefix("model="));
         let model = model.map(|model| model.ok_or("expected model=ID")).transpose()?;
@@ -248,7 +248,7 @@ impl Interpreter {
         Ok(Vec::new())
     }
 
-    /// Time passes, and nobody calls the router.
+    /// Time passes without a call of the router.
     fn advance(&mut self, arguments: &[&str]) -> Outputs {
         let [millis] = arguments else {
             return Err("expected milliseconds".into());
@@ -263,7 +263,7 @@ impl Interpreter {
         self.released(&released)
     }
 
-    /// What a driver does: waits for the wake-up, then ticks.
+    /// Acts as a driver does: waits for the wake-up, then ticks.
     fn sleep(&mut self) -> Outputs {
         let wakeup = self.router.next_wakeup().ok_or("the router asks for no wake-up")?;
         self.now = self.now.max(wakeup);
