@@ -164,7 +164,7 @@ impl Pool {
         }
     }
 
-    /// The number of calls that keep a replica busy which takes `slowness` times as long as the
+    /// The number of calls that keep a replica busy if it takes `slowness` times as long as the
     /// others: more of them only wait there. `None`: unknown, or calls are so short that it would
     /// idle while the next is on its way.
     pub(crate) fn useful_for(&self, slowness: f32, tier: Tier) -> Option<u32> {

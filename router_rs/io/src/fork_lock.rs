@@ -50,7 +50,7 @@ pub(crate) fn open_between_forks<T>(open: impl FnOnce() -> T) -> T {
 /// Makes forked children release a socket, as long as it is open. Call it [`between_forks`].
 ///
 /// # Errors
-/// The kernel does not report it.
+/// `fstat` fails.
 pub fn note_opened<S: AsFd>(socket: S) -> io::Result<S> {
     let descriptor = socket.as_fd();
     let status = rustix::fs::fstat(descriptor)?;

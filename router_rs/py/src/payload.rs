@@ -18,8 +18,7 @@ use crate::ring::Ring;
 /// to be dropped (arbitrary; the same figure as the ring's credit).
 const COPY_BYTES_MAX: usize = 64 * 1024;
 
-/// A chain of views longer than this is copied without following it: numpy has two at most
-/// (arbitrary).
+/// A longer chain of views is copied: numpy has two at most (arbitrary).
 const OWNERS_MAX: usize = 8;
 
 /// Converts a message for sending, see the stub's `Payload`. `ring` is notified when a buffer is

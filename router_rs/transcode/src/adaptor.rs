@@ -33,8 +33,7 @@ pub struct Transcoded<E> {
     request: Box<dyn RequestCoder>,
     answer: Box<dyn AnswerCoder>,
     credit: Credit,
-    /// Bytes of the client read since the last piece was made of them, and bytes whose window was
-    /// returned although they are held here.
+    /// Bytes of the client that the request's coder has not consumed yet.
     unread_bytes: usize,
     /// A message of the client that is being converted, and the number of bytes that it was made
     /// of.

@@ -28,9 +28,9 @@ impl DeploymentEntry {
         })
     }
 
-    /// Lets the router decide `again` about a call that was sent, unless the deployment takes no
-    /// calls: then the call is over with this outcome, and with `refused`, if the deployment gives
-    /// no other reason.
+    /// Lets the router decide `again` about a call that was sent. If the deployment takes no calls,
+    /// the call is over with this outcome, and is refused with `refused`, or else for the
+    /// deployment's own reason.
     fn send_again(
         self: &Arc<Self>,
         ticket: Ticket,

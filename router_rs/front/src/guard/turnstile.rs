@@ -1,9 +1,9 @@
 //! Lets the new connections of one I/O thread in, a few in each turn.
 //!
-//! Greeting a connection costs as much as several requests, and with TLS as many. Without a bound,
-//! all connections of a crowd would be greeted before a request behind them is read, and would have
-//! buffers before any that must make room is closed. So each connection waits for its place in a
-//! turn, in order of arrival, and requests are handled in between.
+//! Greeting a connection costs as much as several requests, and with TLS much more. Without a
+//! bound, all connections of a crowd would be greeted before a request behind them is read, and
+//! would have buffers before any that must make room is closed. So each connection waits for its
+//! place in a turn, in order of arrival, and requests are handled in between.
 
 use std::cell::Cell;
 use std::rc::Rc;
