@@ -5,8 +5,8 @@
 //! long replicas of the deployment were at it and how many calls ended meanwhile: the departure
 //! rate `μ(level)`. That one table describes replicas that work on one call after the other (`μ` is
 //! flat), on all at once (`μ` grows with the level), on a few at a time, or in batches, without a
-//! setting that says which. By Little's law one more call at level `n` is answered after about `(n
-//! + 1) / μ(n + 1)`.
+//! setting that says which. By Little's law one more call at level `n` is answered after about
+//! `(n + 1) / μ(n + 1)`.
 //!
 //! A [`Pace`] compares one replica with it.
 
