@@ -21,8 +21,8 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
-from pyserve.observe.failures import Repeated
-from pyserve.observe.seldom import Seldom
+from pyserve.observe.failures import TracebackFilter
+from pyserve.observe.log_rate_limit import LogRateLimit
 from pyserve.pace import Pace
 
 if TYPE_CHECKING:
@@ -87,14 +87,14 @@ class SideServer:
         self._greeting: dict[asyncio.Task[None], float] = {}
         # Somebody has gone, or may go now.
         self._changed = asyncio.Event()
-        self._complaints = Seldom()
+        self._complaints = LogRateLimit()
         self._accepting: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         """Accept from now on."""
         self._config.load()
         self._state.default_headers = self._config.encoded_headers
-        _write_seldom("uvicorn.error")
+        _limit_rate("uvicorn.error")
         self._listener.setblocking(False)
         self._accepting = asyncio.create_task(self._accept())
 
@@ -347,8 +347,8 @@ class _Paced:
         self._begin_next()
 
 
-def _write_seldom(name: str) -> None:
+def _limit_rate(name: str) -> None:
     """Let a logger repeat itself once a minute: strangers decide how often it has to."""
     logger = logging.getLogger(name)
-    if not any(isinstance(each, Repeated) for each in logger.filters):
-        logger.addFilter(Repeated())
+    if not any(isinstance(each, TracebackFilter) for each in logger.filters):
+        logger.addFilter(TracebackFilter())

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import hypothesis
 import pytest
 
-from pyserve.observe.failures import Repeated
+from pyserve.observe.failures import TracebackFilter
 from tests.support.leftovers import SESSION_VARIABLE, processes_of, sockets_below
 from tests.support.waiting import wait_until
 
@@ -69,7 +69,7 @@ def first_failures() -> None:
     """Let each test see the tracebacks that another test has had logged a moment ago."""
     for logger in logging.root.manager.loggerDict.values():
         for limiter in getattr(logger, "filters", ()):
-            if isinstance(limiter, Repeated):
+            if isinstance(limiter, TracebackFilter):
                 limiter.forget()
 
 

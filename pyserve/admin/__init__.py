@@ -5,16 +5,16 @@ the start on and loads what answers HTTP when the first client comes, so a mesh 
 at pays nothing for it. Payloads and secrets are never shown.
 """
 
-from pyserve.admin.desk import Described, Desk, Door, Front
+from pyserve.admin.context import AdminContext, Described, Door, Front
 from pyserve.admin.gathering import NodeGathering
 from pyserve.admin.hosting import ThreadedAdmin, make_admin, showing_metrics
 from pyserve.admin.places import advertised_address
 from pyserve.admin.server import AdminServer
 
 __all__ = [
+    "AdminContext",
     "AdminServer",
     "Described",
-    "Desk",
     "Door",
     "Front",
     "NodeGathering",

@@ -8,35 +8,38 @@ from collections.abc import Awaitable, Callable
 from starlette.routing import Route
 
 from pyserve.admin.api.counted import read_families
-from pyserve.admin.api.look import Look
 from pyserve.admin.api.resources import Api
 from pyserve.admin.api.sampler import Sampler
-from pyserve.admin.desk import Desk, Front
+from pyserve.admin.api.snapshot import MeshSnapshot
+from pyserve.admin.context import AdminContext, Front
 from pyserve.errors import MeshUnavailable
 from pyserve.wire.v1 import control_pb2
 
 _SILENT = "pyserve_scrape_processes"
 
 
-def routes(desk: Desk) -> list[Route]:
+def routes(admin_context: AdminContext) -> list[Route]:
     """Return the routes; without an ingress and a mesh to ask there are none."""
-    if desk.status is None or desk.front is None:
+    if admin_context.status is None or admin_context.front is None:
         return []
-    looker = _Looker(desk, desk.status, desk.front)
-    return Api(Sampler(looker.take), desk.front, tries=desk.tries).routes()
+    source = _SnapshotSource(admin_context, admin_context.status, admin_context.front)
+    return Api(Sampler(source.take), admin_context.front, tries=admin_context.tries).routes()
 
 
-class _Looker:
+class _SnapshotSource:
     """Takes looks: asks the controller how the mesh is, and this node what it has counted."""
 
     def __init__(
-        self, desk: Desk, status: Callable[[], Awaitable[control_pb2.StatusReply]], front: Front
+        self,
+        admin_context: AdminContext,
+        status: Callable[[], Awaitable[control_pb2.StatusReply]],
+        front: Front,
     ) -> None:
-        self._desk = desk
+        self._admin_context = admin_context
         self._status = status
         self._front = front
 
-    async def take(self) -> Look:
+    async def take(self) -> MeshSnapshot:
         """Take a look.
 
         Raises:
@@ -46,7 +49,7 @@ class _Looker:
             status = await self._status()
         except ConnectionError as error:
             raise MeshUnavailable(str(error)) from error
-        families = await self._desk.gathering.gather()
+        families = await self._admin_context.gathering.gather()
         silent = sum(
             sample.value
             for family in families
@@ -56,7 +59,7 @@ class _Looker:
         )
         words = f"{silent:.0f} processes of this node did not say what they have counted"
         counted = read_families(families)
-        return Look(
+        return MeshSnapshot(
             at_s=time.monotonic(),
             unix_s=time.time(),
             status=status,

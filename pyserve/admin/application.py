@@ -12,13 +12,15 @@ from pyserve.admin.access import Doorkeeper
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
-    from pyserve.admin.desk import Desk
+    from pyserve.admin.context import AdminContext
 
 
-def make_application(desk: Desk, token: bytes, *, is_guarded: bool, is_private: bool) -> ASGIApp:
+def make_application(
+    admin_context: AdminContext, token: bytes, *, is_guarded: bool, is_private: bool
+) -> ASGIApp:
     """Return the application of one admin server, for who may look."""
-    routes = [*metrics_routes.routes(desk), *api_routes.routes(desk)]
-    if desk.front is not None:
+    routes = [*metrics_routes.routes(admin_context), *api_routes.routes(admin_context)]
+    if admin_context.front is not None:
         routes += page_routes.routes()
     application = Starlette(routes=routes)
     return Doorkeeper(

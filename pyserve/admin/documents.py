@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from pyserve.admin.desk import Front
+from pyserve.admin.context import Front
 
 # Of those that are there: one that hangs must not hide what another one says.
 _ASKED_MAX = 2

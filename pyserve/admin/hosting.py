@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
 from pyserve.admin.buckets import bounds_of, others_taken
-from pyserve.admin.desk import Desk, Front
+from pyserve.admin.context import AdminContext, Front
 from pyserve.admin.gathering import NodeGathering
 from pyserve.admin.places import advertised_address, listening_host
 from pyserve.admin.server import AdminServer
@@ -44,7 +44,7 @@ def make_admin(
         token: Of the mesh.
         home: Whose run folders hold the sockets of other processes; ``None``: it is alone.
         run_dir: A run folder of this mesh that need not lie there.
-        status: As of ``Desk``.
+        status: As of ``AdminContext``.
         front: The same.
         is_of_driver: The mesh ends with who has started it, so that methods may be called from
             its page unless the settings say no.
@@ -53,7 +53,7 @@ def make_admin(
     if port is None:
         return None
     _tell_other_bounds(settings.metrics)
-    desk = Desk(
+    admin_context = AdminContext(
         gathering=NodeGathering(own, token, home, run_dir),
         status=status,
         front=front,
@@ -62,7 +62,7 @@ def make_admin(
         tries=is_of_driver if settings.metrics.tries is None else settings.metrics.tries,
     )
     return AdminServer(
-        desk,
+        admin_context,
         host=listening_host(settings.node),
         port=port,
         token=token,

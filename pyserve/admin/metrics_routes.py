@@ -10,14 +10,14 @@ from starlette.routing import Route
 
 from pyserve.admin.buckets import coarser
 from pyserve.admin.exposition import content_type_of, write
-from pyserve.admin.rationing import Rationed
+from pyserve.admin.rate_limits import RateLimited
 from pyserve.admin.targets import targets_of
 from pyserve.observe.metrics import MODELS
 
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-    from pyserve.admin.desk import Desk
+    from pyserve.admin.context import AdminContext
     from pyserve.observe.metrics import Family
 
 # Texts of one scrape. More are asked for by nobody but to have them written; Prometheus's own
@@ -25,18 +25,18 @@ if TYPE_CHECKING:
 _FORMATS_MAX = 4
 
 
-def routes(desk: Desk) -> list[Route]:
+def routes(admin_context: AdminContext) -> list[Route]:
     """Return the routes; without a mesh to ask there are no targets."""
-    found = [Route("/metrics", _Metrics(desk).get, methods=["GET"])]
-    if desk.status is not None:
-        found.append(Route("/-/targets", _Targets(desk).get, methods=["GET"]))
+    found = [Route("/metrics", _Metrics(admin_context).get, methods=["GET"])]
+    if admin_context.status is not None:
+        found.append(Route("/-/targets", _Targets(admin_context).get, methods=["GET"]))
     return found
 
 
 class _Metrics:
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, admin_context: AdminContext) -> None:
         # Two Prometheus servers ask for the same numbers.
-        self._pages = Rationed(lambda: _page(desk))
+        self._pages = RateLimited(lambda: _page(admin_context))
 
     async def get(self, request: Request) -> Response:
         page = await self._pages.get()
@@ -44,9 +44,9 @@ class _Metrics:
         return Response(text, headers={"content-type": content_type})
 
 
-async def _page(desk: Desk) -> _Page:
-    families = [each for each in await desk.gathering.gather() if each.name != MODELS]
-    return _Page(coarser(families, desk.bounds))
+async def _page(admin_context: AdminContext) -> _Page:
+    families = [each for each in await admin_context.gathering.gather() if each.name != MODELS]
+    return _Page(coarser(families, admin_context.bounds))
 
 
 class _Page:
@@ -70,10 +70,10 @@ class _Page:
 
 
 class _Targets:
-    def __init__(self, desk: Desk) -> None:
-        assert desk.status is not None, "the route is there"
-        self._desk = desk
-        self._replies = Rationed(desk.status)
+    def __init__(self, admin_context: AdminContext) -> None:
+        assert admin_context.status is not None, "the route is there"
+        self._admin_context = admin_context
+        self._replies = RateLimited(admin_context.status)
 
     async def get(self, _request: Request) -> Response:
         try:
@@ -81,5 +81,5 @@ class _Targets:
         except ConnectionError as error:
             # Prometheus keeps the targets that it has.
             return JSONResponse({"error": str(error)}, status_code=503)
-        found: list[dict[str, Any]] = targets_of(reply, speaks_tls=self._desk.speaks_tls)
+        found: list[dict[str, Any]] = targets_of(reply, speaks_tls=self._admin_context.speaks_tls)
         return JSONResponse(found)

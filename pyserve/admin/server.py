@@ -8,7 +8,7 @@ import logging
 import socket
 from typing import TYPE_CHECKING
 
-from pyserve.admin.desk import Desk
+from pyserve.admin.context import AdminContext
 from pyserve.config import host_port, is_loopback
 from pyserve.errors import MeshError
 
@@ -24,7 +24,7 @@ class AdminServer:
     """Listens from ``start`` to ``close``.
 
     Args:
-        desk: What its routes ask.
+        admin_context: What its routes ask.
         host: Where it listens.
         port: The same; another one if it is taken, 0: any.
         token: Of the mesh; whoever is not on loopback has to show it, or the key made of it.
@@ -38,7 +38,7 @@ class AdminServer:
 
     def __init__(
         self,
-        desk: Desk,
+        admin_context: AdminContext,
         *,
         host: str,
         port: int,
@@ -48,7 +48,7 @@ class AdminServer:
         takes_plain_token: bool = False,
     ) -> None:
         self.address = ""
-        self._desk = desk
+        self._admin_context = admin_context
         self._host = host.strip("[]")
         self._port = port
         self._token = token
@@ -112,7 +112,10 @@ class AdminServer:
         from pyserve.side_http import SideServer
 
         application = make_application(
-            self._desk, self._token, is_guarded=self._is_guarded, is_private=self._is_private
+            self._admin_context,
+            self._token,
+            is_guarded=self._is_guarded,
+            is_private=self._is_private,
         )
         return SideServer(application, listener, tls=self._tls)
 
@@ -128,7 +131,7 @@ class AdminServer:
         if self._server is not None:
             await self._server.close()
         listener.close()
-        self._desk.gathering.close()
+        self._admin_context.gathering.close()
 
 
 def _log_failure(task: asyncio.Task[None]) -> None:

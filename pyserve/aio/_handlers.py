@@ -18,8 +18,8 @@ from pyserve.aio._metadata import WireMetadata, fitting
 from pyserve.aio._options import ServerSettings
 from pyserve.aio._outcome import UnreadableRequestError, WrongResponseError
 from pyserve.bridge import EventReceiver, rust
+from pyserve.observe.log_rate_limit import LogRateLimit
 from pyserve.observe.places import text_of
-from pyserve.observe.seldom import Seldom
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ class CallKit:
     executor: Callable[[], Executor]
     default_compression: int
     settings: ServerSettings
-    lines: Seldom = field(default_factory=Seldom)
+    lines: LogRateLimit = field(default_factory=LogRateLimit)
 
     def fitting_trailers(self, path: str, trailers: WireMetadata) -> WireMetadata:
         """Return what fits of the trailing metadata of a failure, whose code has to arrive."""

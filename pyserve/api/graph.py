@@ -199,8 +199,8 @@ class _Graph:
             self.note_call(self.visit(helper))
 
     def _logs_of(self, options: DeploymentOptions) -> LoggingConfig:
-        is_unsaid = options.logging_config == LoggingConfig()
-        return self.logs if self.logs is not None and is_unsaid else options.logging_config
+        is_unset = options.logging_config == LoggingConfig()
+        return self.logs if self.logs is not None and is_unset else options.logging_config
 
     def _dumps(self, application: Application, value: object) -> bytes:
         buffer = io.BytesIO()

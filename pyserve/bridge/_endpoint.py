@@ -20,7 +20,7 @@ _LOGGER = logging.getLogger(__name__)
 _EVENTS_PER_TURN_MAX = 64
 
 # Calls count from 1.
-_PULSE_TOKEN = 0
+_PROBE_TOKEN = 0
 
 # The attribute of a loop that holds its endpoint. It lives on the loop because a table keyed by
 # the loop would be kept alive by its own values, which need the loop to add readers.
@@ -40,7 +40,7 @@ class EventReceiver(Protocol):
 CallStarter = Callable[[int, _router.ServerCall, bytes | None], None]
 
 
-class Pulse:
+class LoopProbe:
     """Asks a loop for signs of life by the way that events of calls take.
 
     So it notices a loop that stands still, and one that sleeps because its wake-ups are lost.
@@ -52,12 +52,12 @@ class Pulse:
     def __init__(self, endpoint: LoopEndpoint) -> None:
         self._endpoint = endpoint
         self._asked: concurrent.futures.Future[None] | None = None
-        endpoint.receivers[_PULSE_TOKEN] = self
+        endpoint.receivers[_PROBE_TOKEN] = self
 
     async def is_felt(self, timeout_s: float) -> bool:
         """Return whether the loop gives a sign of life in time; on any loop, once at a time."""
         self._asked = asked = concurrent.futures.Future[None]()
-        self._endpoint.raw.probe(_PULSE_TOKEN)
+        self._endpoint.raw.probe(_PROBE_TOKEN)
         answer = asyncio.wrap_future(asked)
         done, _ = await asyncio.wait([answer], timeout=timeout_s)
         answer.cancel()
@@ -65,7 +65,7 @@ class Pulse:
 
     def close(self) -> None:
         """Ask no more. Idempotent."""
-        self._endpoint.receivers.pop(_PULSE_TOKEN, None)
+        self._endpoint.receivers.pop(_PROBE_TOKEN, None)
 
     def on_event(self, _kind: int, _subject: object, _payload: object, /) -> None:
         """Note a sign of life."""
@@ -116,7 +116,7 @@ class LoopEndpoint:
     def is_in_use(self) -> bool:
         """Whether a call of this loop is under way, in or out; from any thread."""
         receivers = self.receivers
-        return len(receivers) > (_PULSE_TOKEN in receivers)
+        return len(receivers) > (_PROBE_TOKEN in receivers)
 
     def tell_traced(self, trace: Callable[[_router.ServerCall], contextvars.Context]) -> None:
         """Start sampled calls in the context that ``trace`` returns, from now on."""

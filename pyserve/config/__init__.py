@@ -26,6 +26,7 @@ from pyserve.config.gangs import (
 from pyserve.config.hosts import is_everywhere, is_loopback, local_host
 from pyserve.config.http import DeploymentMode, HTTPOptions, ProxyLocation, gRPCOptions
 from pyserve.config.keywords import DeploymentKeywords, HandleKeywords
+from pyserve.config.logging_config import ControllerOptions, LoggingConfig
 from pyserve.config.logs import EncodingType, LogSettings
 from pyserve.config.options import DeploymentOptions, check_name
 from pyserve.config.parts import BackpressureConfig, BatchingConfig, Resources
@@ -37,7 +38,6 @@ from pyserve.config.routing import (
 )
 from pyserve.config.scaling import AggregationFunction, AutoscalingConfig, AutoscalingPolicy
 from pyserve.config.scaling_context import AutoscalingContext, DeploymentID, TimeStampedValue
-from pyserve.config.telling import ControllerOptions, LoggingConfig
 from pyserve.config.tracing import TracingConfig, TracingSettings
 
 __all__ = [

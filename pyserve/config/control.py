@@ -40,7 +40,7 @@ RUN_RETURN_TIMEOUT_S = 10.0
 # as an idle mesh may take; what waits for answers looks each second.
 PING_PERIOD_S = 8.0
 SILENT_AFTER_S = 4.0
-VITALS_LOOK_PERIOD_S = 1.0
+LIVENESS_CHECK_PERIOD_S = 1.0
 
 # How long the deployments that others call wait at most for their callers to end, once those have
 # been told to: as long as Ray Serve gives each tier.

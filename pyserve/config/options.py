@@ -20,6 +20,7 @@ from pyserve.config import unneeded
 from pyserve.config.actors import DeploymentActorConfig, read_actors
 from pyserve.config.environment import MESSAGE_BYTES_MAX, read_call_settings
 from pyserve.config.gangs import GangSchedulingConfig
+from pyserve.config.logging_config import LoggingConfig
 from pyserve.config.parts import (
     REPLICAS_MAX,
     BackpressureConfig,
@@ -37,7 +38,6 @@ from pyserve.config.runtime_env import (
     read_requirements,
 )
 from pyserve.config.scaling import AutoscalingConfig
-from pyserve.config.telling import LoggingConfig
 from pyserve.config.validation import (
     check_choice,
     check_integer,
@@ -325,7 +325,7 @@ class DeploymentOptions:
         for name in _NEWER_OPTIONS:
             if values[name] is None:
                 del values[name]
-        for name in self.logging_config.unsaid:
+        for name in self.logging_config.unset:
             del values["logging_config"][name]
         for part, names in _NEWER.items():
             written = values[part]

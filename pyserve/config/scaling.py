@@ -28,7 +28,7 @@ AUTO_MAX_REPLICAS = 100
 DOWNSCALE_DELAY_S = 600.0
 
 
-class _Unsaid(int):
+class _Unset(int):
     """A default that nobody has written: ``"auto"`` has another one."""
 
 
@@ -110,7 +110,7 @@ class AutoscalingConfig(Part):
 
     min_replicas: int = 1
     initial_replicas: int | None = None
-    max_replicas: int = _Unsaid(1)  # as immutable as other numbers
+    max_replicas: int = _Unset(1)  # as immutable as other numbers
     target_ongoing_requests: float = 2.0
     look_back_period_s: float = 30.0
     upscale_delay_s: float = 0.0
@@ -159,7 +159,7 @@ class AutoscalingConfig(Part):
 
     def for_auto(self) -> AutoscalingConfig:
         """Return these options beside ``num_replicas="auto"``, which has a higher maximum."""
-        if not isinstance(self.max_replicas, _Unsaid):
+        if not isinstance(self.max_replicas, _Unset):
             return self
         return replace(self, max_replicas=max(AUTO_MAX_REPLICAS, self.min_replicas))
 

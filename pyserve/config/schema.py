@@ -34,6 +34,7 @@ from pyserve.config.http import (
     gRPCOptions,
 )
 from pyserve.config.launchers import LauncherConfig
+from pyserve.config.logging_config import ControllerOptions, LoggingConfig
 from pyserve.config.options import (
     OLDER_OPTIONS,
     DeploymentOptions,
@@ -44,7 +45,6 @@ from pyserve.config.options import (
 from pyserve.config.parts import BackpressureConfig, BatchingConfig, Part, Resources, hint
 from pyserve.config.routing import RequestRouterConfig
 from pyserve.config.scaling import AutoscalingConfig
-from pyserve.config.telling import ControllerOptions, LoggingConfig
 from pyserve.config.tracing import TracingConfig
 from pyserve.config.validation import refuse
 from pyserve.errors import OptionError

@@ -38,11 +38,11 @@ from pyserve.control.recovery.recording import Memory, Recorder
 from pyserve.control.recovery.recovery import Recovery
 from pyserve.control.replicas.identity import new_replica
 from pyserve.control.replicas.launching import Launcher
+from pyserve.control.replicas.liveness import watch_liveness
 from pyserve.control.replicas.members import Members
 from pyserve.control.replicas.output import Output
 from pyserve.control.replicas.sessions import Session
 from pyserve.control.replicas.starting import Processes
-from pyserve.control.replicas.vitals import watch_vitals
 from pyserve.control.state.applications import Applications
 from pyserve.control.state.mesh import Desired, MeshState, Phase
 from pyserve.control.state.run import Run
@@ -108,7 +108,7 @@ class Controller:
         self._say = say
         self._notices = notices
         self._interval_s = interval_s
-        self._vitals: asyncio.Task[None] | None = None
+        self._liveness: asyncio.Task[None] | None = None
         self._launcher = launcher
         self._loop = asyncio.get_running_loop()
         self._steps = Steps(self._step, self.registry.publish, self.registry.next_wakeup)
@@ -344,8 +344,8 @@ class Controller:
         if replica.phase is Phase.STOPPING:
             # It may not have heard of that, or from a controller before.
             self._spawn(self._drain(session, replica.grace_left_s(self._loop.time())))
-        if self._vitals is None:
-            self._vitals = self._spawn(watch_vitals(self.state, self._sessions, self._changed))
+        if self._liveness is None:
+            self._liveness = self._spawn(watch_liveness(self.state, self._sessions, self._changed))
         self._changed()
         return session
 

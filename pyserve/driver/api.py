@@ -33,7 +33,7 @@ from pyserve.config import (
 from pyserve.config.control import CONTROLLER_RETURN_TIMEOUT_S, SHUTDOWN_GRACE_S
 from pyserve.config.http import RoutePrefix, check_route_prefix
 from pyserve.config.launchers import LauncherConfig
-from pyserve.config.telling import environment_of_logs
+from pyserve.config.logging_config import environment_of_logs
 from pyserve.config.unneeded import lines_on_local
 from pyserve.control.discovery import not_found
 from pyserve.control.returning import wait_for_end

@@ -1,4 +1,4 @@
-"""What the admin server of a process asks its ingress; see ``pyserve.admin.desk.Front``."""
+"""What the admin server of a process asks its ingress; see ``pyserve.admin.context.Front``."""
 
 from __future__ import annotations
 

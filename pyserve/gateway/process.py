@@ -41,10 +41,10 @@ from pyserve.control.discovery import find_mesh
 from pyserve.control.server.transport import RpcError
 from pyserve.errors import MeshError, PyserveError, UsageError
 from pyserve.folders import PrivateFolder, RunFolder, remove_unused
-from pyserve.gateway.attendance import Attendance
 from pyserve.gateway.front import IngressFront
 from pyserve.gateway.ingress import IngressServer
 from pyserve.gateway.mesh_status import mesh_status
+from pyserve.gateway.registration import IngressRegistration
 from pyserve.gateway.security import IngressSecurity
 from pyserve.observe.logs.formats import said
 from pyserve.observe.logs.sink import set_up_logging
@@ -146,7 +146,7 @@ class _Process:
         self._tls = mesh_tls(settings.node.tls)
         self._token = b""
         self._ingress: IngressServer | None = None
-        self._attendance: Attendance | None = None
+        self._registration: IngressRegistration | None = None
         self._metrics = ProcessMetrics("ingress")
         self._admin: AdminServer | None = None
         self._draining: asyncio.Task[None] | None = None
@@ -200,14 +200,16 @@ class _Process:
             logs=settings.logs,
             way=Way(locate=self._locate, beside=self._attend),
         )
-        attendance = self._attendance = Attendance(controller.token, ingress, self._on_mesh_end)
+        registration = self._registration = IngressRegistration(
+            controller.token, ingress, self._on_mesh_end
+        )
         self._metrics.add(ingress.add_metrics)
         if self._tls is not None:
             self._metrics.add(self._tls.add_metrics)
         self._start_admin(ingress, controller)
         await ingress.start()
         try:
-            await attendance.wait_known(_KNOWN_TIMEOUT_S)
+            await registration.wait_known(_KNOWN_TIMEOUT_S)
         except TimeoutError:
             _LOGGER.warning("the controller does not take this ingress in yet; it serves already")
         self._say(
@@ -237,8 +239,8 @@ class _Process:
         return await mesh_status(self._locate(), self._tls)
 
     async def _attend(self, channel: Channel) -> None:
-        assert self._attendance is not None, "there is no view before it follows"
-        await self._attendance.attend(channel)
+        assert self._registration is not None, "there is no view before it follows"
+        await self._registration.attend(channel)
 
     def _say(self, answer: object, line: str) -> None:
         if self._report_fd is not None:
@@ -292,10 +294,10 @@ class _Process:
         return self._draining
 
     async def _drain_and_end(self, drain: asyncio.Task[None]) -> None:
-        assert self._attendance is not None, "it serves"
+        assert self._registration is not None, "it serves"
         try:
             await drain
-            await self._attendance.finish()
+            await self._registration.finish()
         finally:
             self._ended.set()
 

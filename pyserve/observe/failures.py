@@ -15,8 +15,8 @@ import time
 from collections.abc import Callable, Hashable
 from types import TracebackType
 
+from pyserve.observe.log_rate_limit import Allowance, LogRateLimit
 from pyserve.observe.places import format_from_user_code, text_of
-from pyserve.observe.seldom import Allowance, Seldom
 
 # Innermost frames that tell two failures apart, and exceptions of one failure (causes, members of
 # a group): more than ordinary code has, so that a recursion is one place. Arbitrary.
@@ -45,7 +45,7 @@ def failure_logger(
         lines: Of those that are shortened; ``None``: they are left out.
     """
     logger = logging.getLogger(name)
-    logger.addFilter(Repeated(clock, lines))
+    logger.addFilter(TracebackFilter(clock, lines))
     return logger
 
 
@@ -73,7 +73,7 @@ def as_answer(error: BaseException) -> BaseException:
     return error
 
 
-class Repeated(logging.Filter):
+class TracebackFilter(logging.Filter):
     """Takes the traceback off records of a place that was written within the last minute.
 
     Args:
@@ -87,7 +87,7 @@ class Repeated(logging.Filter):
         super().__init__()
         self._clock = clock
         self._lines = lines
-        self._seldom = Seldom(clock)
+        self._seldom = LogRateLimit(clock)
         # Calls fail on the loop and in threads. The garbage collector, or a signal, may have
         # something logged in the middle of it.
         self._lock = threading.RLock()
@@ -114,7 +114,7 @@ class Repeated(logging.Filter):
 
     def forget(self) -> None:
         """Take what comes next for new; for tests."""
-        self._seldom = Seldom(self._clock)
+        self._seldom = LogRateLimit(self._clock)
         if self._lines is not None:
             self._lines.renew()
 

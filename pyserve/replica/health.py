@@ -12,7 +12,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
-from pyserve.bridge import Pulse
+from pyserve.bridge import LoopProbe
 from pyserve.config import DeploymentOptions
 from pyserve.observe.metrics.tally import Tally
 from pyserve.replica.hooks import Hook, HookFailed, Question, Questioner
@@ -54,7 +54,7 @@ class HealthMonitor(Questioner[None]):
         options: ``health_check_period_s`` and ``health_check_timeout_s``.
         report: Called after every check that failed, and after the first that succeeds again.
         user_loop: Where a hook that is a coroutine function runs; ``None``: in the running loop.
-        pulse: Of the loop that calls run in; ``None``: it is not looked at.
+        probe: Of the loop that calls run in; ``None``: it is not looked at.
         measures: Counts the checks.
     """
 
@@ -65,13 +65,13 @@ class HealthMonitor(Questioner[None]):
         report: Report,
         *,
         user_loop: asyncio.AbstractEventLoop | None = None,
-        pulse: Pulse | None = None,
+        probe: LoopProbe | None = None,
         measures: HealthMeasures | None = None,
     ) -> None:
         method: Callable[[], object] | None = getattr(instance, "check_health", None)
         timeout_s = options.health_check_timeout_s
         self._own = method and Hook(method, _nothing, timeout_s=timeout_s, user_loop=user_loop)
-        self._loop_first = None if pulse is None else _LoopThenHook(pulse, self._own, timeout_s)
+        self._loop_first = None if probe is None else _LoopThenHook(probe, self._own, timeout_s)
         super().__init__(self._loop_first or self._own)
         self._period_s = options.health_check_period_s
         self._has_changed = asyncio.Event()
@@ -127,8 +127,8 @@ class _LoopStands(Exception):
 class _LoopThenHook:
     """A hook that is asked where the loop gives a sign of life."""
 
-    def __init__(self, pulse: Pulse, hook: Hook[None] | None, timeout_s: float) -> None:
-        self._pulse = pulse
+    def __init__(self, probe: LoopProbe, hook: Hook[None] | None, timeout_s: float) -> None:
+        self._probe = probe
         self._hook = hook
         self.timeout_s = timeout_s
 
@@ -139,7 +139,7 @@ class _LoopThenHook:
             HookFailed: See ``Hook.ask``.
             _LoopStands: The loop was late.
         """
-        if not await self._pulse.is_felt(self.timeout_s):
+        if not await self._probe.is_felt(self.timeout_s):
             raise _LoopStands(
                 f"the event loop gave no sign of life for {self.timeout_s:g} s: an `async def` "
                 "of the class holds it, or nothing wakes it any more"

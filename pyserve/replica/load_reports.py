@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Self
 
 from pyserve.config import DeploymentOptions
-from pyserve.observe.seldom import Seldom
+from pyserve.observe.log_rate_limit import LogRateLimit
 from pyserve.replica.hooks import Hook, HookFailed, Question, Questioner
 from pyserve.wire.v1 import mesh_pb2
 
@@ -95,7 +95,7 @@ class LoadReporter(Questioner[str]):
         self._report = report
         self._counter = LoadCounter()
         self._looks: asyncio.Task[None] | None = None
-        self._lines = Seldom()
+        self._lines = LogRateLimit()
 
     async def __aenter__(self) -> Self:
         """Begin."""

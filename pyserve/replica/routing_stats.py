@@ -12,7 +12,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 
 from pyserve.config import RequestRouterConfig
-from pyserve.observe.seldom import Seldom
+from pyserve.observe.log_rate_limit import LogRateLimit
 from pyserve.replica.hooks import Hook, HookFailed, Question, Questioner
 
 _LOGGER = logging.getLogger(__name__)
@@ -62,7 +62,7 @@ class StatsReporter(Questioner[str]):
         )
         self._period_s = config.request_routing_stats_period_s
         self._report = report
-        self._lines = Seldom()
+        self._lines = LogRateLimit()
 
     async def _ask_forever(self, hook: Question[str]) -> None:
         said = ""

@@ -151,7 +151,7 @@ class LoopWatchdog:
                     pause_s = self._stall_s
                 continue
             pause_s = self._stall_s
-            turned = _SignOfLife()
+            turned = _Heartbeat()
             try:
                 loop.call_soon_threadsafe(turned)
             except RuntimeError:  # The loop was closed under the watch.
@@ -160,7 +160,7 @@ class LoopWatchdog:
                 self._on_stalled(loop_thread_id, turned)
             self._alive_at = turned.at
 
-    def _on_stalled(self, loop_thread_id: int, turned: _SignOfLife) -> None:
+    def _on_stalled(self, loop_thread_id: int, turned: _Heartbeat) -> None:
         frame, begun_at = frame_of(loop_thread_id), self._begun_at(turned.asked_at)
         self._stats = replace(self._stats, count=self._stats.count + 1)
         place = _UNSEEN
@@ -201,7 +201,7 @@ class LoopWatchdog:
         )
 
 
-class _SignOfLife:
+class _Heartbeat:
     """A callback of the loop that notes when it ran."""
 
     def __init__(self) -> None:

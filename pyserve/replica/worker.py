@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import gc
 import logging
 import sys
@@ -32,7 +31,7 @@ from pyserve.observe.metrics import ProcessMetrics
 from pyserve.replica import garbage
 from pyserve.replica.announcing import first_context, hello, ready
 from pyserve.replica.asgi import AsgiApplication
-from pyserve.replica.duties import Duties, SharedDuties, ThreadedDuties
+from pyserve.replica.control_tasks import ControlTasks, SharedControlTasks, ThreadedControlTasks
 from pyserve.replica.endpoints import SocketPlace, advertised_host, bind_host, choose_socket
 from pyserve.replica.http.documents import application_document
 from pyserve.replica.loading import (
@@ -124,18 +123,13 @@ class Worker:
         self._metrics = ReplicaMetrics(settings.metrics)
         if settings.tls is not None:
             settings.metrics.add(settings.tls.add_metrics)
-        concurrency = settings.mesh.concurrency
-        make_duties = ThreadedDuties if concurrency.user_code_in_separate_thread else SharedDuties
-        self._duties: Duties = make_duties(
-            functools.partial(
-                Membership,
-                settings.controller,
-                settings.token,
-                hello(settings),
-                tls=settings.tls,
-            ),
-            self._on_command,
-            self._metrics.health,
+        runs_apart = settings.mesh.concurrency.user_code_in_separate_thread
+        make_tasks = ThreadedControlTasks if runs_apart else SharedControlTasks
+        membership = partial(
+            Membership, settings.controller, settings.token, hello(settings), tls=settings.tls
+        )
+        self._control_tasks: ControlTasks = make_tasks(
+            membership, self._on_command, self._metrics.health
         )
         self.is_constructing = False
         """User code holds the loop: nothing is in flight, and only a signal can end it."""
@@ -157,7 +151,7 @@ class Worker:
     async def run(self) -> int:
         """Live until the drain has ended; return the exit status of the process."""
         try:
-            assign = await self._stop.unless(self._duties.join())
+            assign = await self._stop.unless(self._control_tasks.join())
             assigned_at = time.monotonic()
             self._on_zone(assign.zone)
             loaded, instance = await self._bring_up(assign)
@@ -173,7 +167,7 @@ class Worker:
             _LOGGER.error("%s", error)
             return 1
         except LoadError as error:
-            told = await self._duties.fail(
+            told = await self._control_tasks.fail(
                 summary=error.summary, traceback=error.traceback, user_code=error.user_code
             )
             # Who was told shows it, or keeps it for those who ask; but whoever has started this
@@ -183,7 +177,7 @@ class Worker:
             return 1
         finally:
             self._metrics.close()
-            await self._duties.leave()
+            await self._control_tasks.leave()
             if self._logs is not None:
                 self._logs.close()
         return 0
@@ -272,10 +266,10 @@ class Worker:
                 instance,
                 timeout_s=loaded.options.startup_timeout_s,
                 config=assign.config,
-                report=self._duties.report_reconfigured,
+                report=self._control_tasks.report_reconfigured,
                 times=self._metrics.reconfigures,
             )
-            await self._duties.announce(announced)
+            await self._control_tasks.announce(announced)
             limit = loaded.options.ongoing_requests_limit()
             with self._watching_loop() as watchdog:
                 self._metrics.serve(
@@ -287,11 +281,11 @@ class Worker:
                     routes=None if self._application is None else self._application.measures,
                 )
                 counts = partial(_counts, server)
-                watching = self._duties.watching(instance, loaded.options, counts)
+                watching = self._control_tasks.watching(instance, loaded.options, counts)
                 async with watching, self._reconfigurer:
                     if self._options is not None:
                         # They came while user code was brought up.
-                        self._duties.follow(self._options)
+                        self._control_tasks.follow(self._options)
                     await self._stop.wait()
                 grace_s = (self._options or loaded.options).graceful_shutdown_timeout_s
                 await self._drain(server, instance, grace_s)
@@ -384,13 +378,13 @@ class Worker:
             return server.native.listen_tcp(host_port(host, port), tls, False, doors=doors)
 
         return {
-            "direct_grpc": ports.lease(settings.grpc, functools.partial(bind, doors=False)),
-            "direct_http": ports.lease(settings.http, functools.partial(bind, doors=True)),
+            "direct_grpc": ports.lease(settings.grpc, partial(bind, doors=False)),
+            "direct_http": ports.lease(settings.http, partial(bind, doors=True)),
         }
 
     async def _drain(self, server: Server, instance: object, default_grace_s: float) -> None:
         if not self._told:
-            await self._duties.begin_drain()
+            await self._control_tasks.begin_drain()
             self._told = True  # Or one that has not heard it would ask once more.
         self._stop.await_another()
         grace_s = default_grace_s if self._stop.grace_s is None else self._stop.grace_s
@@ -462,7 +456,7 @@ class Worker:
 
     def _take_options(self, options: DeploymentOptions) -> None:
         self._options = options
-        self._duties.follow(options)
+        self._control_tasks.follow(options)
         if self._reconfigurer is not None:
             self._reconfigurer.timeout_s = options.startup_timeout_s
         if self._logs is not None:

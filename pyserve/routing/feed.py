@@ -13,7 +13,7 @@ from pyserve.bridge import rust
 from pyserve.config import NodeSettings, RouterDefaults
 from pyserve.pace import Pace
 from pyserve.routing.late import LatePolicies
-from pyserve.routing.load_reports import LoadTeller
+from pyserve.routing.load_reports import LoadPublisher
 from pyserve.routing.policies import Policies
 from pyserve.routing.routes import route_of
 from pyserve.routing.watcher import Views, ViewState, Watcher, Way
@@ -80,7 +80,7 @@ class TableFeed:
         self._watcher = Watcher(
             controller, node, deployments, self._on_view, connect=connect, way=way
         )
-        self._load = LoadTeller(lambda: self._watcher.controller, connect, table.stats)
+        self._load = LoadPublisher(lambda: self._watcher.controller, connect, table.stats)
         self._late = LatePolicies(table.unanswered)
         self._late_look: asyncio.Task[None] | None = None
         self._pace = Pace(_APPLY_SHARE, free_s=_APPLY_FREE_S, wait_max_s=_APPLY_WAIT_MAX_S)

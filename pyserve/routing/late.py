@@ -9,7 +9,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 
-from pyserve.observe.seldom import Seldom
+from pyserve.observe.log_rate_limit import LogRateLimit
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -27,7 +27,7 @@ class LatePolicies:
         self, counts: Callable[[], Mapping[str, int]], clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._counts = counts
-        self._lines = Seldom(clock)
+        self._lines = LogRateLimit(clock)
         # What the last line of each has told.
         self._told: dict[str, int] = {}
 

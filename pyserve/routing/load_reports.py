@@ -20,7 +20,7 @@ _IDLE_AFTER_S = 10.0
 Stats = Mapping[str, Mapping[str, object]]
 
 
-class LoadTeller:
+class LoadPublisher:
     """Follows the table's own counters as long as a deployment scales.
 
     Args:

@@ -17,7 +17,7 @@ from pyserve import working_folder
 from pyserve.api.policy import Candidate, Facts, RoutedRequest, policy_class
 from pyserve.bridge import rust
 from pyserve.observe.failures import user_code_logger
-from pyserve.observe.seldom import Seldom
+from pyserve.observe.log_rate_limit import LogRateLimit
 from pyserve.routing.facts import ReplicaFacts
 from pyserve.wire.v1 import mesh_pb2
 
@@ -132,7 +132,7 @@ class Chooser:
         self._on_routed: Callable[..., Any] = _nothing
         self._on_completed: Callable[..., Any] = _nothing
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._lines = Seldom()
+        self._lines = LogRateLimit()
         if policy is not None:
             self.begin(policy)
 

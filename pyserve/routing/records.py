@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Generic, Protocol, TypeVar
 
 from pyserve.bridge import rust
+from pyserve.observe.log_rate_limit import LogRateLimit
 from pyserve.observe.metrics import Scrape
-from pyserve.observe.seldom import Seldom
 from pyserve.observe.traces.process import PROCESS_TRACING
 
 _LOGGER = logging.getLogger(__name__)
@@ -49,7 +49,7 @@ class Records(Generic[Record]):
         self._source = source
         self._listeners: list[tuple[Callable[[Sequence[Record]], object], bool]] = []
         self._wanted = asyncio.Event()
-        self._lines = Seldom()
+        self._lines = LogRateLimit()
 
     def listen(
         self, callback: Callable[[Sequence[Record]], object], *, is_lazy: bool = False

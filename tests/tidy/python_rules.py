@@ -47,7 +47,7 @@ PURE_MODULES = (
     "pyserve/launch/on_kubernetes/templates.py",
     "pyserve/launch/on_kubernetes/tracking.py",
     "pyserve/launch/on_ray/packing.py",
-    "pyserve/launch/on_ray/wishes.py",
+    "pyserve/launch/on_ray/resource_request.py",
     "pyserve/control/autoscaling/measures.py",
     "pyserve/control/state/counts.py",
     "pyserve/control/status/measures.py",

@@ -11,9 +11,9 @@ from typing import Any
 from pyserve.admin.api.methods import methods_of
 from pyserve.admin.api.openapi import Part, document_of
 from pyserve.admin.api.operations import operations_of
-from pyserve.admin.desk import Described, Front
+from pyserve.admin.context import Described, Front
 from pyserve.admin.documents import Documents
-from pyserve.admin.rationing import Rationed
+from pyserve.admin.rate_limits import RateLimited
 from pyserve.version import version
 
 _REASON_CHARACTERS_MAX = 300
@@ -43,7 +43,7 @@ class Catalogue:
     def __init__(self, front: Front, documents: Documents) -> None:
         self._front = front
         self._documents = documents
-        self._rationed = Rationed(self._make)
+        self._rationed = RateLimited(self._make)
 
     async def get(self) -> Made:
         """Return what was made after this call."""

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from pyserve.admin.api.histograms import Histogram
-from pyserve.admin.api.look import Batches, Cache, Routed
+from pyserve.admin.api.snapshot import Batches, Cache, Routed
 from pyserve.observe.metrics import MODELS, Family, Sample
 
 # Counters of a deployment's router, by what they are called here.
@@ -65,7 +65,7 @@ _Counts = defaultdict[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """What a look takes from it, see ``Look``."""
+    """What a look takes from it, see ``MeshSnapshot``."""
 
     edges: Mapping[_Edge, Routed]
     ends: Mapping[str, Mapping[str, int]]

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from pyserve.admin.api.histograms import Histogram
-from pyserve.admin.api.look import Batches, Routed
 from pyserve.admin.api.overview import Between, deployment
+from pyserve.admin.api.snapshot import Batches, Routed
 from pyserve.admin.rounding import rate, seconds, share
 
 

@@ -14,7 +14,7 @@ from google.protobuf.descriptor import (
 )
 
 from pyserve.admin.api.pools import methods_in
-from pyserve.admin.desk import Described
+from pyserve.admin.context import Described
 
 # Messages may hold themselves, and forms of deep ones are filled in as JSON anyway.
 _DEPTH_MAX = 4

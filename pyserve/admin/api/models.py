@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from pyserve.admin.api.look import Cache, Look
+from pyserve.admin.api.snapshot import Cache, MeshSnapshot
 from pyserve.admin.rounding import seconds, share
 
 # More of them fit on no screen.
 _MODELS_SHOWN_MAX = 500
 
 
-def models(look: Look) -> dict[str, Any]:
+def models(look: MeshSnapshot) -> dict[str, Any]:
     """Return the models of all replicas as JSON has them, those used most first.
 
     Counts are those of this node's replicas since they started; of a replica elsewhere only the

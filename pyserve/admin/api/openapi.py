@@ -13,7 +13,7 @@ from google.protobuf.descriptor_pb2 import MethodOptions
 from pyserve.admin.api.pools import methods_in
 from pyserve.admin.api.rest import answer_content, rest_operations
 from pyserve.admin.api.schemas import PREFIX, MessageSchemas, Schema
-from pyserve.admin.desk import Described
+from pyserve.admin.context import Described
 
 VERSION = "3.1.0"
 VERBS = frozenset({"get", "put", "post", "delete", "options", "head", "patch", "trace"})

@@ -12,8 +12,8 @@ from typing import Any
 
 from pyserve.admin.api.events import events_of
 from pyserve.admin.api.histograms import Histogram
-from pyserve.admin.api.look import Batches, Look, Routed, by_target, ended, errors
 from pyserve.admin.api.outliers import CALLS_MIN, Served, outliers
+from pyserve.admin.api.snapshot import Batches, MeshSnapshot, Routed, by_target, ended, errors
 from pyserve.admin.rounding import rate, seconds, share
 from pyserve.wire.v1 import control_pb2
 
@@ -36,11 +36,11 @@ class Between:
         edges: What routers did in it, by caller and called deployment.
         routed: What all routers did in it, by "application/Deployment".
         ends: How calls of replicas ended in it, by id.
-        batches: What batches left in it, as ``Look.batches``.
+        batches: What batches left in it, as ``MeshSnapshot.batches``.
         outliers: What sets outliers among replicas apart, by id.
     """
 
-    now: Look
+    now: MeshSnapshot
     passed_s: float
     edges: Mapping[tuple[str, str], Routed]
     routed: Mapping[str, Routed]
@@ -49,7 +49,7 @@ class Between:
     outliers: Mapping[str, str]
 
     @classmethod
-    def of(cls, then: Look, now: Look, long_ago: Look | None) -> Between:
+    def of(cls, then: MeshSnapshot, now: MeshSnapshot, long_ago: MeshSnapshot | None) -> Between:
         """Compare two looks.
 
         Args:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from google.protobuf import descriptor_pool
 from google.protobuf.descriptor import MethodDescriptor
 
-from pyserve.admin.desk import Described
+from pyserve.admin.context import Described
 
 _LOGGER = logging.getLogger(__name__)
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.types import Send
 
-    from pyserve.admin.desk import Front
+    from pyserve.admin.context import Front
     from pyserve.admin.trying import Event
 
 PAGE_HEADER = "x-pyserve-page"

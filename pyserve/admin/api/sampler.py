@@ -6,8 +6,8 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable
 
-from pyserve.admin.api.look import Look
 from pyserve.admin.api.overview import Between
+from pyserve.admin.api.snapshot import MeshSnapshot
 from pyserve.errors import PyserveError
 
 INTERVAL_S = 2.0
@@ -39,7 +39,7 @@ class Sampler:
 
     def __init__(
         self,
-        take: Callable[[], Awaitable[Look]],
+        take: Callable[[], Awaitable[MeshSnapshot]],
         *,
         interval_s: float = INTERVAL_S,
         first_interval_s: float = FIRST_INTERVAL_S,
@@ -131,8 +131,8 @@ class Sampler:
             task.exception()  # Whoever asked has it, if anybody still waits.
 
     async def _run(self) -> None:
-        kept: deque[Look] = deque()
-        then: Look | None = None
+        kept: deque[MeshSnapshot] = deque()
+        then: MeshSnapshot | None = None
         while True:
             try:
                 now = await self._take()
@@ -158,7 +158,7 @@ class Sampler:
             self._news.notify_all()
 
 
-def _long_ago(kept: deque[Look], now: Look) -> Look | None:
+def _long_ago(kept: deque[MeshSnapshot], now: MeshSnapshot) -> MeshSnapshot | None:
     """Return the oldest look of the last minute, if there is one that is old enough to tell."""
     while kept and now.at_s - kept[0].at_s > _KEPT_S:
         kept.popleft()

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pyserve.admin.api.overview import Between
     from pyserve.admin.calls.records import Call
     from pyserve.admin.calls.routes import Routes
-    from pyserve.admin.desk import Front
+    from pyserve.admin.context import Front
 
 HEADER = "x-pyserve-explain: 1"
 """What a request carries whose call shall be kept."""

@@ -18,7 +18,7 @@ from pyserve.admin.trying.exchange import Exchange
 from pyserve.errors import PyserveError, UsageError
 
 if TYPE_CHECKING:
-    from pyserve.admin.desk import Door
+    from pyserve.admin.context import Door
     from pyserve.admin.trying.wanted import Wanted
 
 Event = tuple[str, dict[str, Any]]

@@ -11,7 +11,7 @@ import h11
 from pyserve.config import local_host
 
 if TYPE_CHECKING:
-    from pyserve.admin.desk import Door
+    from pyserve.admin.context import Door
     from pyserve.admin.trying.wanted import Wanted
 
 _READ_BYTES = 64 << 10

@@ -31,8 +31,8 @@ from pyserve.control.state.applications import Applications
 from pyserve.control.state.mesh import MeshState, Phase, Version
 from pyserve.control.state.scaling import Decision
 from pyserve.errors import MeshNotFound, UsageError, WrongMoment
+from pyserve.observe.log_rate_limit import LogRateLimit
 from pyserve.observe.metrics import Scrape
-from pyserve.observe.seldom import Seldom
 from pyserve.types import ApplicationName, DeploymentKey, DeploymentName, ReplicaId
 from pyserve.wire.v1 import mesh_pb2
 
@@ -82,7 +82,7 @@ class Autoscaling:
         self._set_from_outside: dict[DeploymentKey, int] = {}
         self._look: asyncio.TimerHandle | None = None
         self._looked_at = -_LOOK_PERIOD_S
-        self._lines = Seldom()
+        self._lines = LogRateLimit()
         self._counts: dict[DeploymentKey, _Counts] = {}
 
     def add_metrics(self, scrape: Scrape) -> None:

@@ -19,7 +19,7 @@ from pyserve.config import AggregationFunction, AutoscalingConfig
 from pyserve.control.autoscaling.arrivals import KEPT_S
 from pyserve.control.autoscaling.queueing import servers_for
 from pyserve.control.autoscaling.rule import Proposal
-from pyserve.control.autoscaling.seasons import Ahead
+from pyserve.control.autoscaling.seasons import Forecast
 from pyserve.control.autoscaling.series import Series
 from pyserve.control.autoscaling.signals import Signals
 from pyserve.types import ReplicaId
@@ -129,7 +129,7 @@ class LatencyPolicy:
             replicas, f"{calls} calls at once, {each:g} for each replica; no call has ended yet"
         )
 
-    def _reason(self, rate: float, service_s: float, season: Ahead | None) -> str:
+    def _reason(self, rate: float, service_s: float, season: Forecast | None) -> str:
         reason = (
             f"{rate:.1f} calls/s of {service_s * 1000:.0f} ms each and "
             f"{self._name}={self._target_s:g}"
@@ -156,7 +156,7 @@ class LatencyPolicy:
     def _planned_rate(
         self,
         signals: Signals,
-        season: Ahead | None,
+        season: Forecast | None,
         service_s: float,
         ready_s: float,
         now: float,

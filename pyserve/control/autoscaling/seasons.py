@@ -30,7 +30,7 @@ _SEARCH_EVERY_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class Ahead:
+class Forecast:
     """A forecast.
 
     Attributes:
@@ -50,7 +50,7 @@ class _Work:
     calls: float = 0.0
 
 
-class Seasons:
+class SeasonalCounts:
     """Counts of calls in bins of five seconds, and how long they took.
 
     Args:
@@ -75,7 +75,7 @@ class Seasons:
         self._work[-1].busy_s += busy_s
         self._work[-1].calls += calls
 
-    def ahead(self, now: float, over_s: float, service_s: float) -> Ahead | None:
+    def ahead(self, now: float, over_s: float, service_s: float) -> Forecast | None:
         """Return the highest load from now on for so long; None where it is not known.
 
         Args:
@@ -94,13 +94,13 @@ class Seasons:
         loads = [self._load(index, service_s) for index in bins]
         return max(loads, key=lambda each: (each.load, each.rate))
 
-    def _load(self, index: int, service_s: float) -> Ahead:
+    def _load(self, index: int, service_s: float) -> Forecast:
         """Return the load of a bin: with the times of its own calls, not of those of now."""
         rate, work = self._bins[index] / _BIN_S, self._work[index]
         if work.calls >= 1:
             service_s = work.busy_s / work.calls
         # Where calls take longer than a bin, those that run tell more than those that come.
-        return Ahead(rate, max(rate * service_s, work.busy_s / _BIN_S))
+        return Forecast(rate, max(rate * service_s, work.busy_s / _BIN_S))
 
     def _look(self, distance: int, now: float) -> None:
         """Try the period again, or look for one."""

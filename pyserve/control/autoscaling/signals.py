@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from pyserve.config import AutoscalingConfig, TimeStampedValue
 from pyserve.control.autoscaling.arrivals import Arrivals
-from pyserve.control.autoscaling.seasons import Seasons
+from pyserve.control.autoscaling.seasons import SeasonalCounts
 from pyserve.control.autoscaling.series import Series
 from pyserve.control.autoscaling.services import Services
 from pyserve.types import ReplicaId
@@ -52,7 +52,7 @@ class Signals:
         self._recent = Series(min(look_back_s, max(config.upscale_delay_s, GROWTH_WINDOW_S)))
         self._whole = Series(look_back_s)
         self.arrivals = Arrivals(now)
-        self.seasons = Seasons(now)
+        self.seasons = SeasonalCounts(now)
         self._replicas: dict[ReplicaId, _Replica] = {}
         self._routers: dict[str, _Router] = {}
         self._values: dict[str, dict[ReplicaId, deque[tuple[float, float]]]] = defaultdict(dict)

@@ -29,7 +29,7 @@ from pyserve.control.reconcile.gangs import broken, gang_of, whole_gangs
 from pyserve.control.reconcile.ordering import turn_at
 from pyserve.control.reconcile.rollout import final_failure, replaced, starts_max
 from pyserve.control.state.mesh import Desired, Failure, Phase, Replica, Slot, Version
-from pyserve.control.state.roster import Roster
+from pyserve.control.state.replica_index import ReplicaIndex
 from pyserve.types import DeploymentKey, ReplicaId
 
 # Why a replica ends when nothing is wrong with it.
@@ -92,7 +92,7 @@ Action = StartReplica | StopReplica | KillReplica | FailVersion | CompleteVersio
 
 def reconcile(
     desired: Mapping[DeploymentKey, Desired],
-    observed: Roster,
+    observed: ReplicaIndex,
     now: float,
 ) -> list[Action]:
     """Return what to do now, in order; an empty list when all is as it should be.
@@ -128,7 +128,7 @@ def reconcile(
 
 def next_wakeup(
     desired: Mapping[DeploymentKey, Desired],
-    observed: Roster,
+    observed: ReplicaIndex,
     now: float,
 ) -> float | None:
     """Return the earliest time after ``now`` at which ``reconcile`` may have more to say."""

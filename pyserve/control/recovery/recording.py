@@ -22,7 +22,7 @@ from pyserve.control.state.mesh import (
     Replica,
     Version,
 )
-from pyserve.control.state.roster import Follower
+from pyserve.control.state.replica_index import Follower
 from pyserve.control.store import Changes, Records, Store, changes_between
 from pyserve.control.store.records import (
     ApplicationRecord,

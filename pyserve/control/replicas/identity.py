@@ -15,7 +15,7 @@ from pyserve.control.state.mesh import (
     Replica,
     Version,
 )
-from pyserve.control.state.roster import Roster
+from pyserve.control.state.replica_index import ReplicaIndex
 from pyserve.types import DeploymentKey, ReplicaId, ServiceName
 from pyserve.wire.v1 import mesh_pb2
 
@@ -38,7 +38,7 @@ def new_replica(
     version: Version,
     slot: int,
     now: float,
-    others: Roster,
+    others: ReplicaIndex,
     name: str = "",
 ) -> Replica:
     """Return a replica of which nothing has been heard yet; without a name it gets one."""
@@ -59,7 +59,7 @@ def _has_gang(version: Version, slot: int) -> bool:
     return version.options.gang_size > 1 and slot != EXTERNAL_SLOT
 
 
-def _gang(key: DeploymentKey, version: Version, slot: int, others: Roster) -> str:
+def _gang(key: DeploymentKey, version: Version, slot: int, others: ReplicaIndex) -> str:
     """Return what the gang of a slot is called; "": nobody of it has been started yet."""
     first = slot - slot % version.options.gang_size
     found = (
@@ -70,7 +70,7 @@ def _gang(key: DeploymentKey, version: Version, slot: int, others: Roster) -> st
     return next(found, "")
 
 
-def gang_message(replica: Replica, others: Roster) -> mesh_pb2.Gang | None:
+def gang_message(replica: Replica, others: ReplicaIndex) -> mesh_pb2.Gang | None:
     """Return what a replica is told of its gang; ``None``: it has none."""
     if not replica.gang:
         return None

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 
-from pyserve.control.replicas.last_words import LastWords
+from pyserve.control.replicas.output_tails import OutputTails
 from pyserve.control.state.mesh import Phase, Replica
 from pyserve.errors import MeshNotFound, UsageError
 from pyserve.types import DeploymentKey, ReplicaId
@@ -70,7 +70,7 @@ class Output:
     def __init__(self) -> None:
         # In the order of the last line, oldest first.
         self._kept: dict[DeploymentKey, _Kept] = {}
-        self._last_words = LastWords()
+        self._last_words = OutputTails()
         self._readers: set[_Reader] = set()
 
     def add(self, key: DeploymentKey, replica_id: ReplicaId, text: str) -> None:

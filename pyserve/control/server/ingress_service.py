@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import grpc
 
-from pyserve.control.server.ingresses import Attendant, Ingresses
+from pyserve.control.server.ingresses import Ingresses, RegisteredIngress
 from pyserve.control.server.transport import Server, converse
 from pyserve.wire.v1 import ingress_pb2, ingress_pb2_grpc
 
@@ -45,28 +45,28 @@ class IngressService(ingress_pb2_grpc.IngressesServicer):
                 grpc.StatusCode.INVALID_ARGUMENT,
                 "the first message of Attend must be a status with id and node",
             )
-        attendant = self._ingresses.attend(first.status)
+        registered = self._ingresses.attend(first.status)
         if first.status.addresses:
-            _confirm(attendant)
+            _confirm(registered)
         try:
-            await converse(context, attendant.next, self._read(request_iterator, attendant))
+            await converse(context, registered.next, self._read(request_iterator, registered))
         finally:
             # Also when the reader failed: the ingress has left, whatever ended its messages.
-            self._ingresses.leave(attendant)
+            self._ingresses.leave(registered)
 
     async def _read(
-        self, messages: AsyncIterator[ingress_pb2.IngressMessage], attendant: Attendant
+        self, messages: AsyncIterator[ingress_pb2.IngressMessage], registered: RegisteredIngress
     ) -> None:
         try:
             async for message in messages:
-                is_new = bool(message.status.addresses) and not attendant.status.addresses
-                self._ingresses.hear(attendant, message)
+                is_new = bool(message.status.addresses) and not registered.status.addresses
+                self._ingresses.hear(registered, message)
                 if is_new:
-                    _confirm(attendant)
+                    _confirm(registered)
         finally:
-            attendant.end()
+            registered.end()
 
 
-def _confirm(attendant: Attendant) -> None:
+def _confirm(registered: RegisteredIngress) -> None:
     # It has not said before this that it listens.
-    attendant.send(ingress_pb2.IngressCommand(look=ingress_pb2.Look()))
+    registered.send(ingress_pb2.IngressCommand(look=ingress_pb2.Look()))

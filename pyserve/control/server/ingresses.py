@@ -62,7 +62,7 @@ class OwnIngress(Protocol):
 
 
 @dataclass(eq=False, slots=True)
-class Attendant:
+class RegisteredIngress:
     """One ingress that is a process of its own, while its stream stands and some time after.
 
     Attributes:
@@ -141,53 +141,53 @@ class Ingresses:
     ) -> None:
         self._own = own
         self._clock = clock
-        self._attendants: dict[str, Attendant] = {}
+        self._registered_ingresses: dict[str, RegisteredIngress] = {}
         self._own_since = clock()
         self._settings: ingress_pb2.IngressSettings | None = None
         self._drain: ingress_pb2.DrainIngress | None = None
 
     # What the streams of ingresses bring.
 
-    def attend(self, first: control_pb2.IngressStatus) -> Attendant:
+    def attend(self, first: control_pb2.IngressStatus) -> RegisteredIngress:
         """Take an ingress in; one of the same process that was here before is forgotten."""
-        former = self._attendants.pop(first.id, None)
+        former = self._registered_ingresses.pop(first.id, None)
         if former is not None:
             former.end()
-        attendant = Attendant(first, self._clock())
+        registered = RegisteredIngress(first, self._clock())
         # A new one on a node takes the place of those that have gone.
-        for each in [each for each in self._attendants.values() if not each.is_connected]:
+        for each in [each for each in self._registered_ingresses.values() if not each.is_connected]:
             if each.status.node == first.node:
-                del self._attendants[each.status.id]
-        self._attendants[first.id] = attendant
+                del self._registered_ingresses[each.status.id]
+        self._registered_ingresses[first.id] = registered
         if self._settings is not None:
-            attendant.send(ingress_pb2.IngressCommand(settings=self._settings))
+            registered.send(ingress_pb2.IngressCommand(settings=self._settings))
         if self._drain is not None:
-            attendant.send(ingress_pb2.IngressCommand(drain=self._drain))
-        return attendant
+            registered.send(ingress_pb2.IngressCommand(drain=self._drain))
+        return registered
 
-    def hear(self, attendant: Attendant, message: ingress_pb2.IngressMessage) -> None:
+    def hear(self, registered: RegisteredIngress, message: ingress_pb2.IngressMessage) -> None:
         """Take one message of an ingress that attends."""
-        before, name = attendant.state, attendant.status.id
-        attendant.status = message.status
-        attendant.status.id = name
-        attendant.is_silent = False
-        self._note_state(attendant, before)
-        attendant.on_answer(message.answers)
+        before, name = registered.state, registered.status.id
+        registered.status = message.status
+        registered.status.id = name
+        registered.is_silent = False
+        self._note_state(registered, before)
+        registered.on_answer(message.answers)
 
-    def leave(self, attendant: Attendant) -> None:
+    def leave(self, registered: RegisteredIngress) -> None:
         """Note that an ingress's stream has ended; it stays to be seen for a minute."""
-        before = attendant.state
-        attendant.is_connected = False
-        self._note_state(attendant, before)
-        attendant.forget_answers()
+        before = registered.state
+        registered.is_connected = False
+        self._note_state(registered, before)
+        registered.forget_answers()
         self._forget_gone()
-        if attendant.state is IngressState.UNHEALTHY:
-            status = attendant.status
+        if registered.state is IngressState.UNHEALTHY:
+            status = registered.status
             _LOGGER.warning("lost the ingress of %s (process %d)", status.node, status.pid)
 
-    def _note_state(self, attendant: Attendant, before: IngressState) -> None:
-        if attendant.state is not before:
-            attendant.since = self._clock()
+    def _note_state(self, registered: RegisteredIngress, before: IngressState) -> None:
+        if registered.state is not before:
+            registered.since = self._clock()
 
     # What others want to know of them.
 
@@ -207,7 +207,7 @@ class Ingresses:
             own.since = self._own_since
             found.append(own)
         self._forget_gone()
-        for each in self._attendants.values():
+        for each in self._registered_ingresses.values():
             status = control_pb2.IngressStatus()
             status.CopyFrom(each.status)
             status.state, status.since = each.state, each.since
@@ -306,11 +306,14 @@ class Ingresses:
         await self._ask(self._connected(), command, timeout_s)
 
     async def _ask(
-        self, attendants: Sequence[Attendant], command: ingress_pb2.IngressCommand, timeout_s: float
+        self,
+        registered_ingresses: Sequence[RegisteredIngress],
+        command: ingress_pb2.IngressCommand,
+        timeout_s: float,
     ) -> None:
         """Send all of them a command and wait for the answers; who is late becomes silent."""
         waiting = {}
-        for each in attendants:
+        for each in registered_ingresses:
             copy = ingress_pb2.IngressCommand()
             copy.CopyFrom(command)
             waiting[each.send(copy)] = each
@@ -329,16 +332,16 @@ class Ingresses:
                 timeout_s,
             )
 
-    def _connected(self) -> list[Attendant]:
-        return [each for each in self._attendants.values() if each.is_connected]
+    def _connected(self) -> list[RegisteredIngress]:
+        return [each for each in self._registered_ingresses.values() if each.is_connected]
 
     def _forget_gone(self) -> None:
-        gone = [each for each in self._attendants.values() if not each.is_connected]
+        gone = [each for each in self._registered_ingresses.values() if not each.is_connected]
         gone.sort(key=lambda each: each.since)
         oldest = self._clock() - _REMEMBERED_S
         for index, each in enumerate(gone):
             if each.since < oldest or index < len(gone) - _REMEMBERED_MAX:
-                del self._attendants[each.status.id]
+                del self._registered_ingresses[each.status.id]
 
 
 def _together(parts: Sequence[control_pb2.IngressStatus]) -> list[control_pb2.RoutedDeployment]:
@@ -356,9 +359,9 @@ def _together(parts: Sequence[control_pb2.IngressStatus]) -> list[control_pb2.Ro
     return list(found.values())
 
 
-def _message(attendant: Attendant) -> str:
-    if attendant.state is not IngressState.UNHEALTHY:
-        return attendant.status.message
-    if attendant.is_connected:
+def _message(registered: RegisteredIngress) -> str:
+    if registered.state is not IngressState.UNHEALTHY:
+        return registered.status.message
+    if registered.is_connected:
         return "it does not answer the controller"
     return "the controller has lost it; it serves on with what it knew, unless it has ended"

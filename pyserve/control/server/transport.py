@@ -28,7 +28,7 @@ from pyserve.config.control import (
 )
 from pyserve.config.tls import PLAIN_TCP_REMEDY
 from pyserve.errors import MeshError
-from pyserve.observe.seldom import Seldom
+from pyserve.observe.log_rate_limit import LogRateLimit
 
 _LOGGER = logging.getLogger(__name__)
 _UNLIMITED = -1
@@ -68,13 +68,13 @@ def make_server(token: bytes) -> Server:
         options=_SERVER_OPTIONS,
         settings=aio.ServerSettings(
             call_token=token,
-            on_turned_away=partial(_log_refusal, Seldom()),
+            on_turned_away=partial(_log_refusal, LogRateLimit()),
             max_receive_message_bytes=_RECEIVE_BYTES_MAX,
         ),
     )
 
 
-def _log_refusal(seldom: Seldom, path: str, peer: str) -> None:
+def _log_refusal(seldom: LogRateLimit, path: str, peer: str) -> None:
     # One line for all of them: whoever floods a port has many addresses.
     if seldom.allows():
         _LOGGER.warning(

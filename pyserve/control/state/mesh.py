@@ -20,7 +20,7 @@ from pyserve.config.control import (
 from pyserve.control.state.condition import Condition
 from pyserve.control.state.counts import Counted
 from pyserve.control.state.replica import EXTERNAL_SLOT, Failure, Phase, Place, Replica, Slot
-from pyserve.control.state.roster import Roster
+from pyserve.control.state.replica_index import ReplicaIndex
 from pyserve.control.state.scaling import Decision, ScalingNote, no_decisions
 from pyserve.types import ApplicationName, DeploymentKey, ReplicaId, ServiceName
 
@@ -142,7 +142,7 @@ class MeshState:
     """
 
     deployments: dict[DeploymentKey, Desired] = field(default_factory=dict)
-    replicas: Roster = field(default_factory=Roster)
+    replicas: ReplicaIndex = field(default_factory=ReplicaIndex)
     notes: list[tuple[DeploymentKey, str]] = field(default_factory=list)
     incidents: list[tuple[DeploymentKey, str]] = field(default_factory=list)
     conditions: dict[ApplicationName | DeploymentKey, Condition] = field(default_factory=dict)

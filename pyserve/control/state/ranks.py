@@ -11,7 +11,7 @@ from collections.abc import Container
 from dataclasses import dataclass, field
 
 from pyserve.control.state.mesh import EXTERNAL_SLOT, MeshState, Replica
-from pyserve.control.state.roster import take
+from pyserve.control.state.replica_index import take
 from pyserve.types import DeploymentKey, ReplicaId, ReplicaRank
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from pyserve.config import BackpressureConfig, DeploymentOptions
 from pyserve.control.state.applications import HttpRoutes
 from pyserve.control.state.mesh import Desired, MeshState, Replica
-from pyserve.control.state.roster import take
+from pyserve.control.state.replica_index import take
 from pyserve.control.state.traffic import Infos, shares_of
 from pyserve.control.views.registry import Changes, Item
 from pyserve.control.views.routing import router_settings

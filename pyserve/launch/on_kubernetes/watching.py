@@ -14,7 +14,7 @@ from collections.abc import Collection, Sequence
 from typing import Any, Protocol
 
 from pyserve.launch.on_kubernetes.api import Api, ApiError, ApiUnreachableError, Object
-from pyserve.observe.seldom import Seldom
+from pyserve.observe.log_rate_limit import LogRateLimit
 
 _LOGGER = logging.getLogger(__name__)
 _GONE = 410
@@ -62,7 +62,7 @@ class PodWatch:
         self._listener = listener
         self._version = ""
         self._wait_s = _AGAIN_MIN_S
-        self._seldom = Seldom()
+        self._seldom = LogRateLimit()
 
     async def list(self) -> None:
         """Take the pods that are there, page by page.

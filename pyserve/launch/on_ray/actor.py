@@ -23,7 +23,7 @@ import ray
 
 from pyserve.config import inherited_environment
 from pyserve.config.control import PASSING
-from pyserve.launch.on_ray.messages import Beginning
+from pyserve.launch.on_ray.messages import ReplicaStart
 from pyserve.launch.process import Process
 
 # The label by which Ray knows zones (docs.ray.io, "Use labels to control scheduling").
@@ -56,7 +56,7 @@ class ReplicaActor:
         self._end: str | None = None
         self._has_news = asyncio.Event()
 
-    async def start(self, beginning: Beginning) -> int:
+    async def start(self, beginning: ReplicaStart) -> int:
         """Start the replica, unless it has been; return the id of its process.
 
         Raises:
@@ -88,7 +88,7 @@ class ReplicaActor:
         else:
             process.kill()
 
-    def _begin(self, beginning: Beginning) -> Process:
+    def _begin(self, beginning: ReplicaStart) -> Process:
         folder = beginning.working_directory
         is_here = bool(folder) and Path(folder).is_dir()
         token_reader, token_writer = os.pipe()
@@ -129,7 +129,7 @@ class ReplicaActor:
 class IngressActor(ReplicaActor):
     """An ingress of a node, which drains when the actor ends or the mesh does."""
 
-    def _begin(self, beginning: Beginning) -> Process:
+    def _begin(self, beginning: ReplicaStart) -> Process:
         # Private, as the token is; for the sockets of the ingress too.
         home = tempfile.mkdtemp(prefix="pyserve-ingress-")
         token = Path(home) / "token"

@@ -30,14 +30,14 @@ from pyserve.launch.on_ray.messages import (
     Lost,
     Message,
     Nodes,
+    OutputLines,
     Refused,
-    Said,
     Stop,
     receive,
     send,
 )
 from pyserve.launch.on_ray.packing import Packing
-from pyserve.launch.on_ray.wishes import Node
+from pyserve.launch.on_ray.resource_request import Node
 
 _LOGGER = logging.getLogger(__name__)
 # The first one whose actors take label_selector and fallback_strategy.
@@ -211,7 +211,7 @@ class Agent:
         kind = IngressActor if wanted.ingress_of else ReplicaActor
         return await asyncio.to_thread(
             self._cluster.make_actor,
-            *(kind, wanted.replica_id, wanted.wishes, group),
+            *(kind, wanted.replica_id, wanted.requested, group),
             is_detached=wanted.is_detached,
             node=node,
             may_differ=not wanted.ingress_of,
@@ -226,32 +226,32 @@ class Agent:
         async with self._placing:
             nodes = await self._roomy_nodes(wanted)
             free = await asyncio.to_thread(self._cluster.free)
-            return self._packing.place(wanted.replica_id, wanted.wishes, nodes, free)
+            return self._packing.place(wanted.replica_id, wanted.requested, nodes, free)
 
     async def _roomy_nodes(self, wanted: Follow) -> Sequence[Node]:
         """Return the nodes, once it is known that some of them could have the replica at all."""
         nodes = await asyncio.to_thread(self._cluster.nodes)
-        if shortage := wanted.wishes.shortage(nodes):
+        if shortage := wanted.requested.shortage(nodes):
             raise OSError(shortage)
         return nodes
 
     async def _group(self, wanted: Follow) -> Any:
         """Return the placement group that a replica lies in, ``None`` without one."""
-        if not wanted.wishes.bundles:
+        if not wanted.requested.bundles:
             return None
         name = self._group_name(wanted)
         async with self._grouping:
             group = self._groups.get(name)
             if group is None:
                 handle = await asyncio.to_thread(
-                    self._cluster.make_group, name, wanted.wishes, is_detached=wanted.is_detached
+                    self._cluster.make_group, name, wanted.requested, is_detached=wanted.is_detached
                 )
                 group = self._groups[name] = _Group(handle)
             group.members.add(wanted.replica_id)
         return group.handle
 
     def _group_name(self, wanted: Follow) -> str:
-        return f"{self._namespace}/{wanted.wishes.gang or wanted.replica_id}"
+        return f"{self._namespace}/{wanted.requested.gang or wanted.replica_id}"
 
     async def _leave_group(self, wanted: Follow) -> None:
         name = self._group_name(wanted)
@@ -321,7 +321,7 @@ class Agent:
         begun = asyncio.ensure_future(self._begin(running))
         done, _ = await asyncio.wait([begun], timeout=_PLACED_WITHIN_S)
         if not done:
-            self._tell(Waiting(replica_id, running.wanted.wishes.told()))
+            self._tell(Waiting(replica_id, running.wanted.requested.told()))
         await begun
         if not done:
             self._tell(Waiting(replica_id, ""))
@@ -333,7 +333,7 @@ class Agent:
                 await asyncio.sleep(_AGAIN_S)
                 continue
             if news.lines:
-                self._tell(Said(replica_id, news.lines))
+                self._tell(OutputLines(replica_id, news.lines))
             if news.end is not None:
                 return str(news.end)
 

@@ -21,7 +21,7 @@ from ray.util.scheduling_strategies import (
 )
 
 from pyserve.errors import MeshError
-from pyserve.launch.on_ray.wishes import Node, Wishes
+from pyserve.launch.on_ray.resource_request import Node, ResourceRequest
 
 _LOGGER = logging.getLogger(__name__)
 _LISTENING_WITHIN_S = 5.0
@@ -127,7 +127,7 @@ def groups(prefix: str) -> dict[str, Any]:
     return found
 
 
-def make_group(name: str, wishes: Wishes, *, is_detached: bool) -> Any:
+def make_group(name: str, requested: ResourceRequest, *, is_detached: bool) -> Any:
     """Make the placement group of a replica or of its gang; the cluster places it when it can.
 
     Raises:
@@ -135,18 +135,18 @@ def make_group(name: str, wishes: Wishes, *, is_detached: bool) -> Any:
     """
     with _refusals():
         return placement_group(
-            [dict(each) for each in wishes.bundles],
-            strategy=wishes.strategy,
+            [dict(each) for each in requested.bundles],
+            strategy=requested.strategy,
             name=name,
             lifetime="detached" if is_detached else None,
-            bundle_label_selector=[dict(each) for each in wishes.bundle_labels] or None,
+            bundle_label_selector=[dict(each) for each in requested.bundle_labels] or None,
         )
 
 
 def make_actor(
     kind: type,
     name: str,
-    wishes: Wishes,
+    requested: ResourceRequest,
     group: Any,
     *,
     is_detached: bool,
@@ -158,7 +158,7 @@ def make_actor(
     Args:
         kind: its class.
         name: in our namespace.
-        wishes: what it asks for.
+        requested: what it asks for.
         group: that it lies in, or ``None``.
         is_detached: it outlives this process.
         node: where it has to lie; "": anywhere.
@@ -167,7 +167,7 @@ def make_actor(
     Raises:
         OSError: Ray will not have it.
     """
-    options: dict[str, object] = dict(wishes.actor)
+    options: dict[str, object] = dict(requested.actor)
     if node:
         options["scheduling_strategy"] = NodeAffinitySchedulingStrategy(
             node, soft=may_differ, _spill_on_unavailable=may_differ
@@ -175,15 +175,15 @@ def make_actor(
     if group is not None:
         options["scheduling_strategy"] = PlacementGroupSchedulingStrategy(
             group,
-            placement_group_bundle_index=wishes.bundle,
+            placement_group_bundle_index=requested.bundle,
             placement_group_capture_child_tasks=True,
         )
     lifetime = "detached" if is_detached else None
     with _refusals():
-        if wishes.working_dir:
+        if requested.working_dir:
             given = options.get("runtime_env")
             environment = dict(given) if isinstance(given, Mapping) else {}
-            options["runtime_env"] = {**environment, "working_dir": upload(wishes.working_dir)}
+            options["runtime_env"] = {**environment, "working_dir": upload(requested.working_dir)}
         remote: Any = ray.remote(kind)
         return remote.options(name=name, lifetime=lifetime, max_restarts=0, **options).remote()
 

@@ -11,8 +11,8 @@ import logging
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
-from pyserve.launch.on_ray.messages import Beginning, Follow
-from pyserve.launch.on_ray.wishes import Wishes
+from pyserve.launch.on_ray.messages import Follow, ReplicaStart
+from pyserve.launch.on_ray.resource_request import ResourceRequest
 from pyserve.launch.restarts import Restarts
 from pyserve.types import ReplicaId
 
@@ -46,7 +46,7 @@ class NodeIngresses:
 
     def __init__(
         self,
-        begin: Callable[[], Awaitable[Beginning]],
+        begin: Callable[[], Awaitable[ReplicaStart]],
         send: Callable[[Follow], None],
         *,
         is_detached: bool,
@@ -127,7 +127,7 @@ class NodeIngresses:
             Follow(
                 replica_id=ReplicaId(name),
                 # It takes what is left; Ray counts a processor for whoever names none.
-                wishes=Wishes(actor={"num_cpus": 0}),
+                requested=ResourceRequest(actor={"num_cpus": 0}),
                 beginning=await self._begin(),
                 is_new=name not in self._there,
                 is_detached=self._is_detached,

@@ -23,17 +23,17 @@ from pyserve.errors import MeshError
 from pyserve.launch.on_ray.ingresses import NodeIngresses, is_ingress
 from pyserve.launch.on_ray.link import Link
 from pyserve.launch.on_ray.messages import (
-    Beginning,
     EndStrays,
     Follow,
     Followed,
     Lost,
     Message,
     Nodes,
-    Said,
+    OutputLines,
+    ReplicaStart,
     Stop,
 )
-from pyserve.launch.on_ray.wishes import Node, wishes_of
+from pyserve.launch.on_ray.resource_request import Node, requested_of
 from pyserve.launch.site import Site
 from pyserve.launch.variables import mesh_variables
 from pyserve.types import ReplicaId
@@ -207,10 +207,10 @@ class RayLauncher:
         there.cancel()
         self._events.put(Waiting(replica_id, ""))
 
-    async def _beginning(self, order: ReplicaOrder) -> Beginning:
+    async def _beginning(self, order: ReplicaOrder) -> ReplicaStart:
         assert self._link is not None, "it is there"
         is_uploaded = order.options is not None and order.options.working_dir is not None
-        return Beginning(
+        return ReplicaStart(
             arguments=order.arguments(await self._controller()),
             token=self._site.token,
             environment=self._variables,
@@ -218,8 +218,8 @@ class RayLauncher:
             names={self._link.connected.own_node: self._site.node},
         )
 
-    async def _begin_ingress(self) -> Beginning:
-        return Beginning(
+    async def _begin_ingress(self) -> ReplicaStart:
+        return ReplicaStart(
             arguments=("--address", self._ingress_address),
             token=self._site.token,
             environment={**self._variables, "PYSERVE_CONTROLLER": await self._controller()},
@@ -251,7 +251,7 @@ class RayLauncher:
         self._send(
             Follow(
                 replica_id=order.replica_id,
-                wishes=wishes_of(order),
+                requested=requested_of(order),
                 beginning=await self._beginning(order),
                 is_new=is_new,
                 is_detached=self._site.is_lasting,
@@ -340,7 +340,7 @@ class RayLauncher:
         match message:
             case Followed(replica_id, error):
                 self._on_followed(ReplicaId(replica_id), error)
-            case Said(replica_id, lines):
+            case OutputLines(replica_id, lines):
                 self._on_said(ReplicaId(replica_id), lines)
             case Waiting():
                 self._events.put(message)

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pyserve.control.replicas.launching import Ended, Waiting
-from pyserve.launch.on_ray.wishes import Node, Wishes
+from pyserve.launch.on_ray.resource_request import Node, ResourceRequest
 from pyserve.types import ReplicaId
 
 # Of messages that the other one has not read; thousands of replicas make a few megabytes.
@@ -22,7 +22,7 @@ _LENGTH = struct.Struct("<I")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Beginning:
+class ReplicaStart:
     """What a replica is started with.
 
     Attributes:
@@ -56,8 +56,8 @@ class Follow:
     """
 
     replica_id: ReplicaId
-    wishes: Wishes
-    beginning: Beginning
+    requested: ResourceRequest
+    beginning: ReplicaStart
     is_new: bool = True
     is_detached: bool = False
     ingress_of: str = ""
@@ -126,7 +126,7 @@ class Followed:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class OutputLines:
     """A replica has written these lines."""
 
     replica_id: str
@@ -158,7 +158,7 @@ Message = (
     | Connected
     | Refused
     | Followed
-    | Said
+    | OutputLines
     | Waiting
     | Ended
     | Nodes

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from pyserve.launch.on_ray.wishes import Node, Wishes
+from pyserve.launch.on_ray.resource_request import Node, ResourceRequest
 
 Amounts = Mapping[str, float]
 # A node has other work on it if it has less of these than it could have.
@@ -27,27 +27,31 @@ class Packing:
         self._places: dict[str, tuple[str, Amounts]] = {}
 
     def place(
-        self, replica_id: str, wishes: Wishes, nodes: Sequence[Node], free: Mapping[str, Amounts]
+        self,
+        replica_id: str,
+        requested: ResourceRequest,
+        nodes: Sequence[Node],
+        free: Mapping[str, Amounts],
     ) -> str:
         """Choose the node of a replica, and count it there.
 
         Args:
             replica_id: of the replica.
-            wishes: what it asks for.
+            requested: what it asks for.
             nodes: those that live.
             free: what the cluster says is left, by the ids of nodes.
 
         Returns:
             The id of the node; "": none has room, or its labels or its bundles say where it lies.
         """
-        if wishes.bundles or wishes.actor.keys() & {"label_selector", "fallback_strategy"}:
+        if requested.bundles or requested.actor.keys() & {"label_selector", "fallback_strategy"}:
             return ""
-        amounts = {**wishes.amounts, **wishes.share}
+        amounts = {**requested.amounts, **requested.share}
         best: tuple[bool, float, str] | None = None
         for node in nodes:
             # Of a share every node has one, which the cluster does not tell.
-            whole = {**dict.fromkeys(_COUNTED, 0.0), **node.resources, **_ones(wishes.share)}
-            said = {**free.get(node.id, {}), **_ones(wishes.share)}
+            whole = {**dict.fromkeys(_COUNTED, 0.0), **node.resources, **_ones(requested.share)}
+            said = {**free.get(node.id, {}), **_ones(requested.share)}
             taken = self._taken(node.id)
             # We know of ours at once, the cluster of all some time later.
             left = {

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pyserve.config.logs import Rotation
-from pyserve.observe.seldom import Seldom
+from pyserve.observe.log_rate_limit import LogRateLimit
 
 
 class _File(logging.handlers.RotatingFileHandler):
@@ -25,7 +25,7 @@ class _File(logging.handlers.RotatingFileHandler):
         )
         self._path = path
         self._tell = tell
-        self._complaints = Seldom()
+        self._complaints = LogRateLimit()
 
     def make_room(self, size: int) -> None:
         """Begin the file anew if it cannot take so many characters."""

@@ -22,9 +22,9 @@ import weakref
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from pyserve.observe.log_rate_limit import LogRateLimit
 from pyserve.observe.metrics.families import Family, Scrape, Source
 from pyserve.observe.metrics.process import add_process
-from pyserve.observe.seldom import Seldom
 
 _LOGGER = logging.getLogger(__name__)
 PATTERN = "metrics-*.sock"
@@ -57,7 +57,7 @@ class ProcessMetrics:
         self.role = role
         self.labels = dict(labels or {})
         self._sources: list[Source] = []
-        self._lines = Seldom()
+        self._lines = LogRateLimit()
 
     def add(self, source: Source) -> Callable[[], None]:
         """Ask ``source`` at each scrape, in any thread; return what ends that."""

@@ -14,7 +14,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, TraceFlags, TraceState
 
-from pyserve.observe.seldom import Seldom
+from pyserve.observe.log_rate_limit import LogRateLimit
 from pyserve.version import version
 
 SCHEMA_URL = "https://opentelemetry.io/schemas/1.44.0"
@@ -22,7 +22,7 @@ SCHEMA_URL = "https://opentelemetry.io/schemas/1.44.0"
 
 _SCOPE = InstrumentationScope("pyserve", version(), SCHEMA_URL)
 _SAMPLED = TraceFlags(TraceFlags.SAMPLED)
-_LOGGER, _LINES = logging.getLogger(__name__), Seldom()
+_LOGGER, _LINES = logging.getLogger(__name__), LogRateLimit()
 
 # The SDK's queue and requests count items. 512 of this many spans are 2 MB, of the 4 MiB that a
 # receiver takes unless told otherwise.

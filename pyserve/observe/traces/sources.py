@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from pyserve.observe.seldom import Seldom
+from pyserve.observe.log_rate_limit import LogRateLimit
 
 # 4 096 calls wait at each source, which suffices for 16 000 a second; a process at rest wakes four
 # times a second while it traces. After a large part the next look comes sooner.
@@ -21,7 +21,7 @@ _BUSY_PERIOD_S = 0.05
 _BUSY_SPANS = 2048
 # In one step, which keeps other threads waiting for their objects.
 _CALLS = 256
-_LOGGER, _LINES = logging.getLogger(__name__), Seldom()
+_LOGGER, _LINES = logging.getLogger(__name__), LogRateLimit()
 
 
 class SpanSource(Protocol):

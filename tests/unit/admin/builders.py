@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pyserve.admin.api.histograms import Histogram
-from pyserve.admin.api.look import INGRESS, Look, Routed
+from pyserve.admin.api.snapshot import INGRESS, MeshSnapshot, Routed
 from pyserve.observe.metrics.tally import Tally
 from pyserve.wire.v1 import control_pb2, mesh_pb2
 
@@ -117,7 +117,7 @@ def look(
     edges: Mapping[tuple[str, str], Routed] | None = None,
     reply: control_pb2.StatusReply | None = None,
     **failed: int,
-) -> Look:
+) -> MeshSnapshot:
     """Return a look; calls that ``failed`` are by replicas, whose names end with ``_N``."""
     of_ids = {name.replace("_", "#"): count for name, count in failed.items()}
     ends: dict[str, dict[str, int]] = {}
@@ -125,7 +125,7 @@ def look(
         for name, each in routed_.replicas.items():
             bad = of_ids.get(name, 0)
             ends[name] = {"OK": each.count - bad, "INTERNAL": bad}
-    return Look(at_s, 2_000.0 + at_s, reply or status(), edges or {}, ends)
+    return MeshSnapshot(at_s, 2_000.0 + at_s, reply or status(), edges or {}, ends)
 
 
 CART = (INGRESS, "shop/Cart")

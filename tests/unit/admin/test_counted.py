@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from pyserve.admin.api.counted import read_families
-from pyserve.admin.api.look import ended, errors
+from pyserve.admin.api.snapshot import ended, errors
 from pyserve.observe.metrics import MODELS, Family, Sample
 from pyserve.observe.metrics.tally import Tally
 

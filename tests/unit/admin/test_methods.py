@@ -5,7 +5,7 @@ from typing import Any
 from google.protobuf import descriptor_pb2, duration_pb2, wrappers_pb2
 
 from pyserve.admin.api.methods import methods_of
-from pyserve.admin.desk import Described
+from pyserve.admin.context import Described
 from services.echo import echo_pb2
 
 _FIELD = descriptor_pb2.FieldDescriptorProto

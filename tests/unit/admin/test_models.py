@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from pyserve.admin.api.look import Cache
 from pyserve.admin.api.models import models
+from pyserve.admin.api.snapshot import Cache
 from tests.unit.admin.builders import look, times
 
 

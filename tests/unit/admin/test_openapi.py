@@ -11,7 +11,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool
 from pydantic import BaseModel
 
 from pyserve.admin.api.openapi import Part, document_of
-from pyserve.admin.desk import Described
+from pyserve.admin.context import Described
 from services.echo import echo_pb2
 from tests.mesh.doors import things_pb2
 from tests.support.openapi import problems_of

@@ -14,11 +14,11 @@ import httpx
 import pytest
 from starlette.applications import Starlette
 
-from pyserve.admin.api.look import Look
 from pyserve.admin.api.resources import Api
 from pyserve.admin.api.sampler import Sampler
+from pyserve.admin.api.snapshot import MeshSnapshot
 from pyserve.admin.calls.store import CallStore
-from pyserve.admin.desk import Described, Door
+from pyserve.admin.context import Described, Door
 from pyserve.errors import MeshUnavailable
 from services.echo import echo_pb2
 from tests.support.openapi import problems_of
@@ -41,7 +41,7 @@ class Mesh:
         self.asked: list[tuple[str, str, str]] = []
         self.odd: dict[str, Any] = {}
 
-    async def take(self) -> Look:
+    async def take(self) -> MeshSnapshot:
         if self.is_gone:
             raise MeshUnavailable("the controller does not answer")
         self.looks += 1

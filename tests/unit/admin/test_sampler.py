@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from pyserve.admin.api.look import Look
 from pyserve.admin.api.overview import Between
 from pyserve.admin.api.sampler import VIEWERS_MAX, Sampler, TooManyViewers
+from pyserve.admin.api.snapshot import MeshSnapshot
 from pyserve.errors import MeshUnavailable
 from tests.unit.admin.builders import CART, attempts, look, routed
 
@@ -21,7 +21,7 @@ class Mesh:
         self.failures = 0
         self.is_gone = False
 
-    async def take(self) -> Look:
+    async def take(self) -> MeshSnapshot:
         self.looks += 1
         if self.is_gone:
             self.failures += 1
@@ -126,7 +126,7 @@ async def test_who_asks_once_of_a_mesh_that_is_gone_is_told(mesh: Mesh, sampler:
 async def test_a_look_of_a_minute_ago_is_what_replicas_are_compared_since():
     at_s = iter(range(0, 1000, 5))
 
-    async def take() -> Look:
+    async def take() -> MeshSnapshot:
         now = next(at_s)
         fast = attempts(200 + now, 0.005)
         was_slow = attempts(200, 0.9).plus(attempts(now, 0.005))

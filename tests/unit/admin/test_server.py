@@ -13,8 +13,8 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as read_text
 
 from pyserve.admin import (
+    AdminContext,
     AdminServer,
-    Desk,
     NodeGathering,
     ThreadedAdmin,
     advertised_address,
@@ -59,9 +59,9 @@ def make_server(
 ) -> AdminServer:
     metrics = ProcessMetrics("ingress")
     metrics.add(source)
-    desk = Desk(gathering=NodeGathering(metrics, TOKEN, None), status=status)
+    admin_context = AdminContext(gathering=NodeGathering(metrics, TOKEN, None), status=status)
     return AdminServer(
-        desk,
+        admin_context,
         host=host,
         port=port,
         token=TOKEN,
@@ -280,7 +280,7 @@ def test_what_answers_http_is_loaded_when_somebody_comes():
         "import pyserve, pyserve.admin as admin\n"
         "from pyserve.observe.metrics import ProcessMetrics\n"
         "gathering = admin.NodeGathering(ProcessMetrics('x'), b'x', None)\n"
-        "desk = admin.Desk(gathering=gathering)\n"
+        "desk = admin.AdminContext(gathering=gathering)\n"
         "async def main():\n"
         "    server = admin.AdminServer(desk, host='127.0.0.1', port=0, token=b'x')\n"
         "    server.start()\n"

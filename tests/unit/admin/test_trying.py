@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from pyserve.admin.desk import Door
+from pyserve.admin.context import Door
 from pyserve.admin.trying import DoorClosed, TooManyTries, Tries, Wanted, message_of, wanted_of
 from pyserve.admin.trying.envelopes import END, MESSAGE, Envelopes, envelope
 from pyserve.errors import UsageError

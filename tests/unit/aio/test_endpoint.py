@@ -221,11 +221,11 @@ async def test_receivers_run_in_an_empty_context() -> None:
     endpoint = running_endpoint()
     seen: list[str] = []
 
-    class Look(Recorder):
+    class MeshSnapshot(Recorder):
         def on_event(self, kind: int, subject: object, payload: object) -> None:
             seen.append(variable.get())
 
-    endpoint.receivers[1] = Look()
+    endpoint.receivers[1] = MeshSnapshot()
     _raw(endpoint).push(_router.MESSAGE, 1)
     await eventually(lambda: seen)
     assert ["unset"] == seen

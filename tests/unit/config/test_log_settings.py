@@ -5,7 +5,7 @@ import pickle
 import pytest
 
 from pyserve.config import DeploymentOptions, LoggingConfig, LogSettings, read_settings
-from pyserve.config.telling import environment_of_logs
+from pyserve.config.logging_config import environment_of_logs
 from pyserve.errors import OptionError
 
 
@@ -49,11 +49,11 @@ def test_variables_are_the_defaults_of_a_deployment_and_what_it_says_wins(
 def test_what_nobody_has_said_is_up_to_the_mesh(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("PYSERVE_LOG_ENCODING", "RAY_SERVE_LOG_ENCODING", "PYSERVE_LOG_LEVEL"):
         monkeypatch.delenv(name, raising=False)
-    unsaid = DeploymentOptions.of({})
-    assert ("INFO", "TEXT") == (unsaid.logging_config.log_level, unsaid.logging_config.encoding)
+    unset = DeploymentOptions.of({})
+    assert ("INFO", "TEXT") == (unset.logging_config.log_level, unset.logging_config.encoding)
     by_level = DeploymentOptions.of({"logging_config": "debug"})
     said = DeploymentOptions.of({"logging_config": {"encoding": "TEXT", "log_level": "INFO"}})
-    texts = [each.to_json() for each in (unsaid, by_level, said)]
+    texts = [each.to_json() for each in (unset, by_level, said)]
 
     # As a controller and its replicas read them, and a controller writes them again.
     monkeypatch.setenv("PYSERVE_LOG_ENCODING", "JSON")
@@ -70,7 +70,7 @@ def test_what_nobody_has_said_stays_so_however_it_travels(monkeypatch: pytest.Mo
         monkeypatch.delenv(name, raising=False)
     options = DeploymentOptions.of({}).updated({"num_replicas": 2})
     again = DeploymentOptions.from_json(options.to_json())
-    assert {"log_level", "encoding"} == set(again.logging_config.unsaid)
+    assert {"log_level", "encoding"} == set(again.logging_config.unset)
     assert options.to_json() == again.to_json()
     assert LoggingConfig() == again.logging_config
     # Another release may not have the mark.

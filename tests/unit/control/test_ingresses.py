@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from pyserve.control.server import ingresses as module
-from pyserve.control.server.ingresses import Attendant, Ingresses
+from pyserve.control.server.ingresses import Ingresses, RegisteredIngress
 from pyserve.wire.v1 import control_pb2, ingress_pb2
 from tests.mesh.control.fakes import FakeIngress
 
@@ -43,14 +43,17 @@ def status(name: str, state: str = "HEALTHY", **fields: object) -> control_pb2.I
 
 
 def say(
-    ingresses: Ingresses, attendant: Attendant, said: control_pb2.IngressStatus, answers: int = 0
+    ingresses: Ingresses,
+    registered: RegisteredIngress,
+    said: control_pb2.IngressStatus,
+    answers: int = 0,
 ) -> None:
-    ingresses.hear(attendant, ingress_pb2.IngressMessage(answers=answers, status=said))
+    ingresses.hear(registered, ingress_pb2.IngressMessage(answers=answers, status=said))
 
 
-async def command_of(attendant: Attendant) -> ingress_pb2.IngressCommand:
+async def command_of(registered: RegisteredIngress) -> ingress_pb2.IngressCommand:
     async with asyncio.timeout(TIMEOUT_S):
-        command = await attendant.next()
+        command = await registered.next()
     assert command is not None
     return command
 

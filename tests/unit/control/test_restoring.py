@@ -17,7 +17,7 @@ from pyserve.control.replicas.identity import drop_unused, new_replica
 from pyserve.control.state.applications import ApplicationInfo, Applications
 from pyserve.control.state.condition import Condition
 from pyserve.control.state.mesh import EXTERNAL_SLOT, Phase, Place, Version
-from pyserve.control.state.roster import Roster
+from pyserve.control.state.replica_index import ReplicaIndex
 from pyserve.control.state.run import Run
 from pyserve.control.status.health import observe
 from pyserve.control.store import Changes, MemoryStore, SqliteStore, changes_between
@@ -401,7 +401,7 @@ def test_what_has_changed_meanwhile_is_so_since_nobody_is_waited_for():
 def test_a_replica_that_others_started_is_waited_for_and_says_itself_what_it_is():
     before = serving(1)
     target = before.world.state.deployments[key()].target
-    external = new_replica(key(), target, EXTERNAL_SLOT, 0.0, Roster(), name="Echo#other")
+    external = new_replica(key(), target, EXTERNAL_SLOT, 0.0, ReplicaIndex(), name="Echo#other")
     before.world.state.on_external(external)
     before.world.make_ready(external)
     before.write()

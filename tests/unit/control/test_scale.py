@@ -15,14 +15,14 @@ from types import FrameType
 import pytest
 
 from pyserve.config import DeploymentOptions
-from pyserve.config.control import PING_PERIOD_S, VITALS_LOOK_PERIOD_S, WATCH_COALESCE_S
+from pyserve.config.control import LIVENESS_CHECK_PERIOD_S, PING_PERIOD_S, WATCH_COALESCE_S
 from pyserve.control.reconcile.decide import next_wakeup, reconcile
 from pyserve.control.reconcile.reconfiguring import Reconfiguring
 from pyserve.control.recovery.recording import Memory, Recorder
+from pyserve.control.replicas.liveness import LivenessMonitor
 from pyserve.control.replicas.members import Members
 from pyserve.control.replicas.output import Output
 from pyserve.control.replicas.sessions import Session
-from pyserve.control.replicas.vitals import Vitals
 from pyserve.control.state.applications import Applications
 from pyserve.control.state.mesh import MeshState
 from pyserve.control.store import MemoryStore
@@ -176,12 +176,12 @@ def test_what_a_change_costs_does_not_grow_with_the_mesh() -> None:
 
 def test_thousands_are_asked_for_signs_of_life_by_turns_and_each_of_them() -> None:
     mesh = Mesh(MANY)
-    vitals = Vitals()
+    liveness = LivenessMonitor()
     asked: list[ReplicaId] = []
-    for _ in range(int(PING_PERIOD_S / VITALS_LOOK_PERIOD_S)):
-        mesh.now += VITALS_LOOK_PERIOD_S
-        now = [each.id for each in vitals.look(mesh.state, mesh.now)]
-        assert len(now) <= MANY * VITALS_LOOK_PERIOD_S / PING_PERIOD_S
+    for _ in range(int(PING_PERIOD_S / LIVENESS_CHECK_PERIOD_S)):
+        mesh.now += LIVENESS_CHECK_PERIOD_S
+        now = [each.id for each in liveness.look(mesh.state, mesh.now)]
+        assert len(now) <= MANY * LIVENESS_CHECK_PERIOD_S / PING_PERIOD_S
         for replica_id in now:
             mesh.state.on_heard(replica_id)
         asked += now
@@ -190,5 +190,5 @@ def test_thousands_are_asked_for_signs_of_life_by_turns_and_each_of_them() -> No
 
 def test_a_few_are_asked_together() -> None:
     mesh = Mesh(10)
-    vitals = Vitals()
-    assert 10 == len(list(vitals.look(mesh.state, mesh.now)))
+    liveness = LivenessMonitor()
+    assert 10 == len(list(liveness.look(mesh.state, mesh.now)))

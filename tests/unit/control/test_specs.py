@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from pyserve.control.replicas.identity import new_replica
-from pyserve.control.state.roster import Roster
+from pyserve.control.state.replica_index import ReplicaIndex
 from pyserve.control.state.specs import changes_limits_only, read_versions
 from pyserve.types import ApplicationName, DeploymentKey, DeploymentName
 from pyserve.wire.v1 import mesh_pb2
@@ -129,7 +129,7 @@ def test_a_version_and_its_replicas_know_whom_they_call():
 
     other = DeploymentKey(ApplicationName("other"), DeploymentName("d"))
     assert {key("c"), other} == version.calls
-    assert version.calls == new_replica(found, version, 0, 0.0, Roster()).calls
+    assert version.calls == new_replica(found, version, 0, 0.0, ReplicaIndex()).calls
 
 
 def test_what_older_drivers_do_not_say_rolls_nothing():

@@ -17,7 +17,7 @@ from pyserve.config import read_settings
 from pyserve.errors import MeshError
 from pyserve.gateway.process import _Process
 from tests.support.waiting import eventually
-from tests.unit.gateway.test_attendance import TIMEOUT_S, TOKEN, Controller
+from tests.unit.gateway.test_registration import TIMEOUT_S, TOKEN, Controller
 
 Restart = Callable[[], Awaitable[Controller]]
 

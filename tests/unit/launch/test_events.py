@@ -6,7 +6,7 @@ import asyncio
 import socket
 
 from pyserve.launch import Ended, Events, Waiting
-from pyserve.launch.on_ray.messages import UNREAD_BYTES_MAX, Said, Stop, receive, send
+from pyserve.launch.on_ray.messages import UNREAD_BYTES_MAX, OutputLines, Stop, receive, send
 from pyserve.types import ReplicaId
 
 ONE, OTHER = ReplicaId("Echo#1"), ReplicaId("Echo#2")
@@ -42,7 +42,7 @@ async def test_who_waits_is_told_and_each_event_is_taken_once() -> None:
 async def test_one_that_does_not_read_is_let_go_of() -> None:
     ours, theirs = socket.socketpair()
     reader, writer = await asyncio.open_connection(sock=ours)
-    message = Said(ONE, ["x" * (1 << 20)])
+    message = OutputLines(ONE, ["x" * (1 << 20)])
     with theirs:
         sent = 0
         while not writer.transport.is_closing():

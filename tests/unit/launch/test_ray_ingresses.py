@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from pyserve.launch.on_ray.ingresses import NodeIngresses, is_ingress
-from pyserve.launch.on_ray.messages import Beginning, Follow
+from pyserve.launch.on_ray.messages import Follow, ReplicaStart
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.parity("G-40")
@@ -20,8 +20,8 @@ class World:
         self.asked: list[Follow] = []
         self.ingresses = NodeIngresses(self.begin, self.asked.append, is_detached=True)
 
-    async def begin(self) -> Beginning:
-        return Beginning(arguments=("--address", "0.0.0.0:8000"), token=b"t", environment={})
+    async def begin(self) -> ReplicaStart:
+        return ReplicaStart(arguments=("--address", "0.0.0.0:8000"), token=b"t", environment={})
 
     async def started(self, count: int) -> list[str]:
         await eventually(lambda: count == len(self.asked))
@@ -43,7 +43,7 @@ async def test_each_node_but_our_own_has_one(world: World) -> None:
 
     assert ["a", "b", "c"] == await world.started(3)
     assert all(each.is_new and is_ingress(each.replica_id) for each in world.asked)
-    assert {0} == {each.wishes.actor["num_cpus"] for each in world.asked}
+    assert {0} == {each.requested.actor["num_cpus"] for each in world.asked}
 
 
 async def test_one_that_dies_is_replaced_while_its_node_lives(world: World) -> None:

@@ -21,10 +21,10 @@ from pyserve.launch.on_ray.messages import (
     Followed,
     Lost,
     Message,
-    Said,
+    OutputLines,
     Stop,
 )
-from pyserve.launch.on_ray.wishes import Node
+from pyserve.launch.on_ray.resource_request import Node
 from pyserve.types import ApplicationName, DeploymentKey, DeploymentName, ReplicaId
 from tests.support.waiting import eventually
 
@@ -189,7 +189,7 @@ async def test_news_become_events_and_lines(
     await started(launcher, cluster)
 
     cluster.link.says(
-        Waiting(ONE, "a node"), Said(ONE, ["hello"]), Ended(ONE, "was killed by SIGKILL")
+        Waiting(ONE, "a node"), OutputLines(ONE, ["hello"]), Ended(ONE, "was killed by SIGKILL")
     )
 
     assert Waiting(ONE, "a node") == await event(launcher)

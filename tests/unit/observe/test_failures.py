@@ -12,14 +12,14 @@ import pytest
 
 from pyserve.config import check_address
 from pyserve.observe.failures import (
-    Repeated,
+    TracebackFilter,
     as_answer,
     exc_info_of,
     failure_logger,
     user_code_logger,
 )
+from pyserve.observe.log_rate_limit import SILENCE_S, SUBJECTS_MAX, Allowance
 from pyserve.observe.logs.formats import JsonFormatter, TextFormatter
-from pyserve.observe.seldom import SILENCE_S, SUBJECTS_MAX, Allowance
 
 _NAMES = itertools.count()
 
@@ -283,7 +283,7 @@ def test_a_cycle_of_causes_ends(log: Log, caplog) -> None:
 )
 def test_what_calls_make_user_code_do_is_written_seldom(module: str) -> None:
     importlib.import_module(module)
-    assert any(isinstance(each, Repeated) for each in logging.getLogger(module).filters)
+    assert any(isinstance(each, TracebackFilter) for each in logging.getLogger(module).filters)
 
 
 @pytest.mark.parametrize(
@@ -303,4 +303,4 @@ def test_what_calls_make_user_code_do_is_written_seldom(module: str) -> None:
 )
 def test_what_a_mesh_does_by_itself_is_written_each_time(module: str) -> None:
     importlib.import_module(module)
-    assert not any(isinstance(each, Repeated) for each in logging.getLogger(module).filters)
+    assert not any(isinstance(each, TracebackFilter) for each in logging.getLogger(module).filters)

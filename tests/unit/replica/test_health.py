@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from pyserve.bridge import Pulse, running_endpoint
+from pyserve.bridge import LoopProbe, running_endpoint
 from pyserve.config import DeploymentOptions
 from pyserve.replica.health import HealthMonitor
 from tests.support.waiting import eventually
@@ -103,10 +103,10 @@ async def test_health_is_reported_once_when_it_comes_back() -> None:
 
 async def test_a_loop_that_nothing_wakes_is_reported_whatever_the_class_says() -> None:
     reports = Reports()
-    with contextlib.closing(Pulse(running_endpoint())) as pulse:
+    with contextlib.closing(LoopProbe(running_endpoint())) as probe:
         checked: list[None] = []
         instance = subject(lambda: checked.append(None))
-        async with HealthMonitor(instance, OPTIONS, reports, pulse=pulse):
+        async with HealthMonitor(instance, OPTIONS, reports, probe=probe):
             await eventually(lambda: len(checked) >= 2)
             assert reports.queue.empty()
             descriptor = running_endpoint().raw.fileno()
@@ -151,7 +151,7 @@ async def test_other_times_hold_for_signs_of_life_too() -> None:
             asked.append(timeout_s)
             return False
 
-    async with HealthMonitor(object(), slow, reports, pulse=cast("Pulse", Still())) as monitor:
+    async with HealthMonitor(object(), slow, reports, probe=cast("LoopProbe", Still())) as monitor:
         await asyncio.sleep(0)
         monitor.follow(OPTIONS)
         assert "gave no sign of life for 0.5 s" in (await reports.next())[1]

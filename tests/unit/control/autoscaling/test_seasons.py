@@ -8,16 +8,16 @@ from collections.abc import Callable
 
 import pytest
 
-from pyserve.control.autoscaling.seasons import Seasons
+from pyserve.control.autoscaling.seasons import SeasonalCounts
 
 _TICK_S = 1.0
 _AHEAD_S = 60.0
 _SERVICE_S = 0.1
 
 
-def fed(rate: Callable[[float], float], seconds: float, *, seed: int = 1) -> Seasons:
+def fed(rate: Callable[[float], float], seconds: float, *, seed: int = 1) -> SeasonalCounts:
     """Count calls by chance at that rate, looking ahead as a policy does."""
-    draw, seasons = random.Random(seed), Seasons(0.0)
+    draw, seasons = random.Random(seed), SeasonalCounts(0.0)
     for tick in range(round(seconds / _TICK_S)):
         now = tick * _TICK_S
         mean = rate(now) * _TICK_S
@@ -76,7 +76,7 @@ def test_what_a_period_says_of_the_next_minute(
     ids=["steady", "a few", "step", "spike", "ramp", "day"],
 )
 def test_a_load_without_a_period_has_none(rate: Callable[[float], float], seed: int) -> None:
-    draw, seasons = random.Random(seed), Seasons(0.0)
+    draw, seasons = random.Random(seed), SeasonalCounts(0.0)
     for tick in range(1500):
         now = float(tick)
         mean = rate(now)
@@ -106,7 +106,7 @@ def test_a_job_that_stays_away_is_not_expected_any_more() -> None:
 
 def test_a_load_is_of_the_calls_that_come_then() -> None:
     """Many short calls are foreseen while few long ones come."""
-    draw, seasons = random.Random(1), Seasons(0.0)
+    draw, seasons = random.Random(1), SeasonalCounts(0.0)
     for tick in range(4 * 300 + 190):
         now = float(tick)
         rate, service_s = (400.0, 0.005) if now % 300 >= 240 else (2.0, 10.0)
@@ -121,5 +121,5 @@ def test_a_load_is_of_the_calls_that_come_then() -> None:
 
 
 def test_silence_is_no_period() -> None:
-    assert Seasons(0.0).ahead(0.0, _AHEAD_S, _SERVICE_S) is None
+    assert SeasonalCounts(0.0).ahead(0.0, _AHEAD_S, _SERVICE_S) is None
     assert fed(saw, 960).ahead(960 + 7200, _AHEAD_S, _SERVICE_S) is None

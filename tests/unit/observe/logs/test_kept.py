@@ -13,7 +13,7 @@ import pytest
 
 from pyserve.config import LoggingConfig
 from pyserve.config.logs import LogSettings
-from pyserve.observe.failures import Repeated, failure_logger
+from pyserve.observe.failures import TracebackFilter, failure_logger
 from pyserve.observe.logs.kept import keeping_nothing
 from pyserve.observe.logs.replica import ReplicaLogs
 from pyserve.observe.logs.sink import log_to_standard_error
@@ -104,7 +104,7 @@ class Output:
 def standard_error(capsys: pytest.CaptureFixture[str]) -> Iterator[Output]:
     """Let a test set logging up as a replica does: in its body, where output is captured."""
     for each in BEFORE.filters:
-        assert isinstance(each, Repeated)
+        assert isinstance(each, TracebackFilter)
         each.forget()
     others = {
         each: (each.disabled, each.propagate, each.handlers[:], each.level)

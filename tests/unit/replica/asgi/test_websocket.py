@@ -11,7 +11,7 @@ from wsproto.connection import Connection, ConnectionType
 from wsproto.extensions import PerMessageDeflate
 
 from pyserve.observe import failures
-from pyserve.observe.seldom import Allowance
+from pyserve.observe.log_rate_limit import Allowance
 from pyserve.replica.asgi import websocket
 from pyserve.replica.asgi.announced import AnnouncedSize
 from tests.support.waiting import eventually

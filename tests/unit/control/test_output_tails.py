@@ -5,8 +5,8 @@ import dataclasses
 import pytest
 
 from pyserve.config import DeploymentOptions
-from pyserve.control.replicas.last_words import LastWords
 from pyserve.control.replicas.output import Output
+from pyserve.control.replicas.output_tails import OutputTails
 from pyserve.control.state.mesh import Phase, Replica
 from pyserve.types import ApplicationName, DeploymentKey, DeploymentName, ReplicaId
 from pyserve.wire.v1 import control_pb2
@@ -21,7 +21,7 @@ def line(text: str, replica_id: str = ONE) -> control_pb2.LogLine:
 
 
 def test_a_replica_that_dies_leaves_its_last_lines_and_how_it_ended() -> None:
-    words = LastWords(clock=lambda: 1000.0)
+    words = OutputTails(clock=lambda: 1000.0)
     for number in range(100):
         words.add(ONE, line(str(number)))
     words.end(SHOP, ONE, "was ended by signal 9", is_wanted=False)
@@ -37,14 +37,14 @@ def test_a_replica_that_dies_leaves_its_last_lines_and_how_it_ended() -> None:
 
 
 def test_one_that_was_to_end_leaves_nothing() -> None:
-    words = LastWords()
+    words = OutputTails()
     words.add(ONE, line("bye"))
     words.end(SHOP, ONE, "ended", is_wanted=True)
     assert ([], []) == (words.ended(SHOP), words.lines(SHOP, ONE))
 
 
 def test_long_lines_leave_room_for_fewer() -> None:
-    words = LastWords()
+    words = OutputTails()
     for number in range(10):
         words.add(ONE, line(f"{number}" + "x" * 4000))
     words.end(SHOP, ONE, "died", is_wanted=False)
@@ -53,7 +53,7 @@ def test_long_lines_leave_room_for_fewer() -> None:
 
 def test_the_latest_three_are_kept_for_an_hour() -> None:
     now = 0.0
-    words = LastWords(clock=lambda: now)
+    words = OutputTails(clock=lambda: now)
     for number in range(5):
         now = number * 1000.0
         words.end(SHOP, ReplicaId(f"Model#{number}"), "died", is_wanted=False)
@@ -65,7 +65,7 @@ def test_the_latest_three_are_kept_for_an_hour() -> None:
 
 
 def test_of_many_deployments_the_latest_are_kept() -> None:
-    words = LastWords()
+    words = OutputTails()
     keys = [
         DeploymentKey(ApplicationName("shop"), DeploymentName(f"D{number}"))
         for number in range(201)

@@ -8,11 +8,11 @@ import pytest
 
 from pyserve.config import DeploymentOptions
 from pyserve.errors import MeshError
-from pyserve.replica.duties import SharedDuties, ThreadedDuties
+from pyserve.replica.control_tasks import SharedControlTasks, ThreadedControlTasks
 from pyserve.wire.v1 import mesh_pb2
 from tests.support.waiting import eventually, wait_until
 
-KINDS = [SharedDuties, ThreadedDuties]
+KINDS = [SharedControlTasks, ThreadedControlTasks]
 
 
 class Talk:
@@ -82,35 +82,35 @@ def make(kind: Any, error: Exception | None = None) -> tuple[Any, list[Any], lis
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_both_kinds_say_the_same_and_hand_commands_to_the_users_loop(kind: Any):
-    duties, talks, commands = make(kind)
-    assert "Echo#1" == (await duties.join()).replica_id
-    await duties.announce(mesh_pb2.Ready())
+    control_tasks, talks, commands = make(kind)
+    assert "Echo#1" == (await control_tasks.join()).replica_id
+    await control_tasks.announce(mesh_pb2.Ready())
     await asyncio.sleep(0)
-    await duties.report_reconfigured(mesh_pb2.Reconfigured())
-    await duties.begin_drain()
-    assert await duties.fail(summary="", traceback="", user_code=False)
-    await duties.leave()
+    await control_tasks.report_reconfigured(mesh_pb2.Reconfigured())
+    await control_tasks.begin_drain()
+    assert await control_tasks.fail(summary="", traceback="", user_code=False)
+    await control_tasks.leave()
 
     (talk,) = talks
     words = ["join", "announce", "report_reconfigured", "begin_drain", "fail", "leave"]
     assert words == [word for word, _ in talk.said]
     assert [(3, threading.main_thread())] == commands
     where = {thread is threading.main_thread() for _, thread in talk.said}
-    assert {kind is SharedDuties} == where
+    assert {kind is SharedControlTasks} == where
     assert not any(thread.name == "pyserve-duties" for thread in threading.enumerate())
 
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_a_refusal_reaches_the_worker(kind: Any):
-    duties, _, _ = make(kind, MeshError("not you"))
+    control_tasks, _, _ = make(kind, MeshError("not you"))
     with pytest.raises(MeshError, match="not you"):
-        await duties.join()
-    await duties.leave()
+        await control_tasks.join()
+    await control_tasks.leave()
 
 
 async def test_leaving_before_joining_does_nothing():
-    duties, _, _ = make(ThreadedDuties)
-    await duties.leave()
+    control_tasks, _, _ = make(ThreadedControlTasks)
+    await control_tasks.leave()
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -123,17 +123,17 @@ async def test_routing_stats_are_recorded_in_the_users_loop_and_reported_beside_
             threads.append(threading.current_thread())
             return {"calls": 1}
 
-    duties, talks, _ = make(kind)
-    await duties.join()
-    async with duties.watching(Recording(), DeploymentOptions()):
+    control_tasks, talks, _ = make(kind)
+    await control_tasks.join()
+    async with control_tasks.watching(Recording(), DeploymentOptions()):
         talk = talks[0]
         await eventually(lambda: not talk.stats.empty())
-    await duties.leave()
+    await control_tasks.leave()
 
     assert '{"calls":1}' == talk.stats.get_nowait()
     assert [threading.main_thread()] == threads
     [reported] = [thread for word, thread in talk.said if word == "report_routing_stats"]
-    assert (kind is SharedDuties) == (reported is threading.main_thread())
+    assert (kind is SharedControlTasks) == (reported is threading.main_thread())
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -143,28 +143,28 @@ async def test_load_and_stats_are_reported_where_the_deployment_scales(kind: Any
         async def record_autoscaling_stats(self) -> dict[str, int]:
             return {"depth": 4}
 
-    duties, talks, _ = make(kind)
-    await duties.join()
+    control_tasks, talks, _ = make(kind)
+    await control_tasks.join()
     options = DeploymentOptions(num_replicas="auto")
-    async with duties.watching(Recording(), options, lambda: (2, 5)):
+    async with control_tasks.watching(Recording(), options, lambda: (2, 5)):
         talk = talks[0]
         await eventually(lambda: talk.loads.qsize() >= 2)
-    await duties.leave()
+    await control_tasks.leave()
 
     loads = [talk.loads.get_nowait() for _ in range(talk.loads.qsize())]
     assert {(2, 5)} == {(each.ongoing, each.calls) for each in loads}
     assert {"", '{"depth": 4.0}'} == {each.stats_json for each in loads}
     told = [thread for word, thread in talk.said if word == "report_load"]
-    assert {kind is SharedDuties} == {thread is threading.main_thread() for thread in told}
+    assert {kind is SharedControlTasks} == {thread is threading.main_thread() for thread in told}
 
 
 async def test_a_deployment_that_does_not_scale_tells_no_load():
-    duties, talks, _ = make(SharedDuties)
-    await duties.join()
+    control_tasks, talks, _ = make(SharedControlTasks)
+    await control_tasks.join()
 
-    async with duties.watching(object(), DeploymentOptions(), lambda: (2, 5)):
+    async with control_tasks.watching(object(), DeploymentOptions(), lambda: (2, 5)):
         await asyncio.sleep(0)
-    await duties.leave()
+    await control_tasks.leave()
 
     assert talks[0].loads.empty()
 
@@ -176,13 +176,13 @@ async def test_a_check_that_the_blocked_loop_does_not_answer_fails_in_time():
         async def check_health(self) -> None:
             pass
 
-    duties, talks, _ = make(ThreadedDuties)
-    await duties.join()
+    control_tasks, talks, _ = make(ThreadedControlTasks)
+    await control_tasks.join()
     options = DeploymentOptions(health_check_period_s=0.05, health_check_timeout_s=0.1)
-    async with duties.watching(Healthy(), options):
+    async with control_tasks.watching(Healthy(), options):
         # Blocks this loop, as careless user code does, until the checks have failed.
         wait_until(lambda: talks[0].reports)
         assert [False] == talks[0].reports[:1]
         while True not in talks[0].reports:  # noqa: ASYNC110  # reports come from a thread
             await asyncio.sleep(0.02)
-    await duties.leave()
+    await control_tasks.leave()

@@ -14,8 +14,8 @@ from pyserve.control.server import ingress_service
 from pyserve.control.server.ingress_service import add_ingress_service
 from pyserve.control.server.ingresses import Ingresses, IngressState
 from pyserve.control.server.transport import RpcError, Server, make_server
-from pyserve.gateway import attendance
-from pyserve.gateway.attendance import Attendance
+from pyserve.gateway import registration
+from pyserve.gateway.registration import IngressRegistration
 from pyserve.routing.watcher import ViewState, Watcher, Way
 from pyserve.types import MeshAddress
 from pyserve.wire.v1 import control_pb2, mesh_pb2, mesh_pb2_grpc
@@ -95,13 +95,13 @@ class Ingress:
         self.seen: list[int] = []
         self.server = FakeServer()
         self.graces_s: list[float] = []
-        self.attendance = Attendance(TOKEN, self.server, self._drain)  # type: ignore[arg-type]
+        self.registration = IngressRegistration(TOKEN, self.server, self._drain)  # type: ignore[arg-type]
         self.watcher = Watcher(
             first.address,
             NODE,
             None,
             self._on_view,
-            way=Way(locate=lambda: self.present, beside=self.attendance.attend),
+            way=Way(locate=lambda: self.present, beside=self.registration.attend),
         )
 
     def _on_view(self, state: ViewState) -> None:
@@ -144,7 +144,7 @@ async def first(start: Start) -> Controller:
 async def ingress(first: Controller) -> AsyncIterator[Ingress]:
     ingress = Ingress(first)
     ingress.watcher.start()
-    await ingress.attendance.wait_known(TIMEOUT_S)
+    await ingress.registration.wait_known(TIMEOUT_S)
     yield ingress
     await ingress.watcher.close()
 
@@ -181,7 +181,7 @@ async def test_last_word_is_read_before_the_stream_ends(
     ingress: Ingress, first: Controller
 ) -> None:
     ingress.server.state = IngressState.DRAINED
-    await asyncio.wait_for(ingress.attendance.finish(), TIMEOUT_S)
+    await asyncio.wait_for(ingress.registration.finish(), TIMEOUT_S)
 
     assert {"i1": "DRAINED"} == first.states()
     assert 1 == first.views.watches, "it does not come again"
@@ -203,8 +203,8 @@ async def test_controller_that_takes_the_place_of_another_is_found_where_it_is(
 
 
 async def test_both_streams_end_together(ingress: Ingress, first: Controller) -> None:
-    (attendant,) = first.ingresses._attendants.values()
-    attendant.end()
+    (registered,) = first.ingresses._registered_ingresses.values()
+    registered.end()
     await eventually(lambda: first.views.watches == 2, TIMEOUT_S)
     await eventually(lambda: first.states() == {"i1": "HEALTHY"}, TIMEOUT_S)
     assert [57, 57] == ingress.seen
@@ -218,7 +218,7 @@ async def test_older_controller_that_keeps_no_list_is_followed_all_the_same(
     ingress = Ingress(older)
     ingress.watcher.start()
     try:
-        await ingress.attendance.wait_known(TIMEOUT_S)
+        await ingress.registration.wait_known(TIMEOUT_S)
         assert ([4], 1) == (ingress.seen, older.views.watches)
     finally:
         await ingress.watcher.close()
@@ -233,19 +233,19 @@ async def test_controller_that_does_not_say_what_it_knows_is_not_waited_for(
     first: Controller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One of an earlier version."""
-    monkeypatch.setattr(ingress_service, "_confirm", lambda _attendant: None)
-    monkeypatch.setattr(attendance, "_CONFIRMED_TIMEOUT_S", 0.01)
+    monkeypatch.setattr(ingress_service, "_confirm", lambda _registered: None)
+    monkeypatch.setattr(registration, "_CONFIRMED_TIMEOUT_S", 0.01)
     ingress = Ingress(first)
     ingress.watcher.start()
     try:
-        await ingress.attendance.wait_known(TIMEOUT_S)
+        await ingress.registration.wait_known(TIMEOUT_S)
         await eventually(lambda: {"i1": "HEALTHY"} == first.states())
     finally:
         await ingress.watcher.close()
 
 
 async def test_first_message_has_to_say_who_it_is(first: Controller, ingress: Ingress) -> None:
-    nobody = ingress.attendance
+    nobody = ingress.registration
     ingress.server.status = control_pb2.IngressStatus  # type: ignore[method-assign]
     async with dial(first.address.controller) as channel:
         with pytest.raises(RpcError, match="a status with id and node"):

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pyserve.launch import Gang
-from pyserve.launch.on_ray.wishes import Node, Wishes, wishes_of
+from pyserve.launch.on_ray.resource_request import Node, ResourceRequest, requested_of
 from tests.unit.launch.orders import order
 
 pytestmark = pytest.mark.parity("G-11")
@@ -16,8 +16,8 @@ SMALL = Node("a", "10.0.0.1", {"CPU": 2.0, "memory": 4e9})
 LENS = Node("b", "10.0.0.2", {"CPU": 4.0, "lens": 1.0, "accelerator_type:T4": 1.0, "GPU": 1.0})
 
 
-def wishes(gang: Gang | None = None, **options: Any) -> Wishes:
-    return wishes_of(order(gang=gang, version="v1", **options))
+def requested(gang: Gang | None = None, **options: Any) -> ResourceRequest:
+    return requested_of(order(gang=gang, version="v1", **options))
 
 
 @pytest.mark.parametrize(
@@ -51,12 +51,12 @@ def wishes(gang: Gang | None = None, **options: Any) -> Wishes:
     ],
 )
 def test_options_are_rays_own(options: dict[str, Any], actor: dict[str, Any]) -> None:
-    assert actor == wishes(**options).actor
+    assert actor == requested(**options).actor
 
 
 @pytest.mark.parity("G-68")
 def test_the_environment_has_the_names_that_ray_gives_it(tmp_path: Path) -> None:
-    asked = wishes(env_vars={"A": "1"}, working_dir=str(tmp_path), pip=["lens"])
+    asked = requested(env_vars={"A": "1"}, working_dir=str(tmp_path), pip=["lens"])
 
     assert {"env_vars": {"A": "1"}, "pip": ["lens"]} == asked.actor["runtime_env"]
     assert str(tmp_path) == asked.working_dir
@@ -64,7 +64,7 @@ def test_the_environment_has_the_names_that_ray_gives_it(tmp_path: Path) -> None
 
 @pytest.mark.parity("G-13")
 def test_a_limit_for_each_node_is_a_share_of_what_each_node_has_one_of() -> None:
-    asked = wishes(max_replicas_per_node=4, resources={"resources": {"lens": 1}})
+    asked = requested(max_replicas_per_node=4, resources={"resources": {"lens": 1}})
 
     resources = asked.actor["resources"]
     assert isinstance(resources, dict)
@@ -80,7 +80,7 @@ def gang(rank: int, strategy: str = "PACK") -> Gang:
 
 @pytest.mark.parity("G-14")
 def test_a_gang_is_one_group_in_which_each_member_has_its_bundle() -> None:
-    asked = wishes(
+    asked = requested(
         gang(1, "SPREAD"),
         num_replicas=2,
         gang_scheduling_config={"gang_size": 2},
@@ -97,7 +97,7 @@ def test_a_gang_is_one_group_in_which_each_member_has_its_bundle() -> None:
 
 @pytest.mark.parity("G-14")
 def test_members_with_bundles_have_them_one_behind_the_other() -> None:
-    asked = wishes(
+    asked = requested(
         gang(1),
         num_replicas=2,
         gang_scheduling_config={"gang_size": 2},
@@ -111,7 +111,7 @@ def test_members_with_bundles_have_them_one_behind_the_other() -> None:
 
 @pytest.mark.parity("G-12")
 def test_bundles_are_a_group(tmp_path: Path) -> None:
-    asked = wishes(
+    asked = requested(
         placement_group_bundles=[{"CPU": 1}, {"GPU": 1}],
         placement_group_strategy="SPREAD",
         placement_group_bundle_label_selector=[{"zone": "a"}, {"zone": "b"}],
@@ -148,16 +148,16 @@ def test_bundles_are_a_group(tmp_path: Path) -> None:
 def test_what_no_node_has_is_known_before_anything_is_asked(
     options: dict[str, Any], said: str
 ) -> None:
-    assert said == wishes(**options).shortage([SMALL, LENS])
+    assert said == requested(**options).shortage([SMALL, LENS])
 
 
 def test_a_cluster_without_nodes_has_room_for_nothing() -> None:
-    assert wishes().shortage([]).endswith("; it has no node that lives")
+    assert requested().shortage([]).endswith("; it has no node that lives")
 
 
 def test_what_is_waited_for_is_told_in_words() -> None:
     assert (
         "a node with CPU 1 and lens 2 left"
-        == wishes(ray_actor_options={"resources": {"lens": 2}}).told()
+        == requested(ray_actor_options={"resources": {"lens": 2}}).told()
     )
-    assert "a node with room left" == wishes(resources={"num_cpus": 0}).told()
+    assert "a node with room left" == requested(resources={"num_cpus": 0}).told()

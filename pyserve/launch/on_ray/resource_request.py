@@ -36,7 +36,7 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wishes:
+class ResourceRequest:
     """What one replica asks for.
 
     Attributes:
@@ -81,7 +81,7 @@ class Wishes:
         return f"a node with {_told(self.amounts)} left{few}"
 
 
-def wishes_of(order: ReplicaOrder) -> Wishes:
+def requested_of(order: ReplicaOrder) -> ResourceRequest:
     """Return what a replica asks for."""
     options, wanted = order.options or DeploymentOptions(), order.resources
     bundles = [dict(each) for each in options.placement_group_bundles or ()]
@@ -105,7 +105,7 @@ def wishes_of(order: ReplicaOrder) -> Wishes:
         actor["fallback_strategy"] = [dict(each) for each in wanted.fallback_strategy]
     if environment := _environment(order):
         actor["runtime_env"] = environment
-    made = Wishes(
+    made = ResourceRequest(
         actor=actor,
         bundles=bundles,
         strategy=options.placement_group_strategy,
@@ -118,7 +118,7 @@ def wishes_of(order: ReplicaOrder) -> Wishes:
     return made if order.gang is None else _of_gang(made, order.gang)
 
 
-def _of_gang(one: Wishes, gang: Gang) -> Wishes:
+def _of_gang(one: ResourceRequest, gang: Gang) -> ResourceRequest:
     """Return what a member asks for: the bundles of all of them are one placement group."""
     actor = dict(one.actor)
     bundles, labels = one.bundles or [one.amounts], one.bundle_labels

@@ -16,7 +16,7 @@ Made = TypeVar("Made")
 _PAUSE_FACTOR = 3.0
 
 
-class Rationed(Generic[Made]):
+class RateLimited(Generic[Made]):
     """Makes one after the other, as long as somebody asks; for one loop.
 
     Args:

@@ -22,7 +22,7 @@ class _Silence:
     left_out: int = 0
 
 
-class Seldom:
+class LogRateLimit:
     """Allows one line on each subject, and then no other for a minute.
 
     Args:

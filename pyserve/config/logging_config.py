@@ -20,7 +20,7 @@ from pyserve.config.validation import (
 from pyserve.errors import OptionError
 
 
-class Unsaid(str):
+class Unset(str):
     """A value that nobody has chosen: where it is read the environment may say another one."""
 
     __slots__ = ()
@@ -30,11 +30,11 @@ class Unsaid(str):
 
 
 def _default_level() -> str:
-    return read_log_defaults()[0] or Unsaid(LogSettings.level)
+    return read_log_defaults()[0] or Unset(LogSettings.level)
 
 
 def _default_encoding() -> str:
-    return read_log_defaults()[1] or Unsaid(LogSettings.encoding)
+    return read_log_defaults()[1] or Unset(LogSettings.encoding)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,13 +60,13 @@ class LoggingConfig(Part):
 
     def __post_init__(self) -> None:
         level: object = self.log_level
-        if not isinstance(level, Unsaid):
+        if not isinstance(level, Unset):
             if isinstance(level, int) and not isinstance(level, bool):
                 level = logging.getLevelName(level)
             level = level.upper() if isinstance(level, str) else level
             check_choice("logging_config.log_level", level, LOG_LEVELS)
             object.__setattr__(self, "log_level", level)
-        if not isinstance(self.encoding, Unsaid):
+        if not isinstance(self.encoding, Unset):
             encodings = [each.value for each in EncodingType]
             encoding = check_choice("logging_config.encoding", self.encoding, encodings)
             object.__setattr__(self, "encoding", str(encoding))
@@ -82,10 +82,10 @@ class LoggingConfig(Part):
         object.__setattr__(self, "additional_log_standard_attrs", tuple(names))
 
     @property
-    def unsaid(self) -> Collection[str]:
+    def unset(self) -> Collection[str]:
         """The names of values that nobody has chosen."""
         return {
-            name for name in ("log_level", "encoding") if isinstance(getattr(self, name), Unsaid)
+            name for name in ("log_level", "encoding") if isinstance(getattr(self, name), Unset)
         }
 
     @classmethod

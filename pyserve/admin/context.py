@@ -88,7 +88,7 @@ class Front(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Desk:
+class AdminContext:
     """What is behind the routes.
 
     Attributes:

@@ -19,7 +19,7 @@ Follower = dict[ReplicaId, None]
 _NONE: Mapping[ReplicaId, Replica] = {}
 
 
-class Roster(dict[ReplicaId, Replica]):
+class ReplicaIndex(dict[ReplicaId, Replica]):
     """Replicas, in the order in which they came."""
 
     def __init__(self, replicas: Mapping[ReplicaId, Replica] | None = None) -> None:

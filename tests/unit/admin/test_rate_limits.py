@@ -7,7 +7,7 @@ import itertools
 
 import pytest
 
-from pyserve.admin.rationing import Rationed
+from pyserve.admin.rate_limits import RateLimited
 
 TIMEOUT_S = 30.0
 
@@ -29,7 +29,7 @@ class Work:
 
 async def test_all_who_come_meanwhile_share_the_next_one() -> None:
     work = Work()
-    rationed = Rationed(work)
+    rationed = RateLimited(work)
     first = asyncio.create_task(rationed.get())
     await work.arrived.wait()
     others = [asyncio.create_task(rationed.get()) for _ in range(50)]
@@ -50,7 +50,7 @@ async def test_a_quarter_of_the_time_goes_into_it_at_most() -> None:
         await asyncio.sleep(0.02)
         took.append((begun, loop.time()))
 
-    rationed = Rationed(make)
+    rationed = RateLimited(make)
     for _ in range(3):
         await rationed.get()
     for (begun, ended), (next_begun, _) in itertools.pairwise(took):
@@ -59,7 +59,7 @@ async def test_a_quarter_of_the_time_goes_into_it_at_most() -> None:
 
 async def test_who_goes_takes_nothing_from_the_others() -> None:
     work = Work()
-    rationed = Rationed(work)
+    rationed = RateLimited(work)
     gone, stays = (asyncio.create_task(rationed.get()) for _ in range(2))
     await work.arrived.wait()
     gone.cancel()
@@ -76,7 +76,7 @@ async def test_a_failure_is_told_and_the_next_one_is_made() -> None:
             raise error
         return 1
 
-    rationed = Rationed(make)
+    rationed = RateLimited(make)
     with pytest.raises(ValueError, match="no"):
         await rationed.get()
     assert 1 == await rationed.get()

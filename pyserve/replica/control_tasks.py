@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import Any, Protocol, TypeVar
 
-from pyserve.bridge import Pulse, keep_from_forks, running_endpoint
+from pyserve.bridge import LoopProbe, keep_from_forks, running_endpoint
 from pyserve.config import DeploymentOptions
 from pyserve.loop_thread import LoopThread
 from pyserve.replica.health import HealthMeasures, HealthMonitor
@@ -29,7 +29,7 @@ OnCommand = Callable[[mesh_pb2.ReplicaCommand], None]
 MakeMembership = Callable[[OnCommand], Membership]
 
 
-class Duties(Protocol):
+class ControlTasks(Protocol):
     """What a worker asks for, from its own loop; see ``Membership`` for the first six."""
 
     async def join(self) -> mesh_pb2.Assign: ...
@@ -59,7 +59,7 @@ class Duties(Protocol):
         """Do the checks as these options say, from now on."""
 
 
-class SharedDuties:
+class SharedControlTasks:
     """Runs in the loop of user code.
 
     Args:
@@ -88,11 +88,11 @@ class SharedDuties:
     async def watching(
         self, instance: object, options: DeploymentOptions, counts: Counts | None = None
     ) -> AsyncIterator[None]:
-        """See ``Duties.watching``."""
+        """See ``ControlTasks.watching``."""
         member, router = self._membership, options.request_router_config
-        with contextlib.closing(Pulse(running_endpoint())) as pulse:
+        with contextlib.closing(LoopProbe(running_endpoint())) as probe:
             self._monitor = HealthMonitor(
-                instance, options, member.report_health, pulse=pulse, measures=self._health
+                instance, options, member.report_health, probe=probe, measures=self._health
             )
             async with (
                 self._monitor,
@@ -103,12 +103,12 @@ class SharedDuties:
         self._monitor = None  # It keeps the instance alive.
 
     def follow(self, options: DeploymentOptions) -> None:
-        """See ``Duties.follow``."""
+        """See ``ControlTasks.follow``."""
         if self._monitor is not None:
             self._monitor.follow(options)
 
 
-class ThreadedDuties:
+class ThreadedControlTasks:
     """Runs in a loop of its own, in a daemon thread that ends with ``leave``.
 
     What a caller cancels here is cancelled there.
@@ -166,18 +166,18 @@ class ThreadedDuties:
     async def watching(
         self, instance: object, options: DeploymentOptions, counts: Counts | None = None
     ) -> AsyncIterator[None]:
-        """See ``Duties.watching``.
+        """See ``ControlTasks.watching``.
 
         What is asked is user code, and runs in its loop, whose own signs of life are asked for.
         """
         member, user_loop = self._joined(), self._user_loop
-        pulse = Pulse(running_endpoint())
+        probe = LoopProbe(running_endpoint())
         monitor = HealthMonitor(
             instance,
             options,
             member.report_health,
             user_loop=user_loop,
-            pulse=pulse,
+            probe=probe,
             measures=self._health,
         )
         self._monitor = monitor
@@ -189,7 +189,7 @@ class ThreadedDuties:
         )
         load = LoadReporter(instance, options, counts, member.report_load, user_loop=user_loop)
         async with AsyncExitStack() as entered:
-            entered.callback(pulse.close)
+            entered.callback(probe.close)
             for each in (monitor, reporter, load):
                 await self._there(each.__aenter__())
                 entered.push_async_callback(self._leave, each)
@@ -197,7 +197,7 @@ class ThreadedDuties:
         self._monitor = None  # It keeps the instance alive.
 
     def follow(self, options: DeploymentOptions) -> None:
-        """See ``Duties.follow``."""
+        """See ``ControlTasks.follow``."""
         if self._monitor is not None:
             self._thread.loop.call_soon_threadsafe(self._monitor.follow, options)
 

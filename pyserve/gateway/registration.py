@@ -33,7 +33,7 @@ _FAREWELL_TIMEOUT_S = 2.0
 AttendCall = grpc.aio.StreamStreamCall[ingress_pb2.IngressMessage, ingress_pb2.IngressCommand]
 
 
-class Attendance:
+class IngressRegistration:
     """What an ingress says to the controller that it follows.
 
     Args:

@@ -1,9 +1,9 @@
 """Signs of life, in virtual time."""
 
-from pyserve.config.control import PING_PERIOD_S, SILENT_AFTER_S, VITALS_LOOK_PERIOD_S
+from pyserve.config.control import LIVENESS_CHECK_PERIOD_S, PING_PERIOD_S, SILENT_AFTER_S
 from pyserve.control.reconcile.decide import KillReplica
 from pyserve.control.reconcile.rationing import Waits
-from pyserve.control.replicas.vitals import Vitals
+from pyserve.control.replicas.liveness import LivenessMonitor
 from pyserve.control.state.applications import ApplicationInfo, Applications
 from pyserve.control.state.mesh import Replica
 from pyserve.control.status.report import application_statuses
@@ -20,27 +20,27 @@ class Asked:
         self.world.settle()
         self.world.make_ready()
         self.world.settle()
-        self.vitals = Vitals()
+        self.liveness = LivenessMonitor()
 
     @property
     def replica(self) -> Replica:
         (found,) = self.world.replicas()
         return found
 
-    def look(self, after_s: float = VITALS_LOOK_PERIOD_S) -> bool:
+    def look(self, after_s: float = LIVENESS_CHECK_PERIOD_S) -> bool:
         """Return whether the replica is asked."""
         self.world.now += after_s
-        return [self.replica] == list(self.vitals.look(self.world.state, self.world.now))
+        return [self.replica] == list(self.liveness.look(self.world.state, self.world.now))
 
     def is_asked(self) -> bool:
         """Return whether the replica is asked in the next round of questions."""
-        return any(self.look() for _ in range(int(PING_PERIOD_S / VITALS_LOOK_PERIOD_S) + 1))
+        return any(self.look() for _ in range(int(PING_PERIOD_S / LIVENESS_CHECK_PERIOD_S) + 1))
 
     def answer(self) -> None:
         self.world.state.on_heard(self.replica.id)
 
     def fall_silent(self) -> None:
-        for _ in range(int((PING_PERIOD_S + SILENT_AFTER_S) / VITALS_LOOK_PERIOD_S) + 1):
+        for _ in range(int((PING_PERIOD_S + SILENT_AFTER_S) / LIVENESS_CHECK_PERIOD_S) + 1):
             self.look()
 
     def texts(self) -> list[str]:

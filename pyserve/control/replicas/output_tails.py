@@ -37,7 +37,7 @@ class _Tail:
             self.size_bytes -= len(self.lines.popleft().line)
 
 
-class LastWords:
+class OutputTails:
     """The tails of replicas that live, and of those that have ended of late.
 
     Args:

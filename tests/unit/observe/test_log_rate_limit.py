@@ -1,6 +1,6 @@
 """One line a minute on each subject, however often something happens."""
 
-from pyserve.observe.seldom import SUBJECTS_MAX, Allowance, Seldom
+from pyserve.observe.log_rate_limit import SUBJECTS_MAX, Allowance, LogRateLimit
 
 
 class Subject:
@@ -8,7 +8,7 @@ class Subject:
 
     def __init__(self) -> None:
         self.now = -100.0
-        self.seldom = Seldom(lambda: self.now)
+        self.seldom = LogRateLimit(lambda: self.now)
 
     def allowed(self, *times: float, subject: str = "") -> list[float]:
         """Ask at these times; return those at which a line may be written."""

@@ -158,7 +158,7 @@ class Cache:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class MeshSnapshot:
     """A mesh at one moment.
 
     Attributes:
@@ -196,7 +196,7 @@ class Look:
             for replica in deployment.replicas
         }
 
-    def edges_since(self, earlier: Look | None) -> dict[tuple[str, str], Routed]:
+    def edges_since(self, earlier: MeshSnapshot | None) -> dict[tuple[str, str], Routed]:
         """Return what routers have done since an earlier look; ``None``: since their start."""
         if earlier is None:
             return dict(self.edges)
@@ -205,12 +205,12 @@ class Look:
             key: each.since(earlier.edges.get(key, nothing)) for key, each in self.edges.items()
         }
 
-    def ends_since(self, earlier: Look | None) -> dict[str, dict[str, int]]:
+    def ends_since(self, earlier: MeshSnapshot | None) -> dict[str, dict[str, int]]:
         """Return how calls of each replica ended since an earlier look; as above."""
         before = {} if earlier is None else earlier.ends
         return {name: _counts_since(each, before.get(name, {})) for name, each in self.ends.items()}
 
-    def methods_since(self, earlier: Look | None) -> dict[str, dict[str, Histogram]]:
+    def methods_since(self, earlier: MeshSnapshot | None) -> dict[str, dict[str, Histogram]]:
         """Return how long calls took in replicas since an earlier look; as above."""
         before = {} if earlier is None else earlier.methods
         return {
@@ -221,7 +221,7 @@ class Look:
             for name, each in self.methods.items()
         }
 
-    def batches_since(self, earlier: Look | None) -> dict[tuple[str, str], Batches]:
+    def batches_since(self, earlier: MeshSnapshot | None) -> dict[tuple[str, str], Batches]:
         """Return what batches left since an earlier look; as above."""
         if earlier is None:
             return dict(self.batches)

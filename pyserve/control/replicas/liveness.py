@@ -1,7 +1,7 @@
 """Asks the replicas that run for signs of life: one that hangs as a whole is noticed and replaced.
 
 Routers notice sooner, by the connections that they use; this is for those who look at the mesh,
-and for replicas that nobody calls. ``Vitals`` is pure; ``watch_vitals`` drives it.
+and for replicas that nobody calls. ``LivenessMonitor`` is pure; ``watch_liveness`` drives it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 
-from pyserve.config.control import PING_PERIOD_S, SILENT_AFTER_S, VITALS_LOOK_PERIOD_S
+from pyserve.config.control import LIVENESS_CHECK_PERIOD_S, PING_PERIOD_S, SILENT_AFTER_S
 from pyserve.control.replicas.sessions import Session
 from pyserve.control.state.mesh import MeshState, Replica
 from pyserve.types import ReplicaId
@@ -22,7 +22,7 @@ _TOGETHER_MAX = 64
 _GROUP = 16
 
 
-class Vitals:
+class LivenessMonitor:
     """Who is to be asked, and who does not answer.
 
     One question is under way at a time: a process that is stopped for an hour finds one. A few
@@ -37,13 +37,15 @@ class Vitals:
         self._asks_max = 0
 
     def look(self, state: MeshState, now: float) -> Iterator[Replica]:
-        """Yield the replicas to ask now; to be called once in ``VITALS_LOOK_PERIOD_S``."""
-        was_late = self._looked_at is not None and now - self._looked_at > 3 * VITALS_LOOK_PERIOD_S
+        """Yield the replicas to ask now; to be called once in ``LIVENESS_CHECK_PERIOD_S``."""
+        was_late = (
+            self._looked_at is not None and now - self._looked_at > 3 * LIVENESS_CHECK_PERIOD_S
+        )
         self._looked_at = now
         if now >= self._asks_at:
             self._asks_at = now + PING_PERIOD_S
             self._left = deque(state.replicas)
-            share = len(self._left) * VITALS_LOOK_PERIOD_S / PING_PERIOD_S
+            share = len(self._left) * LIVENESS_CHECK_PERIOD_S / PING_PERIOD_S
             self._asks_max = max(math.ceil(share), _TOGETHER_MAX)
         turns = range(min(self._asks_max, len(self._left)))
         asked = {self._left.popleft() for _ in turns}
@@ -65,13 +67,13 @@ class Vitals:
                     state.on_hang(replica.id)
 
 
-async def watch_vitals(
+async def watch_liveness(
     state: MeshState, sessions: Mapping[ReplicaId, Session], on_change: Callable[[], None]
 ) -> None:
     """Ask and look for answers until cancelled; call ``on_change`` when there is news."""
-    vitals, loop = Vitals(), asyncio.get_running_loop()
+    liveness, loop = LivenessMonitor(), asyncio.get_running_loop()
     while True:
-        asked = list(vitals.look(state, loop.time()))
+        asked = list(liveness.look(state, loop.time()))
         if state.incidents or any(each.serves and each.hangs for each in state.replicas.values()):
             on_change()
         # Their answers do not come all at once then, between what is more urgent.
@@ -80,4 +82,4 @@ async def watch_vitals(
             for replica in group:
                 if replica.id in sessions:
                     sessions[replica.id].send(mesh_pb2.ReplicaCommand(ping=mesh_pb2.Ping()))
-            await asyncio.sleep(VITALS_LOOK_PERIOD_S / max(len(groups), 1))
+            await asyncio.sleep(LIVENESS_CHECK_PERIOD_S / max(len(groups), 1))
