@@ -37,7 +37,8 @@ def _ended_at_its_start(deployment: Any, folder: Path, grace_s: float) -> list[s
     app = deployment.options(graceful_shutdown_timeout_s=grace_s).bind(str(notes))
     with ThreadPoolExecutor(1) as threads:
         deploy = threads.submit(serve.run, app, name="unfinished", route_prefix=None)
-        wait_until(notes.exists)
+        # Not the file alone: the end may come between its creation and the note in it.
+        wait_until(lambda: notes.exists() and notes.read_text())
         serve.delete("unfinished")
         assert isinstance(deploy.exception(timeout=30), serve.DeploymentFailed)
     return notes.read_text().split()
