@@ -82,7 +82,7 @@ class BuiltinServices:
         self._health = HealthService(watchers_max=_HEALTH_WATCHERS_MAX)
         self._applications: frozenset[str] = frozenset()
         self._reflection = reflection_servicer((), ())
-        self._file_descriptors: frozenset[bytes] = frozenset()
+        self._file_descriptors: list[tuple[bytes, ...]] = []
         self._services: list[str] = []
         self._tensor_bytes_max = _REQUEST_BYTES_MAX
         self._server = Server(
@@ -182,12 +182,12 @@ class BuiltinServices:
 
     def _show(self, views: Views) -> None:
         """Build reflection anew if services or files have changed."""
-        files = [file for view in views.values() for file in view.file_descriptors]
+        sources = list(dict.fromkeys(tuple(view.file_descriptors) for view in views.values()))
         named = {service for view in views.values() for service in view.services}
         services = sorted({*named, *SERVICES})
-        if frozenset(files) != self._file_descriptors or services != self._services:
-            self._file_descriptors, self._services = frozenset(files), services
-            self._reflection = reflection_servicer(services, files)
+        if sources != self._file_descriptors or services != self._services:
+            self._file_descriptors, self._services = sources, services
+            self._reflection = reflection_servicer(services, sources)
 
     async def _reflect(
         self,
