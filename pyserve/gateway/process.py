@@ -17,7 +17,8 @@ import secrets
 import signal
 import socket
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.report_fd is None:
             sys.stderr.write(f"pyserve: error: {error}\n")
         else:
-            _tell(options.report_fd, {"error": str(error)})
+            tell(options.report_fd, {"error": str(error)})
         return 1
 
 
@@ -116,33 +117,43 @@ def serve(
     if not held:
         addresses = tuple(addresses) or default_addresses(settings)
     sink = set_up_logging("ingress", settings.logs)
+    say = partial(_say, settings, report_fd)
     try:
         with _run_folder(settings.home) as run_dir:
-            process = _Process(addresses, settings, run_dir, report_fd, liveness_fd, held=held)
-            return asyncio.run(process.run())
+            process = IngressProcess(addresses, settings, run_dir, say=say, held=held)
+            return asyncio.run(process.run_alone(liveness_fd))
     finally:
         sink.close()
 
 
-class _Process:
-    """The life of one ingress process."""
+class IngressProcess:
+    """The life of one ingress process.
+
+    Args:
+        addresses: where it listens, unless sockets are held.
+        settings: of the process.
+        run_dir: for its sockets.
+        say: takes what whoever started it is told, and the same as a line for people.
+        held: see ``serve``.
+        is_of_driver: the mesh ends with who has started it.
+    """
 
     def __init__(
         self,
         addresses: Sequence[str],
         settings: MeshSettings,
         run_dir: Path,
-        report_fd: int | None,
-        liveness_fd: int | None = None,
         *,
+        say: Callable[[Mapping[str, object], str], None],
         held: Sequence[socket.socket] = (),
+        is_of_driver: bool = False,
     ) -> None:
         self._addresses = addresses
         self._held = held
         self._settings = settings
         self._run_dir = run_dir
-        self._report_fd = report_fd
-        self._liveness_fd = liveness_fd
+        self._say = say
+        self._is_of_driver = is_of_driver
         self._tls = mesh_tls(settings.node.tls)
         self._token = b""
         self._ingress: IngressServer | None = None
@@ -154,13 +165,17 @@ class _Process:
         self._ended = asyncio.Event()
         self._status = 0
 
-    async def run(self) -> int:
-        """Serve until the end; return the exit status."""
+    async def run_alone(self, liveness_fd: int | None) -> int:
+        """Do what ``run`` does; signals drain it, and the end of its starter."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._on_signal)
-        if self._liveness_fd is not None:
-            loop.add_reader(self._liveness_fd, self._on_orphaned)
+            loop.add_signal_handler(number, self.end)
+        if liveness_fd is not None:
+            loop.add_reader(liveness_fd, self._on_orphaned, liveness_fd)
+        return await self.run()
+
+    async def run(self) -> int:
+        """Serve until the end; return the exit status."""
         follower = None if self._tls is None else asyncio.create_task(self._tls.follow())
         serving = asyncio.create_task(self._serve())
         ended = asyncio.create_task(self._ended.wait())
@@ -228,6 +243,7 @@ class _Process:
             run_dir=self._run_dir,
             status=self._mesh_status,
             front=IngressFront(ingress),
+            is_of_driver=self._is_of_driver,
         )
         if self._admin is not None:
             self._admin.start()
@@ -241,13 +257,6 @@ class _Process:
     async def _attend(self, channel: Channel) -> None:
         assert self._registration is not None, "there is no view before it follows"
         await self._registration.attend(channel)
-
-    def _say(self, answer: object, line: str) -> None:
-        if self._report_fd is not None:
-            _tell(self._report_fd, answer)
-        else:
-            sys.stdout.write(f"{said(line, self._settings.logs.encoding, 'ingress')}\n")
-            sys.stdout.flush()
 
     def _locate(self) -> MeshAddress | None:
         """Return where the controller is now; end where it is that of another mesh."""
@@ -266,8 +275,13 @@ class _Process:
             return None
         return found
 
-    def _on_signal(self) -> None:
-        """Drain at the first signal, end at the second."""
+    @property
+    def is_draining(self) -> bool:
+        """Say whether it takes nothing more."""
+        return self._draining is not None
+
+    def end(self) -> None:
+        """Drain at the first call, such as for a signal, and end at the second."""
         if self._ingress is None or not self._ingress.addresses:
             self._ended.set()
         elif self._draining is None:
@@ -276,10 +290,9 @@ class _Process:
             self._status = 1
             self._ended.set()
 
-    def _on_orphaned(self) -> None:
-        assert self._liveness_fd is not None, "it is watched"
-        asyncio.get_running_loop().remove_reader(self._liveness_fd)
-        self._on_signal()
+    def _on_orphaned(self, liveness_fd: int) -> None:
+        asyncio.get_running_loop().remove_reader(liveness_fd)
+        self.end()
 
     def _on_mesh_end(self, grace_s: float) -> asyncio.Task[None]:
         self._say({"ends": "mesh"}, "the mesh ends, and this ingress with it")
@@ -372,8 +385,18 @@ def _inherited(descriptor: int) -> socket.socket:
     return found
 
 
-def _tell(report_fd: int, answer: object) -> None:
-    """Tell the process that has started this one."""
+def _say(
+    settings: MeshSettings, report_fd: int | None, answer: Mapping[str, object], line: str
+) -> None:
+    if report_fd is not None:
+        tell(report_fd, answer)
+    else:
+        sys.stdout.write(f"{said(line, settings.logs.encoding, 'ingress')}\n")
+        sys.stdout.flush()
+
+
+def tell(report_fd: int, answer: object) -> None:
+    """Tell the process that has started this one, by a line of JSON on its pipe."""
     # The reader may have given up; then nobody needs it.
     with contextlib.suppress(BrokenPipeError):
         os.write(report_fd, f"{json.dumps(answer)}\n".encode())

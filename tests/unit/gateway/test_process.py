@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ import pytest
 
 from pyserve.config import read_settings
 from pyserve.errors import MeshError
-from pyserve.gateway.process import _Process
+from pyserve.gateway.process import IngressProcess
 from tests.support.waiting import eventually
 from tests.unit.gateway.test_registration import TIMEOUT_S, TOKEN, Controller
 
@@ -26,7 +25,7 @@ class Running:
     """An ingress that runs, and what it reports."""
 
     def __init__(self, folder: Path, token_file: Path) -> None:
-        self._report, writer = os.pipe()
+        self._said: asyncio.Queue[Mapping[str, Any]] = asyncio.Queue()
         settings = read_settings(
             {
                 "PYSERVE_HOME": str(folder),
@@ -37,20 +36,16 @@ class Running:
         )
         run_dir = folder / "run"
         run_dir.mkdir(exist_ok=True)
-        self._writer = writer
-        self.task = asyncio.create_task(_Process(["127.0.0.1:0"], settings, run_dir, writer).run())
 
-    async def says(self) -> dict[str, Any]:
-        """Return the next line of its report."""
-        line = await asyncio.wait_for(asyncio.to_thread(self._read_line), TIMEOUT_S)
-        found: dict[str, Any] = json.loads(line)
-        return found
+        def say(answer: Mapping[str, object], _line: str) -> None:
+            self._said.put_nowait(answer)
 
-    def _read_line(self) -> bytes:
-        line = b""
-        while not line.endswith(b"\n"):
-            line += os.read(self._report, 1)
-        return line
+        ingress = IngressProcess(["127.0.0.1:0"], settings, run_dir, say=say)
+        self.task = asyncio.create_task(ingress.run_alone(None))
+
+    async def says(self) -> Mapping[str, Any]:
+        """Return what it says next."""
+        return await asyncio.wait_for(self._said.get(), TIMEOUT_S)
 
     async def ended(self) -> int:
         return await asyncio.wait_for(self.task, TIMEOUT_S)
@@ -58,8 +53,6 @@ class Running:
     async def close(self) -> None:
         self.task.cancel()
         await asyncio.gather(self.task, return_exceptions=True)
-        os.close(self._writer)
-        os.close(self._report)
 
 
 @pytest.fixture
