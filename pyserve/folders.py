@@ -32,6 +32,7 @@ _OWN_FILES = (
     *("controller.sock", "controller-*.sock", "builtin.sock", "replica-*.sock", "metrics-*.sock"),
     *("token", "token.*", "ports.json"),
     *("output-*.log", "output-*.at"),
+    *("mesh.sqlite3", "mesh.sqlite3-wal", "mesh.sqlite3-shm"),
 )
 # Each holder of values has one, with a socket in it.
 _OWN_FOLDERS, _IN_OWN_FOLDERS = "pyserve-values-*", "socket"
@@ -170,21 +171,30 @@ class RunFolder:
     Args:
         home: in which it is, unless the path were too long for sockets.
         name: of one that is found again by the next controller with what is in it; "": a new one.
+        held: one that another process has made and locked: its path, and its open mark, which is
+            this object's from here on.
 
     Attributes:
         path: where it is, for as long as this lives; short enough for the paths of sockets.
         folder: the directory as it is now.
+        mark: the open mark, whose lock every process has that inherits it.
 
     Raises:
         OSError, MeshError: it cannot be made.
     """
 
-    def __init__(self, home: PrivateFolder, name: str = "") -> None:
+    def __init__(
+        self, home: PrivateFolder, name: str = "", held: tuple[Path, int] | None = None
+    ) -> None:
+        if held is not None:
+            self.path, self.mark = held
+            self._take()
+            return
         path = home.path / (name or f"mesh-{secrets.token_hex(4)}")
         if len(os.fsencode(path / _LONGEST_SOCKET_NAME)) > _UNIX_PATH_BYTES_MAX:
             path = _in_temporary_folder(home.path if name else None)
         self.path = path
-        self._mark = -1
+        self.mark = -1
         if name:
             self._make()
             return
@@ -205,7 +215,7 @@ class RunFolder:
         Raises:
             OSError, MeshError: it cannot be made.
         """
-        if self.folder.is_in_place() and self.folder.is_file(_MARK, self._mark):
+        if self.folder.is_in_place() and self.folder.is_file(_MARK, self.mark):
             return False
         self._let_go()
         self._make()
@@ -227,14 +237,20 @@ class RunFolder:
         finally:
             self._let_go()
 
+    def _take(self) -> None:
+        """Use what was there, unless somebody has removed it meanwhile."""
+        self.folder = PrivateFolder(self.path, make=True)
+        self.folder.hold()
+        self.restore()
+
     def _make(self) -> None:
         self.folder = PrivateFolder(self.path, make=True)
         try:
-            self._mark = self.folder.open(_MARK, os.O_RDWR | os.O_CREAT)
+            self.mark = self.folder.open(_MARK, os.O_RDWR | os.O_CREAT)
             # Only somebody who looks whether it is in use holds it, for a moment.
-            fcntl.flock(self._mark, fcntl.LOCK_EX)
+            fcntl.flock(self.mark, fcntl.LOCK_EX)
             # Last: without its text a mark is none, so nobody removes what is not locked yet.
-            os.pwrite(self._mark, _MARK_TEXT, 0)
+            os.pwrite(self.mark, _MARK_TEXT, 0)
         except BaseException:
             self._let_go()
             raise
@@ -242,9 +258,9 @@ class RunFolder:
 
     def _let_go(self) -> None:
         self.folder.close()
-        if self._mark >= 0:
-            os.close(self._mark)
-            self._mark = -1
+        if self.mark >= 0:
+            os.close(self.mark)
+            self.mark = -1
 
 
 def remove_unused(path: Path, patience_s: float = 0.0) -> None:

@@ -25,6 +25,7 @@ from typing import Self
 
 from pyserve.config import MeshSettings
 from pyserve.config.tls import PLAIN_TCP_REMEDY
+from pyserve.control.lease import Lease
 from pyserve.control.tokens import TOKEN_BYTES, read_token
 from pyserve.errors import MeshError, MeshHeld, MeshNotFound
 from pyserve.folders import PrivateFolder, RunFolder, remove_left
@@ -33,8 +34,9 @@ from pyserve.types import MeshAddress
 _LOGGER = logging.getLogger(__name__)
 _LOCK, _RECORD, _TOKEN = "mesh.lock", "mesh.json", "token"
 _LASTING_RUN = "run"
-# What a controller that was killed may have left in a lasting run directory.
-_OF_A_CONTROLLER = ("controller.sock", "controller-1.sock", "builtin.sock")
+# What a controller that was killed may have left in a lasting run directory, and would stand in the
+# way. Its socket stays until the next one replaces it: clients see that a next one may come.
+_OF_A_CONTROLLER = ("controller-1.sock", "builtin.sock")
 _HELD_LOOK_INTERVAL_S = 0.05  # arbitrary; a mesh takes a second to start
 
 
@@ -202,12 +204,13 @@ class MeshHome:
         token: the one that the mesh shall have; none: that of the controller before, or a new one.
         has_replicas: says of a run directory whether replicas of it live, which know the token of
             the controller before; lasting ones only.
+        lease: in place of a lock and a run directory of its own; it closes the descriptors.
 
     Attributes:
         token: the mesh token.
         run_dir: where sockets go; the same for as long as this lives.
         token_file: where the token is.
-        former: what the controller before published, if it was killed; lasting ones only.
+        former: what the controller before published, if it was killed; of the same mesh only.
         is_in_use: replicas go on after ``close``, which then leaves the run directory to them.
 
     Raises:
@@ -222,22 +225,20 @@ class MeshHome:
         lasting: bool = False,
         token: bytes = b"",
         has_replicas: Callable[[Path], bool] = lambda _: False,
+        lease: Lease | None = None,
     ) -> None:
         self._path = home
         self._record = ""
         self._lock = -1
         self.former: MeshRecord | None = None
-        self.is_in_use = lasting
+        self.is_in_use = lasting or lease is not None
         self._lasting = lasting
         self._folder = _open_home(home)
         try:
-            self._lock = _lock(self._folder)
-            # What somebody left who is gone is nobody's, as far as it bears our mark.
-            remove_left(self._folder)
-            if lasting:
-                self.former = _left_record(self._folder)
-            _note(self._lock, json.dumps({"pid": os.getpid()}))
-            self._run = RunFolder(self._folder, _LASTING_RUN if lasting else "")
+            if lease is None:
+                self._take(_LASTING_RUN if lasting else "")
+            else:
+                self._inherit(lease)
             for name in _OF_A_CONTROLLER:
                 if not listens(str(self._run.path / name)):
                     self._run.folder.remove(name)
@@ -260,6 +261,34 @@ class MeshHome:
         except MeshError:
             self.close()
             raise
+
+    def _take(self, run_name: str) -> None:
+        self._lock = _lock(self._folder)
+        # What somebody left who is gone is nobody's, as far as it bears our mark.
+        remove_left(self._folder)
+        if self._lasting:
+            self.former = _left_record(self._folder)
+        _note(self._lock, json.dumps({"pid": os.getpid()}))
+        self._run = RunFolder(self._folder, run_name)
+
+    def _inherit(self, lease: Lease) -> None:
+        self._lock = lease.lock
+        if not self._folder.is_file(_LOCK, self._lock):
+            os.close(self._lock)
+            self._lock = -1
+            self._lock = _lock(self._folder)
+        self.former = _left_record(self._folder)
+        self._run = RunFolder(self._folder, held=(lease.run_dir, lease.mark))
+
+    def lease(self) -> Lease:
+        """Return what another process needs to take it over; the descriptors stay open here."""
+        return Lease(lock=self._lock, mark=self._run.mark, run_dir=self.run_dir)
+
+    def let_go(self) -> None:
+        """Leave it as it is to those who have the lease. Idempotent."""
+        if self._folder.descriptor >= 0:
+            self._run.close(remove=False)
+            self._let_go()
 
     def _token_folder(self) -> PrivateFolder:
         return self._folder if self._lasting else self._run.folder
