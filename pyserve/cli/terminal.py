@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import threading
 from types import TracebackType
@@ -61,10 +62,16 @@ class Terminal:
                 sys.stderr.flush()
             if self._closed.is_set() or self._lines.has_ended_in_order:
                 break
-            try:
-                # Only the connection may have broken.
-                self._lines = self._client.follow(self._run)
-            except PyserveError:
+            if not self._follow_again():
                 break
         if not self._closed.is_set():
             self._ended.set()
+
+    def _follow_again(self) -> bool:
+        """Follow the mesh once more: the connection may have broken, or the controller died."""
+        # The first attempt may meet the sockets of one that is about to die.
+        for _ in range(2):
+            with contextlib.suppress(PyserveError):
+                self._lines = self._client.follow(self._run)
+                return True
+        return False

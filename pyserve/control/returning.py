@@ -1,4 +1,4 @@
-"""The moment in which a mesh that stays has no controller: one was killed, the next one starts.
+"""The moment in which a mesh has no controller: one was killed, the next one starts.
 
 A mesh that ends in order takes its record away, so one that is left without anybody who listens
 says that a controller was killed. Commands and drivers wait for the next one, for a while.
@@ -6,11 +6,12 @@ says that a controller was killed. Commands and drivers wait for the next one, f
 
 from __future__ import annotations
 
+import stat
 import threading
 import time
 from pathlib import Path
 
-from pyserve.control.discovery import MeshRecord, listens, read_record
+from pyserve.control.discovery import MeshRecord, is_held, listens, read_record
 from pyserve.types import MeshAddress
 
 _RECORD = "mesh.json"
@@ -35,6 +36,26 @@ def wait_for_next(home: Path, timeout_s: float) -> bool:
     return True
 
 
+def is_silent(mesh: MeshAddress) -> bool:
+    """Say whether a controller of this machine was killed, and no other one listens yet.
+
+    One that ends in order takes its socket away.
+    """
+    path = mesh.controller.removeprefix("unix:")
+    return path != mesh.controller and _is_socket(path) and not listens(path)
+
+
+def wait_for_listener(mesh: MeshAddress, timeout_s: float) -> bool:
+    """Block while ``is_silent`` holds; return whether that came to an end in time."""
+    deadline = time.monotonic() + timeout_s
+    news = threading.Event()  # Never set, as above.
+    while is_silent(mesh):
+        if time.monotonic() >= deadline:
+            return False
+        news.wait(_LOOK_INTERVAL_S)
+    return True
+
+
 def wait_for_end(mesh: MeshAddress, timeout_s: float) -> bool:
     """Block while somebody listens where a controller did that has stopped answering.
 
@@ -54,13 +75,21 @@ def wait_for_end(mesh: MeshAddress, timeout_s: float) -> bool:
     return True
 
 
-def _is_left(home: Path) -> bool:
-    """Say whether a record is there of a mesh that stays, whose token outlives controllers.
+def _is_socket(path: str) -> bool:
+    try:
+        return stat.S_ISSOCK(Path(path).stat().st_mode)
+    except OSError:  # Also where nobody may look.
+        return False
 
-    The meshes of drivers end with their controller.
+
+def _is_left(home: Path) -> bool:
+    """Say whether a record is there of a mesh that gets another controller.
+
+    The token of one that stays lies in its home; the mesh of a program has a keeper, which holds
+    the home as long as there may be another one.
     """
     try:
         record = MeshRecord.from_json((home / _RECORD).read_text())
     except (OSError, ValueError):
         return False
-    return Path(record.token_file).parent == home
+    return Path(record.token_file).parent == home or is_held(home)

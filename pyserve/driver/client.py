@@ -16,8 +16,10 @@ import grpc
 
 from pyserve.aio.certificates import Pem, read_pem
 from pyserve.api.graph import PackedApplication, PackedDeployment
+from pyserve.config.control import CONTROLLER_RETURN_TIMEOUT_S
 from pyserve.config.http import RoutePrefix
 from pyserve.config.tls import TlsFiles
+from pyserve.control.returning import is_silent, wait_for_listener
 from pyserve.control.server.transport import UNIX_OPTIONS
 from pyserve.control.state.run import Run
 from pyserve.driver.channels import own_channel
@@ -57,21 +59,34 @@ class ControlClient:
     """
 
     def __init__(self, address: MeshAddress, tls: TlsFiles | None = None) -> None:
+        self._address = address
         self._target = address.controller
         self._named_by = address.named_by
         self._metadata = (("pyserve-token-bin", address.token),)
         self._tls = None if address.controller.startswith("unix:") else tls
         self._pem: Pem | None = None
         self._channel: grpc.Channel | None = None
+        self._opening = threading.Lock()
+        self._may_return = True
 
     @property
     def _stub(self) -> control_pb2_grpc.ControlStub:
-        """Calls go over one connection, until the certificates are others than those it has."""
+        """Calls go over one connection, until the certificates are others than those it has.
+
+        Where a controller was killed they wait for the next one, for a while.
+        """
         pem = None if self._tls is None else read_pem(self._tls)
-        if self._channel is None or pem != self._pem:
-            # A stream that goes on keeps what it began with.
-            self._pem, self._channel = pem, self._open(pem)
-        return control_pb2_grpc.ControlStub(self._channel)
+        with self._opening:
+            if is_silent(self._address):
+                # Once: where none has come, each call would take that long.
+                timeout_s = CONTROLLER_RETURN_TIMEOUT_S if self._may_return else 0.0
+                self._may_return = wait_for_listener(self._address, timeout_s)
+                # gRPC would wait with another attempt, and what went over it has broken.
+                self.close()
+            if self._channel is None or pem != self._pem:
+                # A stream that goes on keeps what it began with.
+                self._pem, self._channel = pem, self._open(pem)
+            return control_pb2_grpc.ControlStub(self._channel)
 
     def _open(self, pem: Pem | None) -> grpc.Channel:
         return open_channel(self._target, self._tls, pem)

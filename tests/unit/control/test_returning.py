@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from pyserve.control.discovery import MeshHome, MeshRecord
-from pyserve.control.returning import wait_for_next
+from pyserve.control.returning import is_silent, wait_for_listener, wait_for_next
+from pyserve.errors import MeshHeld
+from pyserve.types import MeshAddress
 
 pytestmark = pytest.mark.parity("G-66")
 # Nobody waits as long: a test fails by its own time limit before.
@@ -88,3 +90,59 @@ def test_nobody_waits_for_the_mesh_of_a_driver(directory: Path) -> None:
     kill(home)
 
     assert not wait_for_next(directory, FOR_EVER_S)
+
+
+def test_the_mesh_of_a_program_is_waited_for_while_it_is_kept(directory: Path) -> None:
+    home = MeshHome(directory)
+    publish(home)
+
+    assert not wait_for_next(directory, 0.1), "none has come"
+    waited = threading.Thread(target=wait_for_next, args=(directory, FOR_EVER_S), daemon=True)
+    waited.start()
+    waited.join(0.2)
+    assert waited.is_alive(), "the keeper has the home"
+    kill(home)
+    waited.join()
+
+
+def test_a_home_is_handed_on_with_its_files(directory: Path) -> None:
+    home = MeshHome(directory)
+    path = publish(home)
+    path.touch()
+    lease = home.lease().copy()
+    home.let_go()
+
+    with pytest.raises(MeshHeld):
+        MeshHome(directory)
+    heir = MeshHome(directory, lease=lease)
+    assert (home.run_dir, home.token) == (heir.run_dir, heir.token)
+    assert heir.former is not None
+    heir.is_in_use = False
+    heir.close()
+
+    assert ["mesh.lock"] == [each.name for each in directory.iterdir()]
+    MeshHome(directory).close()
+
+
+def test_a_client_waits_for_the_next_controller_at_its_socket(tmp_path: Path) -> None:
+    path = tmp_path / "c.sock"
+    mesh = MeshAddress(controller=f"unix:{path}", token=b"")
+    assert not is_silent(mesh), "none was there, or the last one has ended in order"
+
+    with closing(socket.socket(socket.AF_UNIX)) as former:
+        former.bind(str(path))
+        former.listen()
+        assert not is_silent(mesh)
+    assert is_silent(mesh)
+    assert not wait_for_listener(mesh, 0.1)
+
+    fresh = tmp_path / "fresh.sock"
+    with closing(socket.socket(socket.AF_UNIX)) as successor:
+        successor.bind(str(fresh))
+        successor.listen()
+        waiting = threading.Thread(target=wait_for_listener, args=(mesh, FOR_EVER_S), daemon=True)
+        waiting.start()
+        fresh.rename(path)
+        waiting.join()
+    path.unlink()
+    assert not is_silent(mesh)
