@@ -76,7 +76,8 @@ class OutputFile:
             for line in self._splitter.end():
                 self._tell(line)
             for path in (self.path, _position_of(self.path)):
-                with contextlib.suppress(FileNotFoundError):
+                # Whatever keeps a file from going, the end of its writer has to be told.
+                with contextlib.suppress(OSError):
                     path.unlink()
         os.close(self.descriptor)
         os.close(self._position)

@@ -95,3 +95,18 @@ def test_its_end_passes_on_what_is_left_and_removes_the_files(path):
         file.close(remove=True)
         assert ["one", "last words"] == lines
     assert [] == list(path.parent.iterdir())
+
+
+def test_its_end_passes_on_what_is_left_where_its_folder_has_gone(tmp_path):
+    folder = tmp_path / "run"
+    folder.mkdir()
+    with reader(folder / "output-1.log") as (file, lines):
+        write(file, "last")
+        for each in folder.iterdir():
+            each.unlink()
+        folder.rmdir()
+        folder.write_text("in the way")
+
+        file.close(remove=True)
+
+        assert ["last"] == lines
