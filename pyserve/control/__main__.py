@@ -1,13 +1,13 @@
 """``python -m pyserve.control``: a controller, an ingress and a local launcher in one process.
 
-With ``--no-ingress`` the ingresses are processes of their own. This is where a driver-owned mesh is
-wired together, so it is the one module of this layer that imports the layers above it. It ends,
+With ``--no-ingress`` the ingresses are processes of their own. Launcher and ingress are wired to
+the controller here, so it is the one module of this layer that imports those above it. It ends,
 after a drain, when it gets SIGTERM or SIGINT, when ``Control.Shutdown`` is called, or when the
 socket behind ``--liveness-fd`` closes because the process that started it is gone; other runs of
 ``pyserve run`` that follow keep it until they end. A second signal ends it at once.
 
 With ``--persistent`` its state lies in the home directory: a controller that is killed leaves its
-replicas running, and the next one finds them.
+replicas running, and the next one finds them; with ``--lease`` as long as the keeper lives.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ import sys
 from collections.abc import Coroutine, Sequence
 from typing import TYPE_CHECKING
 
-from pyserve.admin import AdminServer, advertised_address, make_admin
 from pyserve.aio.certificates import mesh_tls
 from pyserve.bridge import raise_descriptor_limit
 from pyserve.config import (
@@ -50,10 +49,16 @@ from pyserve.control.server.service import add_services
 from pyserve.control.server.transport import Server, make_server, same_place, tcp_place
 from pyserve.control.state.run import Run
 from pyserve.control.store import Copies, SqliteStore
-from pyserve.control.tokens import read_token
 from pyserve.errors import MeshError, MeshHeld, PyserveError, UsageError
-from pyserve.gateway import IngressFront, IngressSecurity, IngressServer
-from pyserve.launch import LastingLauncher, Site, has_members, make_launcher, notices_of
+from pyserve.launch import (
+    LastingLauncher,
+    Site,
+    can_find_again,
+    make_launcher,
+    notices_of,
+    open_home,
+    report,
+)
 from pyserve.observe.logs.formats import said
 from pyserve.observe.logs.sink import LogSink, set_up_logging
 from pyserve.observe.metrics import ProcessMetrics, ScrapePoint, on_loop
@@ -63,7 +68,9 @@ from pyserve.version import version
 from pyserve.wire.v1 import control_pb2
 
 if TYPE_CHECKING:
+    from pyserve.admin import AdminServer
     from pyserve.control.server.rest import RestServer
+    from pyserve.gateway import IngressServer
 
 _LOGGER = logging.getLogger(__name__)
 # For the reply to Shutdown and the last words of streams; nobody waits for anything else then.
@@ -91,22 +98,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 "the ingress has no address; give --address HOST:PORT, or --no-ingress, or set "
                 "PYSERVE_INGRESS_LOCATION=Disabled for a mesh without one"
             )
-        token = _given_token(settings) if options.persistent else b""
         sink = set_up_logging("controller", settings.logs, screen=options.screen_fd)
     except (PyserveError, OSError) as error:
-        _report(options.report_fd, {"error": str(error)})
+        report(options.report_fd, {"error": str(error)})
         return 1
     try:
-        with MeshHome(
-            settings.home,
-            lasting=options.persistent,
-            token=token,
-            has_replicas=has_members,
-        ) as home:
+        with open_home(options, settings) as home:
             return asyncio.run(_run(options, settings, home, sink))
     except PyserveError as error:
         is_held = isinstance(error, MeshHeld)
-        _report(options.report_fd, {"error": str(error), "is_held": is_held})
+        report(options.report_fd, {"error": str(error), "is_held": is_held})
         return 1
     finally:
         sink.close()
@@ -123,7 +124,9 @@ async def _run(
         record = await mesh.start()
         if options.liveness_fd is not None:
             loop.add_reader(options.liveness_fd, mesh.on_liveness, options.liveness_fd)
-        _report(options.report_fd, json.loads(record.to_json()))
+        if options.keeper_fd is not None:
+            loop.add_reader(options.keeper_fd, mesh.on_keeper_gone, options.keeper_fd)
+        report(options.report_fd, {**json.loads(record.to_json()), "lasts": mesh.is_lasting})
         await mesh.ended.wait()
     finally:
         await mesh.close()
@@ -151,14 +154,17 @@ class _Mesh:
         self._starter_is_gone = False
         self._ending: asyncio.Task[None] | None = None
         self._address = MeshAddress(controller=f"unix:{home.run_dir / _SOCKET}", token=home.token)
-        self._is_lasting: bool = options.persistent
+        self._is_kept = options.keeper_fd is not None and can_find_again(settings.launcher)
+        self.is_lasting: bool = options.persistent or self._is_kept
+        self._keeper_fd: int | None = options.keeper_fd if self._is_kept else None
         self._is_of_driver = options.liveness_fd is not None
         self._launcher = make_launcher(settings.launcher, self._site(sink))
         self._ingress = None if options.no_ingress else self._make_ingress(options.address)
         self._ingresses = Ingresses(self._ingress)
-        state = home.home / _STATE
-        store = SqliteStore(state) if self._is_lasting else None
-        self._copies = None if store is None else Copies(state, lambda: store.writes)
+        state = (home.run_dir if self._is_kept else home.home) / _STATE
+        store = SqliteStore(state) if self.is_lasting else None
+        # What lives as long as a program needs none.
+        self._copies = Copies(state, lambda: store.writes) if store and options.persistent else None
         self._controller = Controller(
             self._launcher,
             development=options.development,
@@ -196,12 +202,13 @@ class _Mesh:
             token=self._home.token,
             run_dir=self._home.run_dir,
             home=self._settings.home,
-            is_lasting=self._is_lasting,
+            is_lasting=self.is_lasting,
             options=self._settings.launcher.options,
             on_line=sink.write_output,
             on_output=self._keep_output,
             client_connections=self._client_connections,
             spares=self._settings.spare_replicas,
+            liveness=self._keeper_fd,
         )
 
     def _make_metrics(self) -> ProcessMetrics:
@@ -216,6 +223,9 @@ class _Mesh:
         return metrics
 
     def _make_admin(self) -> AdminServer | None:
+        from pyserve.admin import make_admin
+        from pyserve.gateway import IngressFront
+
         shown = None if _is_disabled(self._settings) else self._ingress
         return make_admin(
             self._settings,
@@ -248,6 +258,8 @@ class _Mesh:
         )
 
     def _make_ingress(self, addresses: Sequence[str]) -> IngressServer:
+        from pyserve.gateway import IngressSecurity, IngressServer
+
         settings = self._settings
         return IngressServer(
             () if _is_disabled(settings) else addresses,
@@ -273,7 +285,7 @@ class _Mesh:
         if self._tls is not None:
             self._follow(self._tls.follow())
         await self._launcher.open()
-        if self._is_lasting:
+        if self.is_lasting:
             self._controller.resume()
         if self._copies is not None:
             self._follow(self._copies.keep(STATE_COPY_PERIOD_S))
@@ -312,6 +324,8 @@ class _Mesh:
                     self._metrics, self._home.run_dir, self._home.token
                 )
             return
+        from pyserve.admin import advertised_address
+
         self._admin.start()
         place = self._tcp_place
         address = advertised_address(
@@ -376,11 +390,22 @@ class _Mesh:
         if self._shutdown is not None:
             self.hurried = True
             self.ended.set()
-        elif self._is_lasting and self._launcher.capabilities.are_elsewhere:
+        elif self.is_lasting and self._launcher.capabilities.are_elsewhere:
             self.ended.set()
         else:
             self._controller.recovery.keep_applications()
-            self._shutdown = asyncio.create_task(self._drain(SHUTDOWN_GRACE_S))
+            self._begin_end(SHUTDOWN_GRACE_S)
+
+    def on_keeper_gone(self, descriptor: int) -> None:
+        """The keeper, which has the ingress and starts controllers, is gone: all ends."""
+        asyncio.get_running_loop().remove_reader(descriptor)
+        if self._shutdown is None:
+            self._begin_end(0.0)
+        else:  # Nobody waits for the drain any more.
+            self.ended.set()
+
+    def _begin_end(self, grace_s: float) -> None:
+        self._shutdown = asyncio.create_task(self._drain(grace_s, is_whole=self._is_of_driver))
 
     def on_liveness(self, descriptor: int) -> None:
         """Whoever started this process is gone, has let go of it, or is in a hurry."""
@@ -406,7 +431,7 @@ class _Mesh:
         """Without its starter the mesh stays for other runs, as long as one is there."""
         others = self._controller.runs.others(self._starter)
         if self._starter_is_gone and not others and self._shutdown is None:
-            self._shutdown = asyncio.create_task(self._drain(SHUTDOWN_GRACE_S))
+            self._begin_end(SHUTDOWN_GRACE_S)
 
     async def close(self) -> None:
         """End every part, whatever state it is in."""
@@ -466,28 +491,10 @@ def _is_disabled(settings: MeshSettings) -> bool:
     return settings.ingress.location is ProxyLocation.Disabled
 
 
-def _given_token(settings: MeshSettings) -> bytes:
-    """Return the token that somebody has made for this mesh, such as a Secret; b"": nobody has."""
-    path = settings.token_file
-    return b"" if path is None or not path.exists() else read_token(path, "PYSERVE_TOKEN_FILE")
-
-
 def _log_failure(task: asyncio.Task[None]) -> None:
     """Say at once that something beside the mesh has failed; nobody waits for it."""
     if not task.cancelled() and (error := task.exception()):
         _LOGGER.error("%s has ended", task.get_coro(), exc_info=error)
-
-
-def _report(descriptor: int | None, answer: object) -> None:
-    """Tell the process that waits for the start, or a person."""
-    text = json.dumps(answer)
-    if descriptor is None:
-        sys.stdout.write(f"{text}\n")
-        sys.stdout.flush()
-        return
-    # The reader may have given up; then nobody needs the answer.
-    with contextlib.suppress(BrokenPipeError), os.fdopen(descriptor, "w") as file:
-        file.write(f"{text}\n")
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import atexit
 import gc
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import lru_cache
@@ -49,6 +50,10 @@ if TYPE_CHECKING:
     from pyserve.references import References
     from pyserve.types import DeploymentKey
     from pyserve.wire.v1 import control_pb2
+
+
+# An ingress joins its controller in some 30 ms.
+_INGRESS_LOOK_INTERVAL_S = 0.02
 
 
 class Session:
@@ -206,7 +211,7 @@ def open_session(
     if session is not None:
         asked = _asked(addresses, options)
         if asked:
-            _check_addresses(asked, session.client.status().addresses)
+            _check_addresses(asked, _status(session.client, asked).addresses)
         options.apply(session.client)
     else:
         variables = {**options.environment(), **(environment or {})}
@@ -348,7 +353,7 @@ def _attach_or_start(
             if not wait_while_held(settings.home, deadline) or time.monotonic() >= deadline:
                 raise
     session = Session(address, None)
-    reply = session.client.status()
+    reply = _status(session.client, _asked(addresses, options))
     sys.stderr.write(
         f"pyserve: attached to the mesh of process {reply.controller_pid} "
         f"at {', '.join(reply.addresses) or address.controller}\n"
@@ -423,6 +428,20 @@ def _without_effect(
 
 def _asked(addresses: Sequence[str] | None, options: IngressOptions) -> Sequence[str]:
     return options.asked_addresses() if addresses is None else addresses
+
+
+def _status(client: ControlClient, asked: Sequence[str]) -> control_pb2.StatusReply:
+    """Return the status; where addresses are asked for, once an ingress has said its own.
+
+    A controller that has just started does not know them yet.
+    """
+    deadline = time.monotonic() + CONTROLLER_RETURN_TIMEOUT_S
+    news = threading.Event()  # Never set: an ingress tells the controller, and nobody else.
+    while True:
+        reply = client.status()
+        if reply.addresses or not asked or time.monotonic() >= deadline:
+            return reply
+        news.wait(_INGRESS_LOOK_INTERVAL_S)
 
 
 def _check_addresses(asked: Sequence[str], present: Sequence[str]) -> None:

@@ -16,6 +16,7 @@ from pyserve.control.replicas.launching import (
 )
 from pyserve.launch.engines import make_launcher, notices_of
 from pyserve.launch.environments import Environments
+from pyserve.launch.homes import can_find_again, open_home, report
 from pyserve.launch.lasting import LastingLocalLauncher
 from pyserve.launch.local import LocalLauncher
 from pyserve.launch.mesh import MeshProcess
@@ -41,8 +42,11 @@ __all__ = [
     "Room",
     "Site",
     "Waiting",
+    "can_find_again",
     "describe_end",
     "has_members",
     "make_launcher",
     "notices_of",
+    "open_home",
+    "report",
 ]

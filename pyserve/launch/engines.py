@@ -65,6 +65,7 @@ def _process(site: Site) -> Launcher:
         client_connections=site.client_connections,
         environments=Environments(site.home / "environments"),
         spares=site.spares,
+        liveness=site.liveness,
     )
 
 

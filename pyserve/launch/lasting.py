@@ -12,6 +12,7 @@ import contextlib
 import dataclasses
 import functools
 import hashlib
+import logging
 import os
 import signal
 import subprocess
@@ -29,6 +30,7 @@ from pyserve.launch.spares import Spare
 from pyserve.launch.strays import STRAY_TIMEOUT_S, drain, end_group, members, value_of
 from pyserve.types import ReplicaId
 
+_LOGGER = logging.getLogger(__name__)
 _NAME_LENGTH = 16
 _OUTPUT = "output-"
 
@@ -117,7 +119,8 @@ class LastingProcess:
 class LastingLocalLauncher(LocalLauncher):
     """As ``LocalLauncher``, but its replicas go on without it; Linux only.
 
-    ``close`` ends them all the same; ``let_go`` does not.
+    They end with whoever holds the pipe that ``liveness`` names, if it was given. ``close`` ends
+    them all the same; ``let_go`` does not.
     """
 
     _watcher: asyncio.Task[None] | None = None
@@ -197,7 +200,13 @@ class LastingLocalLauncher(LocalLauncher):
             self._watcher.cancel()
 
     def _begin(self, start: Start, command: Sequence[str], token_reader: int) -> Child:
-        output = self._output(start.order)
+        try:
+            output = self._output(start.order)
+        except OSError as error:
+            # The run directory cannot be made anew. Better one that this launcher alone follows
+            # than none.
+            _LOGGER.warning("%s writes to a pipe: %s", start.order.replica_id, error)
+            return super()._begin(start, command, token_reader)
         try:
             child = subprocess.Popen(
                 command,
@@ -206,7 +215,7 @@ class LastingLocalLauncher(LocalLauncher):
                 stderr=output.descriptor,
                 env=dict(start.environment),
                 cwd=start.working_directory,
-                pass_fds=(token_reader,),
+                pass_fds=(token_reader, *([self._liveness_reader] if self._is_bound else [])),
                 start_new_session=True,
             )
         except BaseException:
@@ -245,7 +254,8 @@ class LastingLocalLauncher(LocalLauncher):
         return process
 
     def _ties(self) -> Sequence[str]:
-        return ("--lasting", str(self._run_dir))
+        found = ("--lasting", str(self._run_dir))
+        return (*found, *super()._ties()) if self._is_bound else found
 
     def _output(self, order: ReplicaOrder) -> OutputFile:
         return OutputFile(self._run_dir / _output_name(order.replica_id), self._lines_of(order))

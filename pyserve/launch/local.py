@@ -101,6 +101,8 @@ class LocalLauncher:
         environments: makes what replicas need besides the driver's own.
         spares: how many interpreters wait, with their imports done, for replicas to start.
         kernel_kills: whom the kernel kills; by default what can be found out.
+        liveness: reading end of a pipe whose other end closes when no replica shall live any
+            more; ``None``: when this process has ended.
     """
 
     name = PROCESS
@@ -120,6 +122,7 @@ class LocalLauncher:
         environments: Environments | None = None,
         spares: int = 0,
         kernel_kills: KernelKills | None = None,
+        liveness: int | None = None,
     ) -> None:
         self._environments = environments or Environments(run_dir / "environments")
         self._controller = controller
@@ -137,8 +140,12 @@ class LocalLauncher:
         self._preparing: dict[ReplicaId, asyncio.Future[Any]] = {}
         self._freed = asyncio.Event()  # Another one each time that somebody has let go.
         self._processors = usable_processors()
-        # The writing end stays in this process alone: every exec closes it.
-        self._liveness_reader, self._liveness_writer = os.pipe()
+        self._is_bound = liveness is not None
+        if liveness is None:
+            # The writing end stays in this process alone: every exec closes it.
+            self._liveness_reader, self._liveness_writer = os.pipe()
+        else:
+            self._liveness_reader, self._liveness_writer = os.dup(liveness), -1
         self._closed = False
         self._kernel_kills = kernel_kills or KernelKills(count_kernel_kills)
         self._spares = Spares(spares, self._make_spare, lambda: not self.room().is_short)
@@ -364,7 +371,8 @@ class LocalLauncher:
         finally:
             self._events.close()
             self._environments.close()
-        os.close(self._liveness_writer)
+        if self._liveness_writer >= 0:
+            os.close(self._liveness_writer)
         os.close(self._liveness_reader)
 
     def _program(self) -> Sequence[str]:

@@ -1,9 +1,10 @@
 """Starts a mesh as a child of this process, for drivers and the command line.
 
-The child is ``python -m pyserve.control``. It holds one end of a socket whose other end lives
-here: when this process ends, however it ends, the socket closes and the mesh drains and ends. A
-byte over it says that this process is about to end without waiting; the answer is whether the mesh
-stays for others. What the child has to say about its start comes over a pipe, as one line of JSON.
+The child is ``python -m pyserve.driver.own``: it has the ingress, and starts the controller, again
+if that dies. Both hold one end of a socket whose other end lives here: when this process ends,
+however it ends, the socket closes and the mesh drains and ends. A byte over it says that this
+process is about to end without waiting; the controller answers whether the mesh stays for others.
+What the child has to say about its start comes over a pipe, as one line of JSON.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ import time
 import weakref
 from collections.abc import Mapping, Sequence
 
-from pyserve.config import inherited_environment
+from pyserve.config import ProxyLocation, inherited_environment, read_settings
 from pyserve.config.control import CONTROLLER_START_TIMEOUT_S, MESH_STAYS
-from pyserve.control.discovery import MeshRecord
+from pyserve.control.discovery import MeshHome, MeshRecord
 from pyserve.errors import MeshError, MeshHeld
 from pyserve.types import MeshAddress
 
@@ -72,33 +73,43 @@ class MeshProcess:
             MeshHeld: another mesh has the home directory, or just starts there.
             MeshError: the child could not start; the message says why and what to do.
         """
+        variables = inherited_environment(environment or {})
+        settings = read_settings(variables)
+        if settings.ingress.location is ProxyLocation.Disabled:
+            addresses = ()
+        home = MeshHome(settings.home)
+        lease = home.lease()
+        screens = () if screen is None else (screen,)
         liveness, liveness_of_child = (end.detach() for end in socket.socketpair())
         report, report_writer = os.pipe()
         command = [
-            *(sys.executable, "-P", "-m", "pyserve.control"),
+            *(sys.executable, "-P", "-m", "pyserve.driver.own"),
             *(f"--address={address}" for address in addresses),
+            f"--lease={lease.argument()}",
             f"--liveness-fd={liveness_of_child}",
             f"--report-fd={report_writer}",
             *(["--development"] if development else []),
             *([f"--run-id={run_id}"] if run_id else []),
-            *([] if screen is None else [f"--screen-fd={screen}"]),
+            *(f"--screen-fd={each}" for each in screens),
         ]
         try:
             process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
-                pass_fds=(liveness_of_child, report_writer, *(() if screen is None else (screen,))),
-                env=inherited_environment(environment or {}),
+                pass_fds=(lease.lock, lease.mark, liveness_of_child, report_writer, *screens),
+                env=variables,
                 # Ctrl-C in a terminal reaches the driver, which then ends the mesh in order.
                 start_new_session=True,
             )
         except OSError as error:
             os.close(liveness)
             os.close(report)
+            home.close()
             raise MeshError(f"{sys.executable} cannot be started: {error}") from error
         finally:
             os.close(liveness_of_child)
             os.close(report_writer)
+            home.let_go()
         try:
             record = _read_report(report, time.monotonic() + timeout_s)
         except BaseException:

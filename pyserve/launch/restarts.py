@@ -11,10 +11,14 @@ FORGET_AFTER_S = 60.0
 
 
 class Restarts:
-    """The deaths of one process and those that took its place."""
+    """The deaths of one process and those that took its place.
+
+    Attributes:
+        deaths: in a row, none of which came after a life long enough.
+    """
 
     def __init__(self) -> None:
-        self._deaths = 0
+        self.deaths = 0
 
     def on_death(self, lived_s: float, *, is_awaited: bool = False) -> float:
         """Record a death.
@@ -28,7 +32,7 @@ class Restarts:
             How long to wait before the next start, in seconds.
         """
         if is_awaited:
-            self._deaths = 0
+            self.deaths = 0
             return 0.0
-        self._deaths = 1 if lived_s >= FORGET_AFTER_S else self._deaths + 1
-        return restart_delay_s(self._deaths, DELAY_MAX_S)
+        self.deaths = 1 if lived_s >= FORGET_AFTER_S else self.deaths + 1
+        return restart_delay_s(self.deaths, DELAY_MAX_S)

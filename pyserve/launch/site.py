@@ -32,6 +32,8 @@ class Site:
         on_output: keeps a line of a replica, for ``pyserve logs`` and ``status``.
         client_connections: returns how many clients are connected to this process.
         spares: how many interpreters shall wait for replicas to start.
+        liveness: of lasting replicas: pipe whose other end closes when none of them shall live
+            any more; ``None``: they stay until somebody ends them.
     """
 
     controller: Callable[[], Awaitable[str]]
@@ -47,6 +49,7 @@ class Site:
     on_output: Callable[[DeploymentKey, ReplicaId, str], None] = lambda *_: None
     client_connections: Callable[[], int] = lambda: 0
     spares: int = 0
+    liveness: int | None = None
 
     def environment(self, order: ReplicaOrder) -> dict[str, str]:
         """Return all variables of a replica on this machine, among them where the token is."""

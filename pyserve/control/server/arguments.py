@@ -39,6 +39,14 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--screen-fd", type=int, help="pipe for lines, to whoever draws on the terminal"
     )
+    parser.add_argument(
+        "--lease",
+        help="descriptors and run directory of a home that the keeper of this process has; the "
+        "state lies there",
+    )
+    parser.add_argument(
+        "--keeper-fd", type=int, help="pipe that the keeper holds open; the mesh ends with it"
+    )
     parser.add_argument("--run-id", default="", help="of the `pyserve run` that starts it")
     parser.add_argument(
         "--report-fd", type=int, help="pipe for one line of JSON: where it listens, or the error"

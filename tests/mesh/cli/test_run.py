@@ -132,12 +132,13 @@ def test_killing_the_foreground_command_leaves_nothing(mesh_environment: dict[st
         wait_until(lambda: not processes_of(mesh_environment[SESSION_VARIABLE]), 30)
 
 
-def test_killing_the_controller_takes_the_replicas_and_their_sockets_along(
+def test_killing_the_ingress_takes_all_others_and_their_sockets_along(
     mesh_environment: dict[str, str],
 ) -> None:
     with foreground(mesh_environment) as running:
         status = json.loads(pyserve("status", "--json", environment=mesh_environment).stdout)
-        os.kill(status["controller_pid"], signal.SIGKILL)
+        (ingress,) = status["ingresses"]
+        os.kill(ingress["pid"], signal.SIGKILL)
         assert running.process.wait(_TIMEOUT_S) == 1
         wait_until(lambda: not processes_of(mesh_environment[SESSION_VARIABLE]), 30)
         # The fixture looks for socket files.

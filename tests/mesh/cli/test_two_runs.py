@@ -8,6 +8,7 @@ from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 import grpc
+import psutil
 import pytest
 
 from pyserve.config import read_settings
@@ -127,7 +128,13 @@ def test_what_a_killed_run_deployed_ends(mesh_environment: dict[str, str]) -> No
 
 def test_a_run_whose_mesh_is_gone_ends_and_says_so(mesh_environment: dict[str, str]) -> None:
     with foreground(mesh_environment) as first, second(mesh_environment, "--name", "b") as later:
-        os.kill(status_of(mesh_environment)["controller_pid"], signal.SIGKILL)
+        controller = psutil.Process(status_of(mesh_environment)["controller_pid"])
+        keeper = controller.parent()
+        assert keeper is not None
+        # In this order nobody is there to start another one, or to tidy up.
+        keeper.suspend()
+        controller.kill()
+        keeper.kill()
         assert (1, 1) == (first.process.wait(_TIMEOUT_S), later.process.wait(_TIMEOUT_S))
         assert "the mesh of this application has ended unexpectedly" in later.output()
         assert "the mesh ended unexpectedly, by signal 9 (Killed); if nobody" in first.output()

@@ -93,6 +93,13 @@ def is_running(pid):
         return False
 
 
+def controller_in(home):
+    """Return the process id of the controller; the ingress is in the process of the mesh."""
+    record = read_record(home)
+    assert record is not None
+    return record.pid
+
+
 def left_in(home):
     return sorted(str(path.relative_to(home)) for path in home.rglob("*"))
 
@@ -121,11 +128,11 @@ def test_files_of_a_mesh_are_for_their_owner_only(mesh, home):
 
     assert {"mesh.json": "0o600", "token": "0o600"} == modes
     assert 0 == Path(mesh.record.token_file).parent.stat().st_mode & 0o077
-    command = Path(f"/proc/{mesh.pid}/cmdline").read_bytes()
-    environment = Path(f"/proc/{mesh.pid}/environ").read_bytes()
     token = mesh.address().token
-    assert token not in command + environment
-    assert token.hex().encode() not in command + environment
+    for pid in (mesh.pid, controller_in(home)):
+        shown = Path(f"/proc/{pid}/cmdline").read_bytes(), Path(f"/proc/{pid}/environ").read_bytes()
+        assert token not in b"".join(shown)
+        assert token.hex().encode() not in b"".join(shown)
 
 
 def listening_ports(pid):
@@ -137,8 +144,9 @@ def listening_ports(pid):
 PORTS_OF_AN_INGRESS = 3
 
 
-def test_controller_of_one_machine_listens_at_no_port(mesh):
+def test_controller_of_one_machine_listens_at_no_port(mesh, home):
     assert "" == mesh.record.controller_tcp
+    assert [] == listening_ports(controller_in(home))
     assert PORTS_OF_AN_INGRESS == len(listening_ports(mesh.pid))
 
 
@@ -155,7 +163,7 @@ def test_controller_listens_for_other_machines_where_it_is_told_to(home, environ
     try:
         place = mesh.record.controller_tcp
         assert host == place.rpartition(":")[0]
-        assert PORTS_OF_AN_INGRESS + 1 == len(listening_ports(mesh.pid))
+        assert [int(place.rpartition(":")[2])] == listening_ports(controller_in(home))
         settings = read_settings({"PYSERVE_HOME": str(home), "PYSERVE_CONTROLLER": place})
         address = find_mesh(settings)
         assert address is not None
@@ -184,11 +192,11 @@ def test_mesh_that_does_not_answer_is_killed_by_whoever_is_in_a_hurry(mesh):
     wait_until(lambda: mesh.poll() is not None, TIMEOUT_S)
 
 
-def test_second_mesh_in_one_home_is_refused(mesh):
+def test_second_mesh_in_one_home_is_refused(mesh, home):
     with pytest.raises(MeshError) as caught:
         MeshProcess.start(ANYWHERE)
 
-    assert f"process {mesh.pid}" in str(caught.value)
+    assert f"process {controller_in(home)}" in str(caught.value)
     assert "PYSERVE_HOME" in str(caught.value)
     assert mesh.poll() is None
 
@@ -196,7 +204,11 @@ def test_second_mesh_in_one_home_is_refused(mesh):
 def test_killed_mesh_leaves_a_stale_record_that_the_next_one_replaces(mesh, home):
     deploy(mesh.address(), num_replicas=2)
     pids = replica_pids(mesh.address())
+    controller = controller_in(home)
 
+    # In this order nobody is there to start another controller, or to tidy up.
+    os.kill(mesh.pid, signal.SIGSTOP)
+    os.kill(controller, signal.SIGKILL)
     os.kill(mesh.pid, signal.SIGKILL)
     assert -signal.SIGKILL == mesh.close(TIMEOUT_S)
 
@@ -204,11 +216,20 @@ def test_killed_mesh_leaves_a_stale_record_that_the_next_one_replaces(mesh, home
     assert find_mesh(read_settings()) is None
     again = MeshProcess.start(ANYWHERE)
     try:
-        record = read_record(home)
-        assert record is not None
-        assert again.pid == record.pid
+        assert controller != controller_in(home)
+        assert again.address() == find_mesh(read_settings())
     finally:
         assert 0 == again.close(TIMEOUT_S)
+    assert ["mesh.lock"] == left_in(home)
+
+
+def test_all_ends_with_the_process_of_the_ingress(mesh, home):
+    deploy(mesh.address(), num_replicas=2)
+    pids = [controller_in(home), *replica_pids(mesh.address())]
+
+    os.kill(mesh.pid, signal.SIGKILL)
+
+    wait_until(lambda: not any(is_running(pid) for pid in pids), TIMEOUT_S)
     assert ["mesh.lock"] == left_in(home)
 
 
@@ -416,9 +437,10 @@ def test_reflection_finds_symbols_of_every_kind(mesh, version):
 
 
 @pytest.mark.alone
-def test_idle_mesh_uses_next_to_no_processor_time(mesh):
+def test_idle_mesh_uses_next_to_no_processor_time(mesh, home):
     deploy(mesh.address(), num_replicas=2)
-    processes = [psutil.Process(pid) for pid in (mesh.pid, *replica_pids(mesh.address()))]
+    pids = (mesh.pid, controller_in(home), *replica_pids(mesh.address()))
+    processes = [psutil.Process(pid) for pid in pids]
 
     def used_s():
         return sum(sum(process.cpu_times()[:2]) for process in processes)

@@ -181,7 +181,7 @@ def test_the_ingress_writes_a_line_for_each_call_with_the_replica_and_the_same_i
 @pytest.mark.parity("G-81")
 def test_an_ingress_writes_its_lines_to_its_file(tmp_path: Path) -> None:
     environment = {"PYSERVE_LOG_DIR": str(tmp_path), "PYSERVE_LOG_CLIENT_ADDRESS": "1"}
-    file = tmp_path / "controller.log"
+    file = tmp_path / "ingress.log"
     with running_mesh(APP, environment=environment) as mesh:
         ask(mesh, "one", "r-1")
         wait_until(lambda: "GET /" in of_ingress(file.read_text()))

@@ -1,0 +1,66 @@
+"""How the process of a controller comes to its home directory, and what it says to its starter."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import sys
+
+from pyserve.config import MeshSettings
+from pyserve.config.launchers import PROCESS, LauncherConfig
+from pyserve.control.discovery import MeshHome
+from pyserve.control.lease import Lease
+from pyserve.control.tokens import read_token
+from pyserve.launch.strays import has_members
+
+
+def open_home(options: argparse.Namespace, settings: MeshSettings) -> MeshHome:
+    """Take the home directory, or have that of the keeper.
+
+    Args:
+        options: of the command line.
+        settings: which home.
+
+    Raises:
+        MeshHeld: another controller holds it.
+        MeshError: it is not private, it is full, or the token that somebody made cannot be read.
+    """
+    if options.lease is not None:
+        return MeshHome(settings.home, lease=Lease.from_argument(options.lease))
+    return MeshHome(
+        settings.home,
+        lasting=options.persistent,
+        token=_given_token(settings) if options.persistent else b"",
+        has_replicas=has_members,
+    )
+
+
+def can_find_again(launcher: LauncherConfig) -> bool:
+    """Say whether a next controller on this machine would find the replicas of one that died."""
+    if launcher.name != PROCESS or not hasattr(os, "pidfd_open"):
+        return False
+    try:
+        os.close(os.pidfd_open(os.getpid()))
+    except OSError:  # A kernel before 5.3.
+        return False
+    return True
+
+
+def report(descriptor: int | None, answer: object) -> None:
+    """Tell the process that waits for the start, or a person."""
+    text = json.dumps(answer)
+    if descriptor is None:
+        sys.stdout.write(f"{text}\n")
+        sys.stdout.flush()
+        return
+    # The reader may have given up; then nobody needs the answer.
+    with contextlib.suppress(BrokenPipeError), os.fdopen(descriptor, "w") as file:
+        file.write(f"{text}\n")
+
+
+def _given_token(settings: MeshSettings) -> bytes:
+    """Return the token that somebody has made for this mesh, such as a Secret; b"": nobody has."""
+    path = settings.token_file
+    return b"" if path is None or not path.exists() else read_token(path, "PYSERVE_TOKEN_FILE")
