@@ -25,13 +25,7 @@ from typing import TYPE_CHECKING
 
 from pyserve.aio.certificates import mesh_tls
 from pyserve.bridge import raise_descriptor_limit
-from pyserve.config import (
-    MeshSettings,
-    ProxyLocation,
-    check_address,
-    older_names,
-    read_settings,
-)
+from pyserve.config import MeshSettings, ProxyLocation, check_address, older_names, read_settings
 from pyserve.config.control import (
     MESH_ENDS,
     MESH_STAYS,

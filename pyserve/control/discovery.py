@@ -9,7 +9,6 @@ Whatever of it somebody else removes while the mesh runs is made anew, at the sa
 
 from __future__ import annotations
 
-import fcntl
 import json
 import logging
 import os
@@ -25,6 +24,7 @@ from typing import Self
 
 from pyserve.config import MeshSettings
 from pyserve.config.tls import PLAIN_TCP_REMEDY
+from pyserve.control.home_lock import LOCK, holder_of, is_held, note_holder, take_lock
 from pyserve.control.lease import Lease
 from pyserve.control.tokens import TOKEN_BYTES, read_token
 from pyserve.errors import MeshError, MeshHeld, MeshNotFound
@@ -32,7 +32,7 @@ from pyserve.folders import PrivateFolder, RunFolder, remove_left
 from pyserve.types import MeshAddress
 
 _LOGGER = logging.getLogger(__name__)
-_LOCK, _RECORD, _TOKEN = "mesh.lock", "mesh.json", "token"
+_RECORD, _TOKEN = "mesh.json", "token"
 _LASTING_RUN = "run"
 # What a controller that was killed may have left in a lasting run directory, and would stand in the
 # way. Its socket stays until the next one replaces it: clients see that a next one may come.
@@ -135,7 +135,7 @@ def read_record(home: Path) -> MeshRecord | None:
     except OSError as error:
         raise _unreadable(home, error) from error
     try:
-        return _record_in(folder, _RECORD) or _record_in(folder, _LOCK)
+        return _record_in(folder, _RECORD) or _record_in(folder, LOCK)
     finally:
         folder.close()
 
@@ -185,7 +185,7 @@ def not_found(home: Path, advice: str) -> MeshNotFound:
         advice: what to do if there is none.
     """
     try:
-        pid = _holder(home)
+        pid = holder_of(home)
         os.kill(pid, 0)
     except (OSError, ValueError):
         pid = 0
@@ -268,12 +268,12 @@ class MeshHome:
         remove_left(self._folder)
         if self._lasting:
             self.former = _left_record(self._folder)
-        _note(self._lock, json.dumps({"pid": os.getpid()}))
+        note_holder(self._lock, json.dumps({"pid": os.getpid()}))
         self._run = RunFolder(self._folder, run_name)
 
     def _inherit(self, lease: Lease) -> None:
         self._lock = lease.lock
-        if not self._folder.is_file(_LOCK, self._lock):
+        if not self._folder.is_file(LOCK, self._lock):
             os.close(self._lock)
             self._lock = -1
             self._lock = _lock(self._folder)
@@ -318,7 +318,7 @@ class MeshHome:
             MeshError: the files cannot be written.
         """
         try:
-            _note(self._lock, record.to_json())
+            note_holder(self._lock, record.to_json())
             self._folder.write(_RECORD, record.to_json())
         except OSError as error:
             raise _unwritable(self._path, error) from error
@@ -355,14 +355,14 @@ class MeshHome:
         self._folder = folder
 
     def _restore_record(self) -> bool:
-        if self._lock >= 0 and not self._folder.is_file(_LOCK, self._lock):
+        if self._lock >= 0 and not self._folder.is_file(LOCK, self._lock):
             os.close(self._lock)
             self._lock = -1
         if self._lock < 0:
             self._lock = _lock(self._folder)
         elif self._folder.has(_RECORD):
             return False
-        _note(self._lock, self._record)
+        note_holder(self._lock, self._record)
         self._folder.write(_RECORD, self._record)
         return True
 
@@ -376,7 +376,7 @@ class MeshHome:
             if self._lock >= 0:
                 if not self.is_in_use:
                     self._folder.remove(_RECORD)
-                _note(self._lock, "")
+                note_holder(self._lock, "")
         except OSError as error:
             _LOGGER.warning("%s stays: %s", self._folder.path / _RECORD, error)
         finally:
@@ -437,29 +437,10 @@ def _unwritable(home: Path, error: OSError) -> MeshError:
 
 def _lock(home: PrivateFolder) -> int:
     """Take the lock of a home; return its open file."""
-    try:
-        descriptor = home.open(_LOCK, os.O_RDWR | os.O_CREAT)
-    except OSError as error:
-        raise MeshError(
-            f"{_LOCK} cannot be written in {home.path}: {error.strerror}; set PYSERVE_HOME to a "
-            "directory that you may write to"
-        ) from error
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(descriptor)
-        raise _held(home.path) from None
-    if home.is_file(_LOCK, descriptor):
-        return descriptor
-    # Somebody has removed it meanwhile, and nobody can tell who has the one that is there now.
-    os.close(descriptor)
-    raise _held(home.path)
-
-
-def _note(lock: int, text: str) -> None:
-    """Say in the lock's file who holds it."""
-    os.ftruncate(lock, 0)
-    os.pwrite(lock, text.encode(), 0)
+    lock = take_lock(home)
+    if lock is None:
+        raise _held(home.path)
+    return lock
 
 
 def _held(home: Path) -> MeshHeld:
@@ -470,37 +451,17 @@ def _held(home: Path) -> MeshHeld:
             "`pyserve shutdown`, or set PYSERVE_HOME to another directory"
         )
     try:
-        pid = _holder(home)
+        pid = holder_of(home)
     except (OSError, ValueError):  # It has just taken the lock, or has just let it go.
         pid = 0
     return MeshHeld(_held_in_silence(home, pid))
-
-
-def _holder(home: Path) -> int:
-    """Return the process id in the lock's file; OSError or ValueError if there is none."""
-    match json.loads((home / _LOCK).read_text()):
-        case {"pid": int(pid)} if pid > 0:
-            return pid
-    raise ValueError("no process id")
-
-
-def is_held(home: Path) -> bool:
-    """Say whether a controller has ``home``, also one that starts or ends."""
-    try:
-        with (home / _LOCK).open() as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:  # There is none.
-        return False
-    return False
 
 
 def _held_in_silence(home: Path, pid: int) -> str:
     """Return what is wrong and what to do where a mesh has its home, but does not answer."""
     who, end = (f"process {pid}", f"`kill {pid}`") if pid else ("a process", "a signal")
     return (
-        f"{who} holds {home / _LOCK}, but its mesh does not answer: it starts or ends just now, or "
+        f"{who} holds {home / LOCK}, but its mesh does not answer: it starts or ends just now, or "
         f"its files have been removed; try again, and if that does not help, end it with {end} "
         f"or set PYSERVE_HOME to another directory"
     )

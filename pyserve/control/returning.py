@@ -11,7 +11,8 @@ import threading
 import time
 from pathlib import Path
 
-from pyserve.control.discovery import MeshRecord, is_held, listens, read_record
+from pyserve.control.discovery import MeshRecord, listens, read_record
+from pyserve.control.home_lock import is_held
 from pyserve.types import MeshAddress
 
 _RECORD = "mesh.json"

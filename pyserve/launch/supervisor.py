@@ -20,7 +20,7 @@ from typing import Any
 
 from pyserve.config import MeshSettings
 from pyserve.config.control import CONTROLLER_START_TIMEOUT_S, KILL_MARGIN_S, SHUTDOWN_GRACE_S
-from pyserve.control.discovery import is_held
+from pyserve.control.home_lock import is_held
 from pyserve.errors import MeshError
 from pyserve.launch.child import Child
 from pyserve.launch.restarts import Restarts

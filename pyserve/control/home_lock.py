@@ -1,0 +1,64 @@
+"""The lock of a home directory, which a controller holds while it runs."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from pathlib import Path
+
+from pyserve.errors import MeshError
+from pyserve.folders import PrivateFolder
+
+LOCK = "mesh.lock"
+
+
+def take_lock(home: PrivateFolder) -> int | None:
+    """Take the lock of a home; return its open file, None if another process has it.
+
+    Raises:
+        MeshError: The home cannot be written to.
+    """
+    try:
+        descriptor = home.open(LOCK, os.O_RDWR | os.O_CREAT)
+    except OSError as error:
+        raise MeshError(
+            f"{LOCK} cannot be written in {home.path}: {error.strerror}; set PYSERVE_HOME to a "
+            "directory that you may write to"
+        ) from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        return None
+    if home.is_file(LOCK, descriptor):
+        return descriptor
+    # Somebody has removed it meanwhile, and nobody can tell who has the one that is there now.
+    os.close(descriptor)
+    return None
+
+
+def note_holder(lock: int, text: str) -> None:
+    """Say in the lock's file who holds it."""
+    os.ftruncate(lock, 0)
+    os.pwrite(lock, text.encode(), 0)
+
+
+def holder_of(home: Path) -> int:
+    """Return the process id in the lock's file; OSError or ValueError if there is none."""
+    match json.loads((home / LOCK).read_text()):
+        case {"pid": int(pid)} if pid > 0:
+            return pid
+    raise ValueError("no process id")
+
+
+def is_held(home: Path) -> bool:
+    """Say whether a controller has ``home``, also one that starts or ends."""
+    try:
+        with (home / LOCK).open() as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:  # There is none.
+        return False
+    return False
