@@ -203,9 +203,11 @@ def _listen(server: Server, address: str, credentials: grpc.ServerCredentials | 
 
 
 def _add_reflection(server: Server, replicas: Sequence[LocalReplica]) -> None:
-    services = [service for replica in replicas for service in replica.loaded.services]
-    files = file_descriptors([service.file for service in services])
-    servicer = reflection_servicer(_service_names(replicas), files)
+    sources = [
+        file_descriptors([service.file for service in replica.loaded.services])
+        for replica in replicas
+    ]
+    servicer = reflection_servicer(_service_names(replicas), sources)
     handler = grpc.stream_stream_rpc_method_handler(
         servicer.ServerReflectionInfo,
         request_deserializer=reflection_pb2.ServerReflectionRequest.FromString,
