@@ -120,7 +120,9 @@ async def _run(
             loop.add_reader(options.liveness_fd, mesh.on_liveness, options.liveness_fd)
         if options.keeper_fd is not None:
             loop.add_reader(options.keeper_fd, mesh.on_keeper_gone, options.keeper_fd)
-        report(options.report_fd, {**json.loads(record.to_json()), "lasts": mesh.is_lasting})
+        # The keeper has to know whether another controller would find the replicas.
+        lasts = {} if options.keeper_fd is None else {"lasts": mesh.is_lasting}
+        report(options.report_fd, {**json.loads(record.to_json()), **lasts})
         await mesh.ended.wait()
     finally:
         await mesh.close()
