@@ -52,7 +52,8 @@ def run(arguments: Sequence[str], controllers: Controllers, first: ControllerPro
     raise_descriptor_limit()
     try:
         settings = read_settings()
-        sink = set_up_logging("ingress", settings.logs, screen=options.screen_fd)
+        # The controller says where logs go.
+        sink = set_up_logging("ingress", settings.logs, screen=options.screen_fd, says_where=False)
     except (PyserveError, OSError) as error:
         first.process.terminate()
         tell(options.report_fd, {"error": str(error)})

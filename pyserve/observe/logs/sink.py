@@ -37,12 +37,20 @@ class LogSink:
         settings: where and how lines are written.
         screen: a pipe to whoever draws on the terminal, and gets what else would be written to
             standard error, as long as it reads; it is closed here.
+        says_where: where logs go to files only, one line says so.
 
     Raises:
         OptionError: no file can be written there.
     """
 
-    def __init__(self, name: str, settings: LogSettings, screen: int | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        settings: LogSettings,
+        screen: int | None = None,
+        *,
+        says_where: bool = True,
+    ) -> None:
         self._screen = None if screen is None else io.FileIO(screen, "w")
         self._lines: queue.Queue[tuple[int, str] | None] = queue.Queue(_QUEUE_LENGTH_MAX)
         self._dropped = 0
@@ -54,7 +62,7 @@ class LogSink:
             self._file = self._open_file(f"{name}.log", settings, settings.directory)
         self._thread = threading.Thread(target=self._write_all, name="log-sink", daemon=True)
         self._thread.start()
-        if not settings.to_standard_error:
+        if says_where and not settings.to_standard_error:
             self.tell(f"pyserve: logs go to {settings.directory}")
 
     def write(self, line: str, level: int = logging.WARNING) -> None:
@@ -167,6 +175,8 @@ def set_up_logging(
     settings: LogSettings,
     facts: dict[str, str] | None = None,
     screen: int | None = None,
+    *,
+    says_where: bool = True,
 ) -> LogSink:
     """Send all records of this process to a new sink, and return it for the process's output.
 
@@ -175,8 +185,9 @@ def set_up_logging(
         settings: where and how lines are written.
         facts: what each JSON object has besides.
         screen: as of ``LogSink``.
+        says_where: as of ``LogSink``.
     """
-    sink = LogSink(name, settings, screen)
+    sink = LogSink(name, settings, screen, says_where=says_where)
     formatter = formatter_of(settings.encoding, {"component": name, **(facts or {})})
     keep_loggers([SinkHandler(sink, formatter)], settings.level)
     return sink

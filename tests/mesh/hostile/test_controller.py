@@ -13,6 +13,7 @@ from pyserve.config import read_settings
 from pyserve.control.discovery import MeshRecord, find_mesh, read_record
 from pyserve.control.tokens import read_token
 from pyserve.driver.client import ControlClient
+from pyserve.wire.v1 import control_pb2
 from tests.mesh.control.peers import message, peer_of, token_of
 from tests.support.mesh import RunningMesh, running_mesh
 from tests.support.waiting import wait_until
@@ -60,9 +61,9 @@ def test_a_body_without_the_token_is_not_read(mesh: RunningMesh, path: str) -> N
 
 def test_a_body_for_what_the_ingress_answers_itself_is_not_read(mesh: RunningMesh) -> None:
     """Their port is for the ingress, which proves the token."""
-    record = record_of(mesh)
-    process = psutil.Process(record.pid)
-    known = (*record.addresses, record.controller_tcp, _admin_of(mesh))
+    ingress = _ingress_of(mesh)
+    process = psutil.Process(ingress.pid)
+    known = (*ingress.addresses, ingress.admin)
     public = {address.rpartition(":")[2] for address in known}
     sockets = process.net_connections(kind="tcp")
     ports = {each.laddr.port for each in sockets if each.status == psutil.CONN_LISTEN}
@@ -71,12 +72,13 @@ def test_a_body_for_what_the_ingress_answers_itself_is_not_read(mesh: RunningMes
         _check_refusal(f"127.0.0.1:{port}", path, process)
 
 
-def _admin_of(mesh: RunningMesh) -> str:
+def _ingress_of(mesh: RunningMesh) -> control_pb2.IngressStatus:
     found = find_mesh(read_settings({"PYSERVE_HOME": str(mesh.home)}))
     assert found is not None
     with closing(ControlClient(found)) as client:
         reply = client.status()
-    return next(each.admin for each in reply.ingresses if each.admin)
+    (ingress,) = reply.ingresses
+    return ingress
 
 
 def _check_refusal(address: str, path: str, process: psutil.Process) -> None:

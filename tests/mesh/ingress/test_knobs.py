@@ -112,10 +112,9 @@ def test_applications_see_what_was_removed_in_front(knobs: RunningMesh) -> None:
 @pytest.mark.parity("S-64")
 def test_ingress_has_as_many_threads_as_it_was_given(knobs: RunningMesh) -> None:
     environment = {"PYSERVE_HOME": str(knobs.home)}
-    controller = status_of(environment)["controller_pid"]
-    names = [
-        (each / "comm").read_text().strip() for each in Path(f"/proc/{controller}/task").iterdir()
-    ]
+    (ingress,) = status_of(environment)["ingresses"]
+    tasks = Path(f"/proc/{ingress['pid']}/task")
+    names = [(each / "comm").read_text().strip() for each in tasks.iterdir()]
 
     assert 2 == sum(name.startswith("pyserve-in") for name in names), names
 

@@ -22,7 +22,8 @@ handle = pyserve.run(Prices.bind())
 assert 2.0 == handle.of.remote("pear").result(timeout_s=30)
 (ingress,) = pyserve.status().ingresses
 page = scrape(ingress.admin)
-assert {"driver", "controller", "replica"} == page.labels("pyserve_info", "role"), page.text
+roles = page.labels("pyserve_info", "role")
+assert {"driver", "controller", "ingress", "replica"} == roles, page.text
 assert 1 == page.sum("pyserve_router_calls_total", deployment="Prices", caller="driver"), page.text
 pyserve.shutdown()
 print("as it should be")
@@ -47,4 +48,4 @@ def test_a_run_in_the_foreground_shows_its_mesh() -> None:
     with running_mesh("tests.mesh.metrics.apps:shop", environment=variables) as mesh:
         (ingress,) = status_of({"PYSERVE_HOME": str(mesh.home)})["ingresses"]
         page = scrape(ingress["admin"])
-    assert {"controller", "replica"} == page.labels("pyserve_info", "role")
+    assert {"controller", "ingress", "replica"} == page.labels("pyserve_info", "role")
