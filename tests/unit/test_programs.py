@@ -15,8 +15,9 @@ import pyserve
 _PACKAGE = Path(pyserve.__path__[0])
 # What can start a program; of `os` the names that begin so.
 _MODULES = {"subprocess", "pty", "multiprocessing"}
-# They run this interpreter with the command of pyserve: `deploy` for REST, `run` after an edit.
-_OWN_COMMANDS = {"control/server/rest.py", "cli/reloading.py"}
+# They run this interpreter with a command of pyserve: `deploy` for REST, `run` after an edit, the
+# controller of a program's mesh.
+_OWN_COMMANDS = {"control/server/rest.py", "cli/reloading.py", "driver/own/controllers.py"}
 # py-spy, which nothing but `pyserve profile` needs, and which says so where it is absent.
 _PROFILER = {"cli/profile.py"}
 _OF_OS = ("exec", "spawn", "posix_spawn", "system", "popen")
@@ -40,7 +41,7 @@ def _starters(path: Path) -> set[str]:
 
 
 @pytest.mark.parity("S-71")
-def test_programs_are_started_by_launchers_and_by_two_that_run_pyserve_again() -> None:
+def test_programs_are_started_by_launchers_and_by_those_that_run_pyserve_again() -> None:
     found = {
         str(path.relative_to(_PACKAGE)): starters
         for path in _PACKAGE.rglob("*.py")
