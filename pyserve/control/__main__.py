@@ -6,8 +6,8 @@ after a drain, when it gets SIGTERM or SIGINT, when ``Control.Shutdown`` is call
 socket behind ``--liveness-fd`` closes because the process that started it is gone; other runs of
 ``pyserve run`` that follow keep it until they end. A second signal ends it at once.
 
-With ``--persistent`` its state lies in the home directory: a controller that is killed leaves its
-replicas running, and the next one finds them; with ``--lease`` as long as the keeper lives.
+With ``--persistent`` its state is kept in the home directory: a controller that is killed leaves
+its replicas running, and the next one finds them; with ``--lease`` only while the keeper lives.
 """
 
 from __future__ import annotations
@@ -67,16 +67,16 @@ if TYPE_CHECKING:
     from pyserve.gateway import IngressServer
 
 _LOGGER = logging.getLogger(__name__)
-# For the reply to Shutdown and the last words of streams; nobody waits for anything else then.
+# For the reply to Shutdown and the last messages of streams, the only ones still waited for.
 _SERVER_GRACE_S = 0.5
 _SOCKET = "controller.sock"
 _STATE = "mesh.sqlite3"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a mesh until it is told to end; return 0 after a drain, 1 if it could not start."""
+    """Run a mesh until it has to end; return 0 after a drain, 1 if it could not start."""
     options = parse(arguments)
-    # Before the ingress reckons how many clients it has room for.
+    # Before the ingress works out from this limit how many clients it can hold.
     raise_descriptor_limit()
     try:
         settings = read_settings()
@@ -241,7 +241,7 @@ class _Mesh:
         return reply
 
     def _make_rest(self, address: str) -> RestServer:
-        # Other meshes have no use for what it takes to answer REST.
+        # Imported only here: meshes without REST need not load it.
         from pyserve.control.server.rest import RestServer
 
         return RestServer(
@@ -312,7 +312,7 @@ class _Mesh:
         return record
 
     def _show_metrics(self) -> None:
-        """Let whoever looks at this node see what this process has counted."""
+        """Show this process's metrics, through the ingress of this node or its own admin server."""
         if self._admin is None:
             # The ingress of this node shows it.
             if self._settings.metrics.port is not None:
@@ -333,7 +333,7 @@ class _Mesh:
             self._ingress.admin = address
 
     def _follow(self, work: Coroutine[None, None, None]) -> None:
-        """Do something beside the mesh, until it ends."""
+        """Run a task beside the mesh, until the mesh ends."""
         task = asyncio.create_task(work)
         task.add_done_callback(_log_failure)
         self._followers.append(task)
@@ -359,10 +359,10 @@ class _Mesh:
         return others
 
     async def _drain(self, grace_s: float, *, is_whole: bool = False) -> None:
-        """Drain what lives in this process or by it; ``is_whole``: every ingress of the mesh."""
+        """Drain this process's parts and replicas; ``is_whole``: every ingress of the mesh too."""
         loop = asyncio.get_running_loop()
         ingress = self._settings.ingress
-        # The ingress drains first, for all deployments at once; the replicas have what is left.
+        # The ingress drains first, for all deployments at once; the replicas get the rest.
         grace_s = min(grace_s, self._controller.state.longest_grace_s())
         deadline = loop.time() + min(ingress.drain_s + grace_s, ingress.hard_stop_after_s)
         self._controller.ends_by = deadline
@@ -370,7 +370,7 @@ class _Mesh:
             if is_whole:
                 await self._ingresses.drain(grace_s, deadline - loop.time())
             else:
-                # Others serve on with what they know, until another controller comes.
+                # Other ingresses go on with their last view, until another controller comes.
                 await self._ingresses.drain_own(grace_s)
             await self._controller.drain(max(deadline - loop.time(), 0.0))
         finally:
@@ -380,8 +380,8 @@ class _Mesh:
     def on_signal(self) -> None:
         """Drain at the first signal, end at the second.
 
-        Applications of a persistent mesh are there again after its next start: its service manager
-        ends it so, and the machine when it is shut down. Replicas that a cluster has go on.
+        Applications of a persistent mesh come back after its next start, since service managers and
+        a shutdown of the machine end it by a signal. Replicas in a cluster go on.
         """
         if self._shutdown is not None:
             self.hurried = True
@@ -393,7 +393,7 @@ class _Mesh:
             self._begin_end(SHUTDOWN_GRACE_S)
 
     def on_keeper_gone(self, descriptor: int) -> None:
-        """The keeper, which has the ingress and starts controllers, is gone: all ends."""
+        """The keeper, which has the ingress and starts controllers, is gone: everything ends."""
         asyncio.get_running_loop().remove_reader(descriptor)
         if self._shutdown is None:
             self._begin_end(0.0)
@@ -404,7 +404,7 @@ class _Mesh:
         self._shutdown = asyncio.create_task(self._drain(grace_s, is_whole=self._is_of_driver))
 
     def on_liveness(self, descriptor: int) -> None:
-        """Whoever started this process is gone, has let go of it, or is in a hurry."""
+        """The process that started this one has ended, has let go of it, or is in a hurry."""
         others = self._controller.runs.others(self._starter)
         if os.read(descriptor, 1):
             with contextlib.suppress(OSError):  # It may have gone meanwhile.
@@ -419,12 +419,12 @@ class _Mesh:
             self._ending = asyncio.create_task(self._controller.end_all_but(others))
 
     def _on_lost(self, run: Run) -> None:
-        """A run has neither left nor come back; of the starter the socket knows better."""
+        """A run is gone without leaving; for the starter, the liveness socket decides instead."""
         if self._shutdown is None and (run.id != self._starter or self._starter_is_gone):
             self._controller.lose_run(run)
 
     def _end_unless_followed(self) -> None:
-        """Without its starter the mesh stays for other runs, as long as one is there."""
+        """End the mesh once its starter is gone, unless other runs still follow."""
         others = self._controller.runs.others(self._starter)
         if self._starter_is_gone and not others and self._shutdown is None:
             self._begin_end(SHUTDOWN_GRACE_S)
@@ -449,7 +449,7 @@ class _Mesh:
             # It may wait for this loop.
             await asyncio.to_thread(self._scrape_point.close)
         if isinstance(self._launcher, LastingLauncher) and self._shutdown is None:
-            # It could not start, and nobody wanted an end of what runs.
+            # It could not start, so running replicas are left alone.
             self._launcher.let_go()
             await self._controller.close(goes_on=True)
         else:
@@ -465,7 +465,7 @@ class _Mesh:
         (self._home.run_dir / _SOCKET).unlink(missing_ok=True)
 
     def _controller_for_others(self) -> str:
-        """Return where other machines reach the controller, or will, when it listens there."""
+        """Return the address at which other machines reach the controller once it listens there."""
         planned = "" if self._tcp_place is None else self._tcp_place.bind
         return self._tcp.address or planned
 
@@ -488,7 +488,7 @@ def _is_disabled(settings: MeshSettings) -> bool:
 
 
 def _log_failure(task: asyncio.Task[None]) -> None:
-    """Say at once that something beside the mesh has failed; nobody waits for it."""
+    """Log at once that a task beside the mesh has failed, since nothing awaits it."""
     if not task.cancelled() and (error := task.exception()):
         _LOGGER.error("%s has ended", task.get_coro(), exc_info=error)
 

@@ -1,8 +1,8 @@
 """The thin driver around state, reconcile and registry: one loop, no polling.
 
-Every event changes the state and asks for one step at the end of the loop's turn. A step lets
-``reconcile`` speak until it is silent, carries its actions out, offers the new views to the
-registry, tells the waiting drivers, and sets one timer for the next time that matters.
+Every event changes the state and requests one step at the end of the loop's turn. A step carries
+out the actions of ``reconcile`` until there are no more, offers the new views to the registry,
+notifies the waiting drivers, and sets one timer for the next relevant time.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ _LOGGER = logging.getLogger(__name__)
 # Rounds of one step. Each round's actions change what the next one sees, and a replica's life
 # has three phases, so a handful is enough; more is a bug that must not hang the loop.
 _ROUNDS_MAX = 20
-# Of a deploy that succeeded for replicas before, whose calls may last.
+# How long a successful deploy waits for older replicas, whose calls may last.
 _OLDER_WAIT_S = 1.0
 
 
@@ -74,11 +74,11 @@ class Controller:
         launcher: starts and ends replicas.
         development: whether the texts of exceptions may reach clients.
         addresses: returns where ingresses listen.
-        ingress: returns what is in all of them.
-        visible: waits until ingresses can be called by a version of the registry.
-        say: takes lines for people about applications of which no ``pyserve run`` is left.
+        ingress: returns the state of all of them.
+        visible: waits until ingresses route by a version of the registry.
+        say: takes lines for people about applications whose ``pyserve run`` has gone.
         notices: returns what people should know about the mesh as a whole, a line each.
-        interval_s: how long it may rest when nothing happens; ``None``: for ever.
+        interval_s: how long it may rest when nothing happens; ``None``: any time.
         store: keeps what a new controller needs; None: there will be none.
     """
 
@@ -140,11 +140,11 @@ class Controller:
         self._conditions = Conditions(self.state, self._reconfiguring.former, self._loop.time)
 
     def resume(self) -> None:
-        """Go on where a controller before has ended, as ``Recovery.resume`` says."""
+        """Continue where an earlier controller ended, see ``Recovery.resume``."""
         self.recovery.resume(self.runs, self._loop.time())
         self._changed()
 
-    # What drivers ask for.
+    # Requests of drivers.
 
     def deploy(self, request: control_pb2.DeployRequest) -> DeployWatch:
         """Replace or make an application.
@@ -158,7 +158,7 @@ class Controller:
         return self._admit(admission)
 
     def apply(self, request: control_pb2.ApplyRequest) -> Applied:
-        """Make the applications of a file those that run of files: all of them, or none.
+        """Replace the applications of files by those of this file: all of them, or none.
 
         Raises:
             UsageError, MeshError: as of ``deploy``.
@@ -168,7 +168,7 @@ class Controller:
         return Applied(tuple(self._admit(each) for each in admissions), ending, self._gone)
 
     def declarations(self) -> list[control_pb2.Declaration]:
-        """Return what the files said that applications came from."""
+        """Return what the files of applications declared."""
         return self._applications.declarations()
 
     def target_capacity(self) -> float | None:
@@ -176,7 +176,7 @@ class Controller:
         return self._applications.target_capacity(self.state)
 
     def _kept(self, admissions: Sequence[Admission]) -> Sequence[Admission]:
-        """Keep what deploys bring, all of it or nothing, before anything follows them."""
+        """Store what deploys bring, all of it or nothing, before acting on it."""
         versions = [pair for each in admissions for pair in each.versions.values()]
         self.recovery.admit({made.id: spec for made, spec in versions}, len(admissions))
         return admissions
@@ -206,7 +206,7 @@ class Controller:
         self._reconfiguring.settle(self.state)
 
     def forget(self, watch: DeployWatch) -> None:
-        """Nobody waits any more; the deploy itself goes on."""
+        """Drop a watch; the deploy itself goes on."""
         self._watches.discard(watch)
 
     async def delete(self, name: str) -> None:
@@ -271,7 +271,7 @@ class Controller:
         await asyncio.gather(*map(self.delete, ending))
 
     async def cordon(self, target: str, *, undo: bool) -> Cordoned:
-        """Do what ``cordon.cordon`` does; return when the routers have been told."""
+        """Do what ``cordon.cordon`` does; return when the routers have been notified."""
         outcome = cordon(self.state, target, undo=undo)
         self._changed()
         await self.next_step()
@@ -298,7 +298,7 @@ class Controller:
         )
 
     def add_metrics(self, scrape: Scrape) -> None:
-        """Add what this controller knows and does; in its loop."""
+        """Add this controller's metrics; in its loop."""
         add_mesh(scrape, self.status(), self.state.counts)
         add_controller(scrape, self._steps.times, self.registry.counts())
         self.autoscaling.add_metrics(scrape)
@@ -333,10 +333,10 @@ class Controller:
             if watch.application == application:
                 watch.failed(application, why)
 
-    # What replicas say.
+    # Messages of replicas.
 
     def join(self, hello: mesh_pb2.Hello) -> Session:
-        """Take a replica in, as ``Members`` says."""
+        """Take a replica in, see ``Members``."""
         session = self._sessions.join(hello, self._loop.time())
         # Its constructor may call deployments that start together with it.
         self.registry.publish_new()
@@ -390,7 +390,7 @@ class Controller:
         )
 
     def _next_actions(self, now: float) -> Sequence[Action]:
-        """Return what is to be done now; starts for which there is no room wait."""
+        """Return what to do now; starts wait while there is not enough room."""
         actions = reconcile(self.state.deployments, self.state.replicas, now)
         wanted = self.recovery.allowed(actions)
         if not any(isinstance(action, StartReplica) for action in wanted):
@@ -445,7 +445,7 @@ class Controller:
         self._spawn(self._processes.launch(replica, self._specs[version_id]))
 
     def _tell(self) -> None:
-        """Pass on what happened, and the last word to drivers whose deploy has come to one."""
+        """Pass on events, and the result to drivers whose deploy has ended."""
         notes, self.state.notes = self.state.notes, []
         for key, note in notes:
             _LOGGER.info("%s: %s", key, note)
@@ -468,7 +468,7 @@ class Controller:
                 watch.failed(outcome.key.deployment, failure.summary, failure.traceback)
 
     async def _finish(self, watch: DeployWatch) -> None:
-        # Whoever asks for a view from now on finds the deployment in it.
+        # Views that are requested from now on include the deployment.
         await self.published()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_OLDER_WAIT_S):
@@ -484,7 +484,7 @@ class Controller:
         session.send(mesh_pb2.ReplicaCommand(drain=mesh_pb2.Drain(grace_s=grace_s)))
 
     async def published(self) -> None:
-        """Wait until the routers have been sent what is so now, and ours has applied it."""
+        """Wait until the routers have been sent the current views, and ours has applied them."""
         version = self.registry.pending_version
         while self.registry.version < version:
             await self.next_step()

@@ -1,10 +1,11 @@
-"""How processes of one user find the mesh that runs on this machine.
+"""Lets processes of one user find the mesh that runs on this machine.
 
 A running controller holds a lock in the home directory and writes ``mesh.json`` beside it, both
 for the owner only. The lock goes with the process, so a file that a killed controller left can
 never keep the next one from starting; readers find it stale because nothing listens any more. The
 lock's file holds the record too: a mesh that keeps others from starting can always be found.
-Whatever of it somebody else removes while the mesh runs is made anew, at the same paths.
+If somebody else removes any of these files while the mesh runs, they are recreated at the same
+paths.
 """
 
 from __future__ import annotations
@@ -126,7 +127,7 @@ def read_record(home: Path) -> MeshRecord | None:
     """Return the record in ``home`` if its controller still listens.
 
     Raises:
-        MeshError: nobody knows, because the directory cannot be read, or cannot be trusted.
+        MeshError: unknown, because the directory cannot be read, or cannot be trusted.
     """
     try:
         folder = PrivateFolder(home, make=False)
@@ -201,16 +202,16 @@ class MeshHome:
     Args:
         home: the home directory.
         lasting: the next controller has the same token and run directory.
-        token: the one that the mesh shall have; none: that of the controller before, or a new one.
-        has_replicas: says of a run directory whether replicas of it live, which know the token of
-            the controller before; lasting ones only.
+        token: of the mesh; none: that of the earlier controller, or a new one.
+        has_replicas: says whether replicas of a run directory live, which know the token of the
+            earlier controller; lasting ones only.
         lease: in place of a lock and a run directory of its own; it closes the descriptors.
 
     Attributes:
         token: the mesh token.
         run_dir: where sockets go; the same for as long as this lives.
         token_file: where the token is.
-        former: what the controller before published, if it was killed; of the same mesh only.
+        former: the record of the earlier controller, if it was killed; of the same mesh only.
         is_in_use: replicas go on after ``close``, which then leaves the run directory to them.
 
     Raises:
@@ -264,7 +265,7 @@ class MeshHome:
 
     def _take(self, run_name: str) -> None:
         self._lock = _lock(self._folder)
-        # What somebody left who is gone is nobody's, as far as it bears our mark.
+        # Files with our mark that a dead process has left belong to nobody.
         remove_left(self._folder)
         if self._lasting:
             self.former = _left_record(self._folder)
@@ -285,7 +286,7 @@ class MeshHome:
         return Lease(lock=self._lock, mark=self._run.mark, run_dir=self.run_dir)
 
     def let_go(self) -> None:
-        """Leave it as it is to those who have the lease. Idempotent."""
+        """Leave it unchanged to the holders of the lease. Idempotent."""
         if self._folder.descriptor >= 0:
             self._run.close(remove=False)
             self._let_go()
@@ -294,7 +295,7 @@ class MeshHome:
         return self._folder if self._lasting else self._run.folder
 
     def _token_left(self, has_replicas: Callable[[Path], bool]) -> bytes:
-        """Return the token of the controller before, if this one shall have the same."""
+        """Return the previous controller's token if this one keeps it, else ``b""``."""
         if self._token_folder().has(_TOKEN):
             return read_token(self.token_file)
         if self._run.folder.has(_TOKEN) and has_replicas(self.run_dir):
@@ -325,9 +326,9 @@ class MeshHome:
         self._record = record.to_json()
 
     def restore(self) -> bool:
-        """Make anew, at the same paths, what somebody else has removed.
+        """Recreate, at the same paths, the files that somebody else has removed.
 
-        Sockets are for those who listen at them.
+        Sockets are not restored here: each process restores those at which it listens.
 
         Returns:
             Whether something was missing.
@@ -401,7 +402,7 @@ class MeshHome:
 
 
 def _left_record(folder: PrivateFolder) -> MeshRecord | None:
-    """Return what a controller published that could not remove it any more."""
+    """Return the record of a controller that died before it could remove it."""
     try:
         return MeshRecord.from_json(folder.read(_RECORD))
     except (OSError, ValueError):
@@ -409,7 +410,7 @@ def _left_record(folder: PrivateFolder) -> MeshRecord | None:
 
 
 def listens(path: str) -> bool:
-    """Say whether somebody listens at a Unix socket."""
+    """Say whether a process listens at a Unix socket."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.settimeout(1.0)
         try:

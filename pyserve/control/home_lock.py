@@ -33,13 +33,13 @@ def take_lock(home: PrivateFolder) -> int | None:
         return None
     if home.is_file(LOCK, descriptor):
         return descriptor
-    # Somebody has removed it meanwhile, and nobody can tell who has the one that is there now.
+    # It was removed meanwhile, so the holder of the present file is unknown.
     os.close(descriptor)
     return None
 
 
 def note_holder(lock: int, text: str) -> None:
-    """Say in the lock's file who holds it."""
+    """Write the holder into the lock's file."""
     os.ftruncate(lock, 0)
     os.pwrite(lock, text.encode(), 0)
 
@@ -53,7 +53,7 @@ def holder_of(home: Path) -> int:
 
 
 def is_held(home: Path) -> bool:
-    """Say whether a controller has ``home``, also one that starts or ends."""
+    """Say whether a controller has ``home``, including one that is starting or ending."""
     try:
         with (home / LOCK).open() as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)

@@ -10,7 +10,7 @@ from typing import Self
 
 @dataclass(frozen=True, kw_only=True)
 class Lease:
-    """A home directory as one process hands it to another: nobody else takes it in between.
+    """A home directory handed from one process to another, which no other can take in between.
 
     Attributes:
         lock: descriptor of the locked file in the home directory.
@@ -23,15 +23,15 @@ class Lease:
     run_dir: Path
 
     def argument(self) -> str:
-        """Return it for a command line."""
+        """Return it as a command-line argument."""
         return f"{self.lock},{self.mark},{self.run_dir}"
 
     @classmethod
     def from_argument(cls, text: str) -> Self:
-        """Read what ``argument`` gave."""
+        """Read the output of ``argument``."""
         lock, mark, run_dir = text.split(",", 2)
         return cls(lock=int(lock), mark=int(mark), run_dir=Path(run_dir))
 
     def copy(self) -> Lease:
-        """Return another one, with descriptors of its own."""
+        """Return a copy with descriptors of its own."""
         return replace(self, lock=os.dup(self.lock), mark=os.dup(self.mark))

@@ -1,7 +1,7 @@
-"""The moment in which a mesh has no controller: one was killed, the next one starts.
+"""Waits between two controllers of a mesh: one was killed, and the next one is starting.
 
-A mesh that ends in order takes its record away, so one that is left without anybody who listens
-says that a controller was killed. Commands and drivers wait for the next one, for a while.
+A mesh that ends in order removes its record, so a record without a listening process shows that a
+controller was killed. Commands and drivers wait for the next one, for a while.
 """
 
 from __future__ import annotations
@@ -58,10 +58,10 @@ def wait_for_listener(mesh: MeshAddress, timeout_s: float) -> bool:
 
 
 def wait_for_end(mesh: MeshAddress, timeout_s: float) -> bool:
-    """Block while somebody listens where a controller did that has stopped answering.
+    """Block while a controller that has stopped answering still listens.
 
     Returns:
-        Whether nobody does any more. Of one that somebody has named it is never said: it may be on
+        Whether it has stopped listening. ``False`` for any controller that was named: it may be on
         another machine, or the name may be wrong.
     """
     path = mesh.controller.removeprefix("unix:")
@@ -79,7 +79,7 @@ def wait_for_end(mesh: MeshAddress, timeout_s: float) -> bool:
 def _is_socket(path: str) -> bool:
     try:
         return stat.S_ISSOCK(Path(path).stat().st_mode)
-    except OSError:  # Also where nobody may look.
+    except OSError:  # Also without permission.
         return False
 
 

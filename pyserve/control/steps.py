@@ -1,7 +1,7 @@
-"""When the controller acts: at once when something happens, and less often while much does.
+"""When the controller acts: at once after an event, and less often while there are many.
 
-Each step looks at everything that has happened since the one before, so that a hundred events
-between two of them cost about as much as one.
+Each step handles everything that has happened since the one before, so that a hundred events
+between two steps cost about as much as one.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterable
 from pyserve.observe.metrics.tally import Tally
 from pyserve.pace import Pace
 
-# The rest of the time is for what steps are about: joins, reports, and what routers are sent.
+# The share of time for steps. The rest is for joins, reports and updates to routers.
 _SHARE = 0.25
 # A few steps of a mesh of hundreds; what follows from one event is never put off by them.
 _FREE_S = 0.02
-# With the 20 ms for which news are gathered, and what it takes to send them, less than the 100 ms
-# in which routers shall have them.
+# Routers must have changes within 100 ms: this wait, the 20 ms for which changes are gathered, and
+# the time it takes to send them.
 _WAIT_MAX_S = 0.05
 
 
@@ -50,7 +50,7 @@ class Steps:
         self._timer: asyncio.TimerHandle | None = None
         self._again_at: float | None = None
         self._is_closed = False
-        # Resolved at the end of each step, for whoever waits for the state to change.
+        # Resolved at the end of each step, for tasks that wait for the state to change.
         self._stepped: asyncio.Future[None] = self._loop.create_future()
 
     def ask(self) -> None:
@@ -69,11 +69,11 @@ class Steps:
         await asyncio.shield(self._stepped)
 
     def close(self, *, goes_on: bool = False) -> None:
-        """Act on no time any more; events are still followed by a step.
+        """Stop acting on timers; events are still followed by a step.
 
         Args:
-            goes_on: They are not: what the mesh has goes on until another controller comes, and
-                that replicas leave this one is no news for routers.
+            goes_on: Events are not either: the mesh goes on until another controller comes, and
+                routers must not be notified that replicas leave this one.
         """
         self._is_closed = goes_on
         if self._timer is not None:
@@ -85,7 +85,7 @@ class Steps:
         if self._asked is not None:
             self._asked.cancel()
             self._asked = None
-        # Of this thread: a machine that is busy with others is no reason to wait longer.
+        # CPU time of this thread: other load on the machine must not lengthen the wait.
         begun, begun_cpu = self._loop.time(), time.thread_time()
         self._again_at = min((at for at in self._step(begun) if at is not None), default=None)
         ended = self._loop.time()

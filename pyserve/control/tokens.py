@@ -1,4 +1,4 @@
-"""The mesh token as a file holds it: who has proven it is a member of the mesh."""
+"""Reads the mesh token from a file. Proof of the token makes a process a member of the mesh."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from pyserve.errors import MeshError
 
 TOKEN_BYTES = 32
-# Of those that people make: what can be tried out is none.
+# The least for tokens that people choose: shorter ones could be guessed.
 TOKEN_BYTES_MIN = 16
 _WHAT_ONE_IS = "one is hexadecimal digits, in the file that a controller has written"
 

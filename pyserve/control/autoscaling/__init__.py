@@ -1,4 +1,4 @@
-"""How many replicas a deployment shall have: what is measured, what is decided, who does it.
+"""Autoscaling: measures load, decides how many replicas a deployment needs, and acts on it.
 
 ``driver`` alone knows the mesh and its clock; everything else here is pure.
 """

@@ -1,4 +1,4 @@
-"""How many calls come: rates, their trend, and how bursty they are. Pure."""
+"""Arrivals of calls: rates, their trend, and their burstiness. Pure."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ KEPT_S = 180.0
 _BIN_S = 0.5
 # Windows of a rate, in bins: half a second to ten seconds.
 _WINDOWS = (1, 2, 4, 10, 20)
-# A rate over a short window counts for what it is with 97.5 % certainty.
+# Two standard deviations: the true rate is at least the one used, with 97.5 % certainty.
 _DEVIATIONS = 2.0
-# Independent callers have 1 (Poisson). Less cannot be relied on; more than this is not bursts any
-# more, but load.
+# Independent callers have 1 (Poisson). Smaller values cannot be relied on; values above the
+# maximum are load rather than bursts.
 _DISPERSION_MIN, _DISPERSION_MAX = 1.0, 20.0
 
 
@@ -33,21 +33,21 @@ class Arrivals:
         self._dispersion: float | None = None  # Of the bins that are over; None: not measured.
 
     def begin_again(self, at: float) -> None:
-        """Other calls come since then: rates are theirs alone. Bursts are not."""
+        """Measure rates from then on only, since other calls come. Burstiness is kept."""
         self._since = at
 
     def add(self, count: float, now: float) -> None:
-        """So many calls have come since the last word."""
+        """Add the calls that have come since the last report."""
         self._pass(now)
         self._bins[-1] += count
 
     def rate(self, now: float, service_s: float = 0.0) -> float:
         """Return the calls per second that are certain to come now.
 
-        Of the rates over windows of half a second to ten seconds it is the largest one, each less
-        two standard deviations of what chance alone would make of it: so a jump counts at once,
-        and noise does not. What is longer ago says nothing of now, but where calls take longer than
-        ten seconds: then all that came in the time of one are still there, and their mean counts.
+        The largest of the rates over windows of half a second to ten seconds, each reduced by two
+        standard deviations of random variation, so that a jump counts at once and noise does not.
+        Older calls do not count, unless a call takes longer than ten seconds: then those that came
+        within the duration of one call are still running, and their mean rate counts.
         """
         self._pass(now)
         counts = self._of_now()
@@ -83,16 +83,16 @@ class Arrivals:
         if len(counts) < 2 or not (total := sum(counts)):
             return _DISPERSION_MIN
         steps = sorted((after - before) ** 2 for before, after in itertools.pairwise(counts))
-        # A jump of the load is no burst.
+        # A jump of the load is not a burst, so the largest steps are left out.
         usual = steps[: len(steps) - 1 - len(steps) // 100] or steps
         variance = sum(usual) / (2 * len(usual))
         return min(max(variance / (total / len(counts)), _DISPERSION_MIN), _DISPERSION_MAX)
 
     def growth(self, now: float, over_s: float) -> float:
-        """Return by how much the rate grows in a second; 0 unless it does all the time.
+        """Return by how much the rate grows per second; 0 unless it grows throughout.
 
-        The smaller one of the slopes (least squares) of both halves of the last ``over_s``
-        counts, so that a jump is no trend; each has to be more than chance makes of it.
+        The smallest of the slopes (least squares) of the last ``over_s`` and of its two halves, so
+        that a jump does not count as a trend. Both halves' slopes must exceed random variation.
         """
         self._pass(now)
         counts = self._of_now()[-int(over_s / _BIN_S) :]
@@ -108,11 +108,11 @@ class Arrivals:
         return max(min(_slope(counts), *(slope for slope, _ in halves)), 0.0)
 
     def _whole(self) -> list[float]:
-        """Return the bins that are over."""
+        """Return the completed bins."""
         return list(self._bins)[:-1]
 
     def _of_now(self) -> list[float]:
-        """Return those of them in which the calls of now came."""
+        """Return the completed bins since ``begin_again``."""
         count = math.ceil((self._begun - self._since) / _BIN_S - 1e-9)
         return self._whole()[-count:] if count > 0 else []
 
@@ -125,7 +125,7 @@ class Arrivals:
 
 
 def _slope(counts: Sequence[float]) -> float:
-    """Return the change of the rate per second; calls per second and second."""
+    """Return how fast the rate changes, in calls per second per second."""
     middle = (len(counts) - 1) / 2
     around = sum((index - middle) ** 2 for index in range(len(counts)))
     rise = sum((index - middle) * count for index, count in enumerate(counts))
@@ -133,6 +133,6 @@ def _slope(counts: Sequence[float]) -> float:
 
 
 def _slope_error(counts: Sequence[float], dispersion: float) -> float:
-    """Return the standard deviation of that slope where chance alone makes it."""
+    """Return the standard deviation of that slope under random variation alone."""
     around = (len(counts) ** 3 - len(counts)) / 12
     return math.sqrt(dispersion * sum(counts) / len(counts) / around) / _BIN_S**2

@@ -1,7 +1,7 @@
-"""Moves the numbers of replicas with the load: reports in, targets of versions out.
+"""Adjusts the numbers of replicas to the load: reports in, targets of versions out.
 
-It decides on its own time, at most every 100 ms after a report and each second without one, and
-asks for a step of the controller only when a number has changed.
+It has its own schedule, at most every 100 ms after a report and each second without one, and asks
+for a step of the controller only when a number has changed.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _FROM_OUTSIDE = "an external scaler says so"
 
 @dataclass(slots=True)
 class _Counts:
-    """What was decided for one deployment: more, less, or nothing by fault of its policy."""
+    """Counts of one deployment's decisions: up, down, and failures of its policy."""
 
     up: int = 0
     down: int = 0
@@ -66,7 +66,7 @@ class Autoscaling:
 
     Args:
         state: whose versions get their targets.
-        applications: who has a policy for all, or an external scaler.
+        applications: those with a common policy or an external scaler.
         changed: asks for a step of the controller.
     """
 
@@ -104,7 +104,7 @@ class Autoscaling:
     # What replicas, routers and outer scalers say.
 
     def on_replica(self, replica_id: ReplicaId, load: mesh_pb2.ReplicaLoad) -> None:
-        """A replica tells of its load."""
+        """Take in a replica's load report."""
         replica = self._state.replicas.get(replica_id)
         scaled = self._scaled.get(replica.key) if replica is not None else None
         if scaled is None or replica is None or replica.phase is not Phase.RUNNING:
@@ -118,7 +118,7 @@ class Autoscaling:
         self._look_soon(now)
 
     def on_router(self, router: str, load: mesh_pb2.RouterLoad) -> None:
-        """A router tells of its calls."""
+        """Take in a router's report of its calls."""
         now = self._loop.time()
         for each in load.deployments:
             scaled = self._scaled.get(_key(each.key.application, each.key.name))
@@ -128,12 +128,12 @@ class Autoscaling:
                 self._look_soon(now)
 
     def drop_router(self, router: str) -> None:
-        """A router is gone."""
+        """Forget a router that has gone."""
         for scaled in self._scaled.values():
             scaled.scaler.signals.drop_router(router, self._loop.time())
 
     def set_target(self, application: str, deployment: str, replicas: int) -> None:
-        """Let a deployment have so many replicas, as an outer scaler says.
+        """Set a deployment's number of replicas for an external scaler.
 
         Raises:
             MeshNotFound: There is no such deployment.
@@ -158,10 +158,10 @@ class Autoscaling:
         self._set_from_outside[key] = replicas
         self._move(key, desired.target, replicas, _FROM_OUTSIDE, time.time())
 
-    # What the controller does.
+    # Called by the controller.
 
     def follow(self) -> None:
-        """Take up what is deployed now; before each step of the controller."""
+        """Match the scalers to what is deployed now. Runs before each step of the controller."""
         now = self._loop.time()
         wanted: dict[DeploymentKey, tuple[Version, AutoscalingConfig]] = {}
         for key, desired in self._state.deployments.items():
@@ -199,12 +199,12 @@ class Autoscaling:
     ) -> _Scaled:
         note = version.scaling
         if known is not None:
-            # Another version, or other bounds, in the middle of a load: what runs is needed.
+            # Another version, or other bounds, under load: the running replicas are needed.
             bounded = max(config.min_replicas, min(config.max_replicas, known.version.num_replicas))
             note.target = bounded if known.version is version else max(bounded, 1)
         note.least, note.most = config.min_replicas, config.max_replicas
         scaler = Scaler(key, config, version.num_replicas, now)
-        if known is None and note.reason:  # As a controller before this one has decided.
+        if known is None and note.reason:  # As an earlier controller has decided.
             since = now - (time.time() - note.since)
             scaler = Scaler(key, config, version.num_replicas, now, reason=note.reason, since=since)
         if known is not None:
@@ -212,7 +212,7 @@ class Autoscaling:
         return _Scaled(version, scaler)
 
     def _keep_set_from_outside(self) -> None:
-        """Let another version begin with the number that an outer scaler has set."""
+        """Let another version begin with the number that an external scaler has set."""
         for key, replicas in list(self._set_from_outside.items()):
             info = self._applications.infos.get(key.application)
             desired = self._state.deployments.get(key)
@@ -359,7 +359,7 @@ class Autoscaling:
                 raise ValueError(why)
             numbers, states = read_answers(answer)
             for key, scaled in present.items():
-                # Of whom it says nothing, the number stays.
+                # Deployments that it leaves out keep their number.
                 if key.deployment in numbers:
                     name = key.deployment
                     self._take(key, scaled, numbers[name], states.get(name))
@@ -411,7 +411,7 @@ class Autoscaling:
 
 
 def _numbers(stats_json: str) -> dict[str, float]:
-    """Return what of a replica's statistics is a number."""
+    """Return the numbers among a replica's statistics."""
     found = json.loads(stats_json)
     return {name: float(value) for name, value in found.items() if isinstance(value, int | float)}
 

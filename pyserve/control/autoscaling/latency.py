@@ -1,11 +1,11 @@
-"""The policy ``latency``: as many replicas as keep waits short, and no more. Pure.
+"""The policy ``latency``: the fewest replicas that keep waits short. Pure.
 
 Arrival rate and service time are learnt; the number follows by Allen and Cunneen's approximation
-(``queueing``), with the burstiness of the last minutes. It plans for the time at which a replica
-that starts now will serve: a steady growth is carried on until then, and calls that will have
-piled up are worked off in about as long as that takes. A load that comes again is known
-beforehand (``seasons``). The policy keeps nothing for longer than its evidence: each number that it
-remembers has a time after which it is computed again.
+(``queueing``), with the burstiness of the last minutes. The policy plans for the time at which a
+replica that starts now will serve: steady growth is extrapolated until then, and the backlog of
+calls at that time is worked off in about the duration of a start. Periodic load is forecast
+(``seasons``). Nothing is kept for longer than its evidence: each remembered number has a time after
+which it is computed again.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from pyserve.control.autoscaling.series import Series
 from pyserve.control.autoscaling.signals import Signals
 from pyserve.types import ReplicaId
 
-# Of the calls, beyond the target: 99 of 100 shall be within.
+# The share of calls that may exceed the target: 99 of 100 must be within it.
 _SHARE_BEYOND = 0.01
-# Squared coefficient of variation of service times, which nobody measures: as exponential ones.
+# Squared coefficient of variation of service times. Not measured: taken as exponential.
 _SERVICE_VARIATION = 1.0
-# Where a target leaves no time to wait, a tenth of a service is none to speak of.
+# Where a target leaves no time to wait, a tenth of the service time is allowed.
 _WAIT_SHARE_MIN = 0.1
-# Until a replica has become ready: an interpreter's start and a model of moderate size.
+# Used until a replica has become ready: an interpreter's start and a model of moderate size.
 _READY_AFTER_S = 10.0
-# A trend is looked for over so long at first, and a shrinking waits so long at least.
+# The window in which a trend is looked for at first, and the shortest wait before shrinking.
 _TREND_S, _HOLD_S = 20.0, 10.0
-# Calls that wait are worked off in so many times what a start takes, and in no less than this.
+# A backlog is worked off within this many times the duration of a start, or at least this time.
 _WORK_OFF_STARTS, _BACKLOG_S = 1.4, 4.0
 # A report every 100 ms, a decision as often, and a router that learns of the replica.
 _REACTION_S = 0.5
@@ -42,12 +42,12 @@ _REACTION_S = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """The replicas of a deployment, as far as numbers go.
+    """The replicas of a deployment in numbers.
 
     Attributes:
         running: Ids of those that serve.
-        target: How many there shall be.
-        starting_since: When those that start were begun.
+        target: How many there should be.
+        starting_since: When the starts under way began.
         ready_after_s: How long the last ones took to start; None: not known.
         ongoing_max: How many calls each takes at once.
     """
@@ -72,14 +72,14 @@ class LatencyPolicy:
         self._name, self._target_s = target
         self._config = config
         self._wanted = _Most()
-        # So many more, for calls that wait too long.
+        # Additional replicas for calls that wait too long.
         self._extra = _Most()
         self._used = Series(_BACKLOG_S)
 
     def propose(self, signals: Signals, fleet: Fleet, now: float) -> Proposal:
-        """Return how many replicas the target takes."""
+        """Return how many replicas are needed to meet the target."""
         if self._wanted.is_empty:
-            # What runs already may be there for a load that nobody has seen yet.
+            # The replicas that run already may be there for a load that has not been seen yet.
             self._wanted.add(float(fleet.target), now)
         each = min(self._config.target_ongoing_requests, fleet.ongoing_max)
         ready_s = _READY_AFTER_S if fleet.ready_after_s is None else fleet.ready_after_s
@@ -94,7 +94,7 @@ class LatencyPolicy:
         if season is not None and season.rate > 0:
             other_s = season.load / season.rate
             servers = max(servers, self._servers(season.load, other_s, dispersion))
-        # Who knows what comes need not keep replicas for what may come.
+        # With a forecast, replicas need not be held as long for load that might come back.
         hold_s = self._hold_s(_HOLD_S if season is not None else max(_HOLD_S, ready_s))
         replicas = self._wanted.add(math.ceil(servers / each - 1e-9), now, hold_s)
         has_room = False
@@ -119,7 +119,7 @@ class LatencyPolicy:
     def _unlearnt(
         self, signals: Signals, each: float, most: float, ready_s: float, now: float
     ) -> Proposal:
-        """Return a number where it is not known how long calls take: for those of now."""
+        """Return a number from the calls in the mesh now, while service times are unknown."""
         calls = signals.total
         wanted = max(signals.ongoing / each, min(calls / each, most))
         replicas = self._wanted.add(wanted, now, self._hold_s(max(_HOLD_S, ready_s)))
@@ -141,12 +141,12 @@ class LatencyPolicy:
         return reason
 
     def _most_for_waiting(self, signals: Signals, running: int, each: float, now: float) -> float:
-        """Return how many replicas calls that wait may bring.
+        """Return how many replicas the waiting calls may demand.
 
-        A router may keep them for another reason than a lack of replicas, such as a model that only
-        one replica has loaded. Then places are free. So calls that wait multiply the replicas at
-        most by the ratio of used to free places. Where no place is free, there is no limit; where
-        more are free than used, as in replicas that have come and did not help, they add none.
+        A router may hold calls for another reason than a lack of replicas, such as a model that
+        only one replica has loaded. Then places are free. So waiting calls multiply the replicas at
+        most by the ratio of used to free places. If no place is free, there is no limit; if more
+        are free than used, as when new replicas did not help, they add none.
         """
         places = running * each
         self._used.set(1 - signals.places_free(each) / places if places else 1.0, now)
@@ -196,7 +196,7 @@ class LatencyPolicy:
 
 
 class _Most:
-    """The largest of the numbers of the last while."""
+    """The largest of recent numbers."""
 
     def __init__(self) -> None:
         # Largest first, each later than the one before.
@@ -207,7 +207,7 @@ class _Most:
         return not self._numbers
 
     def add(self, number: float, now: float, for_s: float = math.inf) -> float:
-        """Return the largest one of so many seconds, this one included."""
+        """Return the largest one of the last seconds, including this one."""
         while self._numbers and self._numbers[-1][1] <= number:
             self._numbers.pop()
         self._numbers.append((now, number))

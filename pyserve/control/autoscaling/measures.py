@@ -1,4 +1,4 @@
-"""What autoscaling wants for one deployment, and upon what, as metrics. Pure."""
+"""Metrics of autoscaling: wanted replicas, and the load behind each decision. Pure."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Asks the policies of users: in threads, because nobody knows what they do or how long.
+"""Asks users' policies, in threads, because what they do and how long it takes is unknown.
 
-One is imported and made once, by the first question; what it raises, or a late answer, leaves the
-number of replicas as it is.
+A policy is imported and made once, for the first question; if it raises or answers late, the number
+of replicas stays as it is.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class PolicyAsker:
     """One policy.
 
     Args:
-        policy: Which one, and its arguments.
+        policy: Its import path and its arguments.
         sys_path: Where its driver finds modules.
 
     Attributes:
@@ -48,7 +48,7 @@ class PolicyAsker:
         return self._asked_at is not None
 
     def is_late(self, now: float) -> bool:
-        """Whether that has been so for too long."""
+        """Whether the answer is overdue."""
         return self._asked_at is not None and now - self._asked_at > LATE_AFTER_S
 
     def ask(self, question: object, now: float, answered: Answered) -> None:
@@ -79,7 +79,7 @@ class PolicyAsker:
             self._asked_at = None
             answered(answer, why)
 
-        # Nobody waits for one that hangs when the process ends.
+        # One that hangs does not delay the end of the process.
         name = f"policy {self.policy.policy_function}"
         context = contextvars.copy_context()
         threading.Thread(target=context.run, args=(run,), name=name, daemon=True).start()
@@ -103,7 +103,7 @@ def read_answer(answer: object) -> tuple[Any, Mapping[str, Any] | None]:
     """Return number and state; Ray Serve's policies return both, others the number alone.
 
     Raises:
-        ValueError: It is neither.
+        ValueError: It has neither form.
     """
     if not isinstance(answer, tuple):
         return answer, None
@@ -129,7 +129,7 @@ def _by_name(found: Mapping[Any, Any]) -> dict[str, Any]:
 
 
 def _close(answer: object) -> None:
-    # It will not run, and shall not warn of that.
+    # A coroutine that never runs would warn about it.
     close = getattr(answer, "close", None)
     if close is not None:
         close()

@@ -3,7 +3,7 @@
 Formulas: Erlang's C (A. K. Erlang, 1917; by the recursion of his B, which is stable for any number
 of servers), and the approximation of Allen and Cunneen (A. O. Allen, "Probability, Statistics and
 Queueing Theory", 1978) for arrivals and services of any variability: waits are those of
-exponential ones times (ca² + cs²) / 2. That who waits at all waits an exponential time is W. Whitt,
+exponential ones times (ca² + cs²) / 2. That waits above zero are exponential is from W. Whitt,
 "Approximations for the GI/G/m queue", 1993.
 """
 

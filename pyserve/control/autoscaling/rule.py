@@ -1,4 +1,4 @@
-"""Ray Serve's rule, in its own words of ``autoscaling_config``: so many calls a replica. Pure."""
+"""Ray Serve's rule with the terms of its ``autoscaling_config``: calls per replica. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pyserve.control.autoscaling.signals import Signals
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """How many replicas somebody wants, before factors, bounds and delays.
+    """A wanted number of replicas, before factors, bounds and delays.
 
     Attributes:
         number: At least 0; not rounded.
@@ -24,11 +24,11 @@ class Proposal:
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """What becomes of a proposal.
+    """The result of a proposal.
 
     Attributes:
         wanted: After factors and bounds.
-        number: What shall be so now: ``wanted``, or what was so as long as its delay runs.
+        number: The number for now: ``wanted``, or the former number until its delay has passed.
     """
 
     wanted: int
@@ -38,10 +38,10 @@ class Settled:
 def calls_at_once(
     config: AutoscalingConfig, signals: Signals, running: int, target: int, now: float
 ) -> Proposal:
-    """Return as many replicas as it takes for ``target_ongoing_requests`` at each of them.
+    """Return the number of replicas at which each has ``target_ongoing_requests``.
 
-    Growing looks at the last moments and shrinking at the whole look-back period. Where no replica
-    runs, and nothing can have been measured, the calls of now count.
+    Growing looks at the last moments and shrinking at the whole look-back period. If no replica
+    runs, so that nothing was measured, the current calls count.
     """
     each = config.target_ongoing_requests
     recent = signals.total_recently(now) if running else float(signals.total)
@@ -61,7 +61,7 @@ class Delays:
 
     Args:
         config: With the delays.
-        downscale_delay_s: What holds where the configuration says none.
+        downscale_delay_s: The default if the configuration has none.
     """
 
     def __init__(self, config: AutoscalingConfig, downscale_delay_s: float = 0.0) -> None:
@@ -71,12 +71,12 @@ class Delays:
         self._since = 0.0
 
     def settle(self, number: float, *, running: int, target: int, now: float) -> Settled:
-        """Return what becomes of a wanted number.
+        """Apply factors, bounds and delays to a wanted number.
 
         Args:
             number: As a policy returned it.
-            running: How many replicas serve; differences are from there.
-            target: How many there shall be so far.
+            running: How many replicas serve; differences are relative to this.
+            target: The current target.
             now: Seconds.
         """
         wanted = self._bounded(self._damped(number, running))
@@ -99,7 +99,7 @@ class Delays:
         factor = (
             self._config.upscaling_factor if difference > 0 else self._config.downscaling_factor
         )
-        # A number that is whole but for a float's last digits is whole.
+        # Ignores the rounding error of floats.
         damped = math.ceil(running + (factor or 1.0) * difference - 1e-9)
         if damped == running and math.ceil(number) < running:
             return damped - 1  # A small factor must not keep it there for ever.

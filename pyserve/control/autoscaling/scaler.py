@@ -1,7 +1,7 @@
-"""Decides for one deployment, whichever policy it has. Pure.
+"""Decides for one deployment with any policy. Pure.
 
-The driver tells it what it sees and when; a policy of the user's is asked by the driver, because
-that is no pure thing, and its answer comes back by ``take``.
+The driver passes observations and the time; a user's policy is called by the driver, because that
+is not pure, and its answer comes back through ``take``.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from pyserve.types import DeploymentKey
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What was decided last.
+    """The last decision.
 
     Attributes:
-        target: How many replicas there shall be; with ``advisory``: how many there should be.
-        reason: Why, a clause.
-        since: When that became so.
-        pending: How many are wanted, where a delay runs; else as ``target``.
+        target: How many replicas to run; with ``advisory``, only a recommendation.
+        reason: Why, as a clause.
+        since: When it was decided.
+        pending: How many replicas are wanted once a delay has passed; else the same as ``target``.
     """
 
     target: int
@@ -48,15 +48,15 @@ class Scaler:
     Args:
         key: Which one.
         config: Its ``autoscaling_config``.
-        target: How many replicas there shall be so far.
+        target: The current target number of replicas.
         now: Seconds, on the clock of all other times here.
         reason: Why it is so many.
         since: When that was decided; ``None``: now.
 
     Attributes:
         key, config: The same.
-        signals: What is told of its load.
-        outcome: What was decided last.
+        signals: The reports of its load.
+        outcome: The last decision.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class Scaler:
         """Take the answer of a policy of the user's.
 
         Raises:
-            ValueError: The number is none.
+            ValueError: It is not a valid number.
         """
         if isinstance(number, bool) or not isinstance(number, int | float):
             raise ValueError(f"it returned {number!r} instead of a number of replicas")
@@ -114,7 +114,7 @@ class Scaler:
         self._fails = True
 
     def context(self, fleet: Fleet, now: float, unix_now: float) -> AutoscalingContext:
-        """Return what a policy of the user's is told."""
+        """Return the context that a user's policy gets."""
 
         def unix(at: float | None) -> float | None:
             return None if at is None else unix_now - now + at
@@ -153,7 +153,7 @@ class Scaler:
         elif moved:
             self._memory.scaled_down_at = now
         before = self.outcome
-        # An advice stands until it is not wanted any more: the number itself never follows it.
+        # Advice holds until it is not needed any more: the number itself never follows it.
         stands = self.config.advisory and not moved and settled.wanted != fleet.target
         target = before.target if stands else settled.number
         if target != before.target or self._fails:

@@ -1,9 +1,9 @@
-"""Loads that come again: which period they have, and what the last one says of the next. Pure.
+"""Seasonal load: finds its period, and forecasts the next period from the last. Pure.
 
-The seasonal naive forecast (what was a period ago comes again) is used only where it has been
-clearly better than going on as now, at the distance that is asked for: forecasts are chosen by what
-they would have been wrong by (R. J. Hyndman and A. B. Koehler, "Another look at measures of
-forecast accuracy", 2006).
+The seasonal naive forecast (the load of one period ago comes again) is used only if it has been
+clearly better, at the required distance, than assuming that the load stays as it is: forecasts are
+chosen by their past errors (R. J. Hyndman and A. B. Koehler, "Another look at measures of forecast
+accuracy", 2006).
 """
 
 from __future__ import annotations
@@ -14,18 +14,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 _BIN_S = 5.0
-# Periods of a minute to half an hour, each of which has to have been there twice.
+# Periods of a minute to half an hour, each of which must have been seen twice.
 KEPT_S = 3600.0
 _PERIOD_MIN = 12
-# The forecast's error, as a share of that of going on as now; and of the load.
+# The forecast's error must be below these shares: of the error of assuming that the load stays as
+# it is, and of the load.
 _BETTER, _EXACT = 0.5, 0.2
 _CLEARLY = 0.9
 # The load has not come again if so many bins in a row had less than this share of the forecast. Two
 # bins prove nothing, since an edge of the load may lie within a bin in both periods.
 _MISSED, _MISSED_SHARE = 3, 0.5
-# What is to be foreseen has to be more than chance, so many times.
+# The load must vary by more than this many times what random variation explains.
 _SWINGS = 2.0
-# All periods are tried so often; the one that was found is tried at each bin.
+# How often all periods are tried. The one that was found is tried at each bin.
 _SEARCH_EVERY_S = 30.0
 
 
@@ -35,7 +36,7 @@ class Forecast:
 
     Attributes:
         rate: Calls per second.
-        load: Calls at once, in the place of those that come then.
+        load: Concurrent calls.
     """
 
     rate: float
@@ -65,41 +66,41 @@ class SeasonalCounts:
         self._searched_at = self._tried_at = -math.inf
 
     def add(self, count: float, now: float) -> None:
-        """So many calls have come since the last word."""
+        """Add the calls that have come since the last report."""
         self._pass(now)
         self._bins[-1] += count
 
     def add_work(self, busy_s: float, calls: float, now: float) -> None:
-        """Calls have spent so much time in replicas since the last word, and were so many."""
+        """Add the calls that ended since the last report, and the time they spent in replicas."""
         self._pass(now)
         self._work[-1].busy_s += busy_s
         self._work[-1].calls += calls
 
     def ahead(self, now: float, over_s: float, service_s: float) -> Forecast | None:
-        """Return the highest load from now on for so long; None where it is not known.
+        """Return the highest load forecast for the next ``over_s``; None without a forecast.
 
         Args:
             now: Seconds.
-            over_s: For so long.
-            service_s: How long a call takes, where it is not known how long those took.
+            over_s: How far ahead.
+            service_s: The duration of a call, for bins without durations of their own.
         """
         self._pass(now)
         distance = math.ceil(over_s / _BIN_S) + 1
         self._look(distance, now)
         if not self._period:
             return None
-        # What was a period before the bin that is not over, and after that.
+        # The bins from one period before the current one on; the load repeats beyond a period.
         begin, end = len(self._bins) - 1 - self._period, len(self._bins) - 1
         bins = {begin + index % (end - begin) for index in range(distance)}
         loads = [self._load(index, service_s) for index in bins]
         return max(loads, key=lambda each: (each.load, each.rate))
 
     def _load(self, index: int, service_s: float) -> Forecast:
-        """Return the load of a bin: with the times of its own calls, not of those of now."""
+        """Return the load of a bin, computed with the service times of its own calls if known."""
         rate, work = self._bins[index] / _BIN_S, self._work[index]
         if work.calls >= 1:
             service_s = work.busy_s / work.calls
-        # Where calls take longer than a bin, those that run tell more than those that come.
+        # Where calls outlast a bin, the running calls say more than the arrivals.
         return Forecast(rate, max(rate * service_s, work.busy_s / _BIN_S))
 
     def _look(self, distance: int, now: float) -> None:
@@ -134,9 +135,9 @@ def _search(counts: Sequence[float], distance: int) -> int:
 
 
 def _helpful(counts: Sequence[float], period: int, distance: int) -> float:
-    """Return the error of a forecast by that period for the last of them; inf: it is no help."""
+    """Return the error of a forecast by that period for the last counts; inf: it does not help."""
     mean = sum(counts[-period:]) / period
-    # As now: so many bins before, but not about a period.
+    # The error of assuming that the load stays as it is: distance, but not about a period.
     as_now = _error(counts, min(distance, period // 2), period)
     if as_now <= _SWINGS * _by_chance(mean):
         return math.inf

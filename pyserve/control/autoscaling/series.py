@@ -1,4 +1,4 @@
-"""A number that changes now and then, and what it was over the last seconds. Pure."""
+"""A number that changes from time to time, with its recent history. Pure."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Series:
 
     @property
     def level(self) -> float:
-        """What was set last; 0 before."""
+        """The level set last; 0 before the first one."""
         return self._level or 0.0
 
     def set(self, level: float, now: float) -> None:

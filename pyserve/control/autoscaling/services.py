@@ -1,9 +1,9 @@
-"""How long replicas take for a call, and when that has changed. Pure.
+"""The service times of calls, and when they have changed. Pure.
 
-A window that ends where the calls become others: evidence is kept for as long as its older and its
-newer part agree, and the older part is dropped where they do not (A. Bifet and R. Gavaldà,
-"Learning from time-changing data with adaptive windowing", 2007). So what was learnt of other calls
-is gone as soon as there is evidence against it, however much of it there was.
+An adaptive window: evidence is kept for as long as its older and its newer part agree, and the
+older part is dropped if they do not (A. Bifet and R. Gavaldà, "Learning from time-changing data
+with adaptive windowing", 2007). So what was learnt from earlier calls is gone as soon as there is
+evidence against it, however much of it there was.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ _BINS_MAX = 120
 # Parts differ where chance would make them do so once in 16 000 looks: with two looks a second and
 # seven parts to compare that is once in twenty minutes, and then a minute has to be learnt again.
 _DEVIATIONS = 4.0
-# Replicas look so often at how many calls run, and take the time of calls from that: a call that is
-# met counts as long, and one that is not counts for nothing.
+# How often replicas sample the running calls to measure their time: a call that a sample meets
+# counts for one interval, and a call that none meets for nothing.
 _LOOK_S = 0.1
 
 
@@ -66,7 +66,7 @@ class Services:
         return self._mean_s
 
     def add(self, *, busy_s: float, started: float, finished: float) -> None:
-        """Calls have spent so much time, and so many of them have begun and ended, since then."""
+        """Add the time that calls have spent, and the numbers that began and ended since then."""
         self._last.busy_s += busy_s
         self._last.started += started
         self._last.finished += finished
@@ -79,7 +79,7 @@ class Services:
             now: Seconds.
 
         Returns:
-            Since when calls are others than before; None: they are not.
+            Since when calls differ from those before; None: they do not.
         """
         self._ongoing = ongoing
         changed = None
@@ -87,7 +87,7 @@ class Services:
         if passed > 0:
             self._begun += passed * BIN_S
             changed = self._forget_others()
-            # A call that goes on and on must not push all others out of the window.
+            # A very long call must not push all others out of the window.
             if self._last.started or self._last.finished:
                 self._bins.append(self._last)
                 self._whole = _sum(self._bins)

@@ -1,4 +1,4 @@
-"""What replicas and routers tell of one deployment, and what follows from it. Pure."""
+"""The load that replicas and routers report for one deployment, and totals of it. Pure."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Signals:
     def on_replica(
         self, replica: ReplicaId, *, ongoing: int, calls: int, busy_s: float, now: float
     ) -> None:
-        """A replica has so many calls now; the other two are counted since it serves."""
+        """Take in a replica's running calls; the other two counts are since it began to serve."""
         before = self._replicas.get(replica)
         if before is None:
             # Its counters run since its start: earlier calls are not evidence of the present ones.
@@ -79,7 +79,7 @@ class Signals:
         self._count(now)
 
     def on_metrics(self, replica: ReplicaId, values: Mapping[str, float], now: float) -> None:
-        """A replica's ``record_autoscaling_stats`` has said this."""
+        """Take in the result of a replica's ``record_autoscaling_stats``."""
         for name, value in values.items():
             if name not in self._values and len(self._values) >= _METRICS_MAX:
                 continue
@@ -87,10 +87,10 @@ class Signals:
             of_replica.append((now, value))
 
     def on_router(self, router: str, *, parked: int, offered: int, now: float) -> None:
-        """A router has so many calls that wait, and was offered so many since it began."""
+        """Take in how many calls wait in a router, and how many it was offered since its start."""
         before = self._routers.get(router)
         if before is None:
-            # What it counted before there was a scaling is no load of now.
+            # Calls that it counted before this deployment was scaled are not part of today's load.
             before = self._routers[router] = _Router(offered=max(offered - parked, 0))
         if offered >= before.offered:
             self.arrivals.add(offered - before.offered, now)
@@ -99,12 +99,12 @@ class Signals:
         self._count(now)
 
     def drop_router(self, router: str, now: float) -> None:
-        """A router is gone, and its calls with it."""
+        """Drop a router that is gone, together with its calls."""
         if self._routers.pop(router, None) is not None:
             self._count(now)
 
     def take_over(self, before: Signals, now: float) -> None:
-        """Go on with what another one was told, of the same deployment and other options."""
+        """Continue from another object's reports, for the same deployment with other options."""
         self.arrivals, self.seasons = before.arrivals, before.seasons
         self._services = before._services
         self._replicas, self._routers, self._values = (
@@ -115,7 +115,7 @@ class Signals:
         self._count(now)
 
     def keep_replicas(self, running: Collection[ReplicaId], now: float) -> None:
-        """Forget those that do not serve any more: what they still have is no load for others."""
+        """Forget replicas that no longer serve: other replicas do not get their remaining calls."""
         gone = [each for each in self._replicas if each not in running]
         for replica in gone:
             del self._replicas[replica]
@@ -146,15 +146,15 @@ class Signals:
         return self._services.mean_s
 
     def places_free(self, each: float) -> float:
-        """Return how many places are free for certain, where a replica has so many."""
+        """Return how many places are certainly free, given the places of each replica."""
         return sum(max(each - replica.ongoing, 0) for replica in self._replicas.values())
 
     def total_recently(self, now: float) -> float:
-        """Return the calls at once that growing is decided upon."""
+        """Return the concurrent calls on which growing is decided."""
         return self._recent.aggregate(self._function, now)
 
     def total_over_period(self, now: float) -> float:
-        """Return the calls at once of the whole look-back period."""
+        """Return the concurrent calls over the whole look-back period."""
         return self._whole.aggregate(self._function, now)
 
     def aggregated_metrics(self, now: float) -> dict[str, dict[ReplicaId, float]]:
@@ -180,7 +180,7 @@ class Signals:
         }
 
     def _since(self, now: float) -> dict[str, dict[ReplicaId, list[tuple[float, float]]]]:
-        """Return what was said in the look-back period; the last word counts however old."""
+        """Return the values in the look-back period; the last one counts however old it is."""
         return {
             name: {
                 replica: [each for each in values if each[0] >= now - self._look_back_s]

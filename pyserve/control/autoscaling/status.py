@@ -1,4 +1,4 @@
-"""What people and programs are told of a deployment that scales. Pure."""
+"""Describes a deployment's autoscaling in the status reply. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pyserve.wire.v1 import control_pb2
 def scaling_status(
     version: Version | None, decisions: Iterable[Decision] = ()
 ) -> control_pb2.Scaling | None:
-    """Return what decides its number of replicas, and what was decided; ``None``: its deploy."""
+    """Return its policy and last decision; ``None``: the deploy sets the number of replicas."""
     if version is None:
         return None
     config, note = version.options.scaling, version.scaling

@@ -1,1 +1,1 @@
-"""Those who deploy: what they ask for is let in, and they are told how it goes."""
+"""Drivers: admission of their deploys, and reports of the progress."""

@@ -1,4 +1,4 @@
-"""Lets applications in: one by one, or those of a file all at once.
+"""Admits applications: one by one, or those of a file all at once.
 
 Everything is checked before anything changes, so a request that is refused leaves the mesh as it
 is. Nothing here waits, starts or stops anything; the controller is the only caller.
@@ -38,7 +38,7 @@ class Admission:
     """One application that may be let in.
 
     Attributes:
-        keeps_equal: deployments that are what they were stay as they are.
+        keeps_equal: unchanged deployments stay as they are.
     """
 
     application: ApplicationName
@@ -48,15 +48,15 @@ class Admission:
 
 
 class Admissions:
-    """The way of an application into the mesh.
+    """Admits applications to the mesh.
 
     Args:
-        state: what the mesh is and shall be.
-        applications: those that are in.
+        state: the mesh's actual and desired state.
+        applications: those admitted so far.
         specs: of all versions, by their ids.
-        reconfiguring: the changes of configurations that go on.
-        limit: gives a deployment that serves other limits.
-        launcher: its name, and what it can do.
+        reconfiguring: the configuration changes under way.
+        limit: sets other limits for a deployment that serves.
+        launcher: its name and capabilities.
 
     Attributes:
         are_closed: the mesh is about to end.
@@ -117,7 +117,7 @@ class Admissions:
         )
 
     def leaving(self, request: control_pb2.ApplyRequest) -> list[ApplicationName]:
-        """Return what came from an earlier file of the same owner, and is not in this one."""
+        """Return the applications of an earlier file of the same owner that are not in this one."""
         owner = run_of(request.run)
         staying = {each.application for each in request.applications}
         return [
@@ -168,7 +168,7 @@ class Admissions:
                 )
 
     def admit(self, admission: Admission) -> DeployWatch:
-        """Let an application in; return what its driver waits for."""
+        """Admit an application; return what its driver waits for."""
         application, info, versions = admission.application, admission.info, admission.versions
         specs = {key: spec for key, (_, spec) in versions.items()}
         kept = unchanged_keys(self._state, application, self._specs, specs)

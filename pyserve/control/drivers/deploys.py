@@ -1,4 +1,4 @@
-"""Tells drivers how their deployment goes: progress, then one last word."""
+"""Reports to drivers how their deploy goes: progress, then one final event."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pyserve.control.state.mesh import Desired, MeshState
 from pyserve.types import ApplicationName, DeploymentKey
 from pyserve.wire.v1 import control_pb2
 
-# Of what nobody reads the oldest is dropped beyond this many events; the last word never is.
+# Beyond this many unread events the oldest are dropped; the final one never is.
 _EVENTS_MAX = 1000
 
 
@@ -42,7 +42,7 @@ class DeployWatch:
                 return
 
     def _keep(self, event: control_pb2.DeployEvent) -> None:
-        # A driver that does not read misses what is long past; what comes last says how it is.
+        # A driver that does not read misses old events; the last ones have the current state.
         if self._events.qsize() >= _EVENTS_MAX:
             self._events.get_nowait()
         self._events.put_nowait(event)
@@ -52,7 +52,7 @@ class DeployWatch:
         self._keep(control_pb2.DeployEvent(notice=text))
 
     def follow(self, state: MeshState, notes: list[tuple[DeploymentKey, str]]) -> None:
-        """Queue what is new: each note of this application, else a change of the counts."""
+        """Queue the news: each note of this application, else a change of the counts."""
         if self.done:
             return
         for key, note in notes:
@@ -79,7 +79,7 @@ class DeployWatch:
         return None
 
     def has_older(self, state: MeshState) -> bool:
-        """Whether replicas of versions before have not ended, which unload their models then."""
+        """Whether replicas of earlier versions have not ended yet: they may be unloading models."""
         return any(
             replica.version != version
             for key, version in self.versions.items()
@@ -87,7 +87,7 @@ class DeployWatch:
         )
 
     def tell_failures(self, state: MeshState) -> None:
-        """Say of replicas that failed before others took their places; nobody has said why."""
+        """Report replicas that failed and were replaced, which was not reported before."""
         for key, version_id in self.versions.items():
             version = state.version_of(key, version_id)
             if version is not None and version.first_failure is not None:
@@ -97,7 +97,7 @@ class DeployWatch:
                 )
 
     def tell_refused(self, refused: Iterable[tuple[DeploymentKey, str, DeploymentKey]]) -> None:
-        """Say of deployments that no plain HTTP reaches them, since others have their prefixes."""
+        """Report deployments that plain HTTP does not reach, since others have their prefixes."""
         for key, prefix, holder in refused:
             if key in self.versions:
                 self.notice(
@@ -106,14 +106,14 @@ class DeployWatch:
                 )
 
     def deployed(self, addresses: tuple[str, ...], view_version: int) -> None:
-        """Say that every deployment serves, and only the new version does, from that view on."""
+        """Report that every deployment serves only the new version, from that view on."""
         deployed = control_pb2.Deployed(
             addresses=addresses, view_version=view_version, unchanged=self.is_unchanged
         )
         self._last(control_pb2.DeployEvent(deployed=deployed))
 
     def failed(self, deployment: str, summary: str, traceback: str = "") -> None:
-        """Say that the deploy has failed for good."""
+        """Report that the deploy has failed for good."""
         failure = control_pb2.DeployFailed(
             deployment=deployment, summary=summary, traceback=traceback
         )
@@ -148,9 +148,9 @@ class Applied:
     """One driver that waits for the applications of a file.
 
     Attributes:
-        watches: of those that the file has.
-        leaving: what ends, of applications that the file lacks.
-        gone: returns when it has ended.
+        watches: of the applications in the file.
+        leaving: the applications that end because the file lacks them.
+        gone: waits until those have ended.
     """
 
     watches: tuple[DeployWatch, ...]
@@ -158,7 +158,7 @@ class Applied:
     gone: Callable[[Sequence[Desired]], Awaitable[None]]
 
     async def send(self, write: Callable[[control_pb2.ApplyEvent], Awaitable[None]]) -> None:
-        """Write what happens, one event after the other, until everything has come to an end."""
+        """Write the events one after the other, until everything has ended."""
         order = asyncio.Lock()
 
         async def write_in_turn(event: control_pb2.ApplyEvent) -> None:

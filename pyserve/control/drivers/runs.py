@@ -1,7 +1,7 @@
-"""Each ``pyserve run`` that stands in front of a terminal, and the lines for it.
+"""Each ``pyserve run`` that follows from a terminal, and the lines for it.
 
-A run that follows is alive: the mesh stays for it, and what it deployed is replaced only with a
-word on its terminal. One whose connection breaks has some time to come back.
+A run that follows is alive: the mesh stays for it, and replacing its deploys is reported on its
+terminal. A run whose connection breaks has some time to come back.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 from pyserve.config.control import RUN_RETURN_TIMEOUT_S
 from pyserve.control.state.run import Run
 
-# Lines that nobody reads are dropped beyond this many: a terminal that is stopped (Ctrl-S).
+# Unread lines are dropped beyond this many, for example when a terminal is stopped (Ctrl-S).
 _LINES_MAX = 1000
 
 
 @dataclass(eq=False, slots=True)
 class Follower:
-    """The way to one terminal."""
+    """The queue of lines for one terminal."""
 
     run: Run
     _lines: asyncio.Queue[str | None] = field(default_factory=lambda: asyncio.Queue(_LINES_MAX + 1))
@@ -58,7 +58,7 @@ class Runs:
         self._absent: dict[Run, asyncio.TimerHandle] = {}
 
     def follow(self, run: Run) -> Follower:
-        """Let a run hear what concerns it, until ``leave``."""
+        """Send a run its lines, until ``leave``."""
         if run in self._absent:
             self._absent.pop(run).cancel()
         follower = Follower(run)
@@ -82,7 +82,7 @@ class Runs:
         self.on_lost(run)
 
     def others(self, run_id: str) -> tuple[Run, ...]:
-        """Return the runs that follow, but for one."""
+        """Return the runs that follow, except one."""
         found = {each.run for each in self._followers if each.run.id != run_id}
         return tuple(sorted(found, key=lambda run: run.pid))
 
@@ -98,7 +98,7 @@ class Runs:
         return bool(readers)
 
     def take_over(self, application: str, former: Run | None, present: Run | None) -> str:
-        """Tell a run that its application is replaced; return what the other one has to know."""
+        """Notify a run that its application is replaced; return a notice for the other run."""
         newcomer = "another program" if present is None else str(present)
         self.tell(former, f"{newcomer} replaces the application {application!r} of this run")
         if former is None:
@@ -107,16 +107,16 @@ class Runs:
         return f"replaces the application {application!r} of {former}{has_ended}"
 
     def serves_on(self, application: str, run: Run | None) -> None:
-        """Tell a run that what was to replace its application has failed or is not wanted."""
+        """Notify a run that the deploy to replace its application has failed or was withdrawn."""
         self.tell(run, f"the application {application!r} of this run serves on, as it was")
 
     def close(self) -> None:
-        """Let every run know that the mesh has ended."""
+        """Notify every run that the mesh has ended."""
         for follower in self._followers:
             follower.end()
 
     def forget_absent(self) -> None:
-        """Wait for nobody any more."""
+        """Stop waiting for runs to come back."""
         for timer in self._absent.values():
             timer.cancel()
         self._absent.clear()

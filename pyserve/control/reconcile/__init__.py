@@ -1,1 +1,1 @@
-"""What to do next so that the mesh becomes what it should be."""
+"""Decides the next actions that bring the mesh to its desired state."""

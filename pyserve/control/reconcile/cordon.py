@@ -1,7 +1,7 @@
 """Takes replicas out of rotation and back without stopping them. Pure.
 
-A cordoned replica is in no view, so that it gets no new calls; it keeps its place, and what it has
-in flight. A cordoned node is one whose replicas all are, those too that join later.
+A cordoned replica is not in any view, so it gets no new calls; it keeps its slot and its calls in
+flight. On a cordoned node all replicas are cordoned, including those that join later.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ NODE_PREFIX = "node:"
 
 @dataclass(frozen=True, slots=True)
 class Cordoned:
-    """What a cordon, or its end, has come to.
+    """The result of a cordon or an uncordon.
 
     Attributes:
         replicas: those that it has changed.
-        warnings: what people should know of it, a line each.
+        warnings: what the user should know, a line each.
     """
 
     replicas: tuple[ReplicaId, ...]
@@ -52,7 +52,7 @@ def cordon(state: MeshState, target: str, *, undo: bool) -> Cordoned:
 
 
 def cordon_notices(state: MeshState) -> list[str]:
-    """Return what people should know of the nodes that are cordoned, a line each."""
+    """Return notices about cordoned nodes, a line each."""
     return [
         f"node {name} is cordoned: its replicas, and those that join there, get no new calls"
         for name in sorted(state.cordoned_nodes)

@@ -1,21 +1,21 @@
-"""Decides what to do next so that the mesh becomes what it should be. Pure.
+"""Decides the next actions that bring the mesh to its desired state. Pure.
 
-``reconcile`` looks at desired and observed state and returns actions; carrying them out changes
-the state through ``MeshState``'s events, after which it is asked again until it has no more to
-say. ``next_wakeup`` tells when time alone will give it something to say.
+``reconcile`` compares desired and observed state and returns actions; carrying them out changes the
+state through ``MeshState``'s events, after which it is called again until it returns none.
+``next_wakeup`` returns when the passing of time alone will lead to actions.
 
 Rules, each of which a test can break:
 
 - A missing replica is started, at once after a first death, then with growing delay.
-- While an older version serves, the new one takes its place as ``rollout`` says, which says too
-  when it is given up. What served before then serves on, and is made whole again.
+- While an older version serves, the new one replaces it by the rules of ``rollout``, which also
+  decides when it is given up. The older version then serves on, with all of its replicas.
 - Three failed checks in a row replace a replica; after a failed one, silence for a period and a
   timeout counts as another. Replicas whose checks succeed are silent.
 - A replica whose process gives no sign of life for as long as three checks may take is killed.
-- Callers end before those that they call, as ``ordering`` says.
+- Callers end before the deployments that they call, see ``ordering``.
 - A replica that drains is killed when its grace has passed; one that hangs is replaced.
-- Where others start the replicas, those of older versions drain when as many of the newest serve.
-- A gang starts whole, once nothing is left of the one before, and ends when it loses a member.
+- Of replicas started from outside, those of older versions drain when as many of the newest serve.
+- A gang starts as a whole, once nothing is left of the former one, and ends when it loses a member.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class StartReplica:
 
 @dataclass(frozen=True, slots=True)
 class StopReplica:
-    """Take the replica out of the views and let it finish what it has, for ``grace_s``."""
+    """Take the replica out of the views and let it finish its calls, for ``grace_s``."""
 
     replica_id: ReplicaId
     grace_s: float
@@ -67,7 +67,7 @@ class KillReplica:
 
 @dataclass(frozen=True, slots=True)
 class FailVersion:
-    """Give the target up and go back to what served before, if anything did."""
+    """Give up the target and go back to the version that served before, if there is one."""
 
     key: DeploymentKey
     failure: Failure
@@ -75,7 +75,7 @@ class FailVersion:
 
 @dataclass(frozen=True, slots=True)
 class CompleteVersion:
-    """The target serves with all the replicas that it shall have, and nothing else does."""
+    """The target serves with all of its wanted replicas, and no other replicas serve."""
 
     key: DeploymentKey
 
@@ -109,14 +109,14 @@ def reconcile(
         mine = replicas[key]
         overdue = list(_overdue(uneasy.get(key, ()), now))
         if overdue:
-            # What follows depends on who is left, so it waits for the next round.
+            # The rest depends on which replicas are left, so it waits for the next round.
             missing = _missing_besides(key, desired, replicas)
             actions += (_with_missing(action, missing) for action in overdue)
         elif torn := broken(deployment, mine):
             actions += (KillReplica(each.id, _LOST_ITS_GANG) for each in torn)
         elif deployment.target is None:
             if deployment.fallback is not None and not _others_settled(desired, key):
-                # The rest of the application is not there yet: what served before is kept alive.
+                # The rest of the application is not ready yet: the former version is kept alive.
                 actions += _keep(deployment, deployment.fallback, mine, now)
             else:
                 may_stop = turn_at(deployment, desired, replicas) <= now
@@ -167,7 +167,7 @@ def _others_settled(desired: Mapping[DeploymentKey, Desired], key: DeploymentKey
 
 
 def _is_failed(deployment: Desired) -> bool:
-    """The target was given up and nothing is there to go back to."""
+    """Whether the target was given up without a version to go back to."""
     return deployment.target is not None and deployment.target.failed
 
 
@@ -184,7 +184,7 @@ def _missing_besides(
     desired: Mapping[DeploymentKey, Desired],
     replicas: Mapping[DeploymentKey, Sequence[Replica]],
 ) -> list[str]:
-    """Return the other deployments of the application that are to serve, and of which none does."""
+    """Return the application's other deployments that should serve and of which none does."""
     return [
         other.deployment
         for other, deployment in desired.items()
@@ -207,7 +207,7 @@ def _with_missing(action: Action, missing: Sequence[str]) -> Action:
 
 
 def _deadlines(replica: Replica) -> Iterator[tuple[float, Action]]:
-    """Yield what happens to the replica at which time, if nothing else happens before."""
+    """Yield the times at which something is due for the replica, unless other events come first."""
     options = replica.options
     match replica.phase:
         case Phase.STOPPING:

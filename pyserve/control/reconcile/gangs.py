@@ -1,4 +1,4 @@
-"""Which replicas of a version belong together, and which of them miss one. Pure.
+"""Gangs of a version's replicas, and the members of incomplete ones. Pure.
 
 The slots 0 ... n-1 of a version make gangs in their order. What starts is a whole gang, so one with
 fewer members has lost some.

@@ -1,9 +1,9 @@
-"""Callers end before those that they call, so that what they have in flight can finish. Pure.
+"""Callers end before the deployments they call, so that calls in flight can finish. Pure.
 
-Who calls whom is known from the handles among the arguments of constructors. A deployment that is
-to end keeps its replicas until those that call it, and end too, have ended; each tier has
-``CALLERS_END_TIMEOUT_S`` for that at most. Callers that stay, that nobody waits for any more, or
-that are called back by those they call, hold nothing up.
+Callers are known from the handles among the arguments of constructors. A deployment that is to end
+keeps its replicas until those that call it, and are ending too, have ended; each tier has
+``CALLERS_END_TIMEOUT_S`` for that at most. Callers that stay, that are not waited for any more, or
+that are called back by those they call, delay nothing.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def _callers(
     desired: Mapping[DeploymentKey, Desired],
     replicas: Mapping[DeploymentKey, Sequence[Replica]],
 ) -> Iterator[Replica]:
-    """Yield the replicas that end, or shall, and whose calls have to find ``key`` until then."""
+    """Yield the replicas that are ending, or about to, and may call ``key`` until then."""
     called = _called_from(key, replicas)
     for caller, items in replicas.items():
         if caller == key or caller in called:
@@ -64,7 +64,7 @@ def _callers(
 def _called_from(
     key: DeploymentKey, replicas: Mapping[DeploymentKey, Sequence[Replica]]
 ) -> set[DeploymentKey]:
-    """Return whom the replicas of a deployment call, directly or through others."""
+    """Return the deployments that a deployment's replicas call, directly or through others."""
     found: set[DeploymentKey] = set()
     ahead = [key]
     while ahead:

@@ -1,15 +1,15 @@
-"""Which starts of replicas may begin now, so that a machine is not overrun by them. Pure.
+"""Limits how many replicas start at a time, so that they do not overload a machine. Pure.
 
 A start costs seconds of processor time and much memory at once, unlike a replica that waits for
 calls. Rules, each of which a test can break:
 
 - At most ``starts_max`` replicas start at a time; each frees its place when it is ready, when it
   ends, or when its start-up time-out has passed. One that its launcher cannot begin yet has none.
-- Whoever has the fewest starts under way comes first, and among equals the one that was named
-  first: children stand before the deployments that call them while they are constructed.
+- The deployment with the fewest starts under way comes first, and among equals the one named first:
+  children are named before the deployments that call them in constructors.
 - The last quarter of the places is for deployments that have no start under way: constructors of
   one application that hang do not keep the others from replacing what died.
-- A gang begins as one, also where it is larger than what is left of the places.
+- A gang starts as a whole, even if it is larger than the number of free places.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class Room:
     """How many replicas a launcher lets start at a time, and why.
 
     Attributes:
-        starts_max: so many, 0 for none.
+        starts_max: the number, 0 for none.
         why: for people.
-        is_short: something is used up that nobody announces when it is there again.
+        is_short: a resource is used up whose return is not announced.
     """
 
     starts_max: int
@@ -54,12 +54,12 @@ class Waits:
     room: Room = Room(0, "")
 
     def of(self, key: DeploymentKey) -> str:
-        """Return what people should know of a deployment, "" when none of its starts waits."""
+        """Return a notice about a deployment's waiting starts, "" when there are none."""
         count = self.counts.get(key, 0)
         return f"{count} more wait for their turn: {self.room.why}" if count else ""
 
     def news(self, told: Waits) -> list[tuple[DeploymentKey, str]]:
-        """Return what is to be said where ``told`` has been said before: not each count."""
+        """Return the notices that are new since ``told``; another count alone is not news."""
         same = told.counts if told.room.is_short == self.room.is_short else {}
         return [(key, self.of(key)) for key in self.counts if key not in same]
 
@@ -71,7 +71,7 @@ class Waits:
 def ration(
     actions: Sequence[Action], observed: Mapping[ReplicaId, Replica], starts_max: int
 ) -> list[Action]:
-    """Return the actions without those starts for which there is no place yet."""
+    """Return the actions without the starts that have to wait for a place."""
     waiting = _waiting(actions)
     under_way = Counter(
         replica.key

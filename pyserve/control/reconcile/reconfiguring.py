@@ -1,10 +1,11 @@
-"""Changes that keep the replicas which serve: who is told, who has taken them on. Pure.
+"""Configuration changes that keep the running replicas: who gets and has applied them. Pure.
 
-Another ``user_config`` goes through the replicas in steps of ``rolling_update_percentage``.
+A new ``user_config`` is applied to the replicas in steps of ``rolling_update_percentage``.
 
-A deploy that changes the ``user_config`` or the number of replicas ends when there are as many as
-shall be, and each has taken its configuration on. Where one refuses, or others do not come up, the
-whole application goes back to what it had; a replica that refuses even that is replaced.
+A deploy that changes the ``user_config`` or the number of replicas ends when all wanted replicas
+are there, and each has applied its configuration. If one refuses, or others do not come up, the
+whole application goes back to its former configuration; a replica that refuses even that is
+replaced.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from pyserve.wire.v1 import mesh_pb2
 
 @dataclass(frozen=True, slots=True)
 class Former:
-    """What a version had before a change that its replicas take on."""
+    """A version's configuration before the change that its replicas are applying."""
 
     version: str
     options: DeploymentOptions
@@ -38,7 +39,7 @@ class Reconfiguring:
     def begin(
         self, state: MeshState, application: ApplicationName, former: Mapping[DeploymentKey, Former]
     ) -> None:
-        """A change has begun; what was before the first one that goes on is remembered."""
+        """A change has begun; the configuration before the first pending one is remembered."""
         targets = {key: state.deployments[key].target for key in former}
         if not any(
             target is not None
@@ -53,17 +54,17 @@ class Reconfiguring:
         self.former[application] = {**former, **self.former.get(application, {})}
 
     def end(self, application: ApplicationName) -> dict[DeploymentKey, Former]:
-        """Forget a change; return what was before it."""
+        """Forget a change; return the configuration before it."""
         return self.former.pop(application, {})
 
     def settle(self, state: MeshState) -> None:
-        """Forget the changes that every replica has taken on."""
+        """Forget the changes that every replica has applied."""
         for application in list(self.former):
             if all(_is_taken_on(state, key) for key in self.former[application]):
                 del self.former[application]
 
     def taken_back(self, state: MeshState) -> dict[DeploymentKey, Former]:
-        """Give a change up that a replica refuses; return what its application had before."""
+        """Give up a change that a replica refuses; return its application's former state."""
         refused = self._refused(state)
         if refused is None:
             return {}
@@ -76,7 +77,7 @@ class Reconfiguring:
         return former
 
     def tell(self, state: MeshState) -> Iterator[tuple[ReplicaId, mesh_pb2.Reconfigure]]:
-        """Yield what replicas are to be told; those that refuse what others have are replaced."""
+        """Yield the configurations to send; replicas that refuse what others have are replaced."""
         self._replace_unfit(state)
         for replica, version in _untold(state):
             replica.config_told, replica.refusal = version.config, None
@@ -88,7 +89,7 @@ class Reconfiguring:
             )
 
     def _refused(self, state: MeshState) -> tuple[DeploymentKey, Failure] | None:
-        """Return a deployment that does not take the change on which goes on, and why."""
+        """Return a deployment that does not apply the pending change, and why."""
         for former in self.former.values():
             for key in former:
                 failures = [item.refusal for item in _current(state, key) if item.refusal]
@@ -122,10 +123,10 @@ def _scales(former: Former, target: Version) -> bool:
 
 
 def _untold(state: MeshState) -> Iterator[tuple[Replica, Version]]:
-    """Yield the replicas that are to be told their configuration now.
+    """Yield the replicas to which to send their configuration now.
 
-    As many of a version take one on at once as an update replaces, since a replica that loads
-    something anew may answer nobody meanwhile.
+    As many of a version apply one at once as an update replaces, since a replica that reloads
+    something may not answer calls meanwhile.
     """
     for key, desired in state.deployments.items():
         for version in (desired.target, desired.fallback):
@@ -145,7 +146,7 @@ def _untold(state: MeshState) -> Iterator[tuple[Replica, Version]]:
 
 
 def takes_on(target: Version, replicas: Iterable[Replica]) -> bool:
-    """Say whether a replica that serves has not taken on yet what it shall."""
+    """Say whether a replica that serves has yet to apply its target's configuration."""
     return any(
         item.config != target.config and item.version == target.id and item.serves
         for item in replicas
@@ -153,7 +154,7 @@ def takes_on(target: Version, replicas: Iterable[Replica]) -> bool:
 
 
 def on_reconfigured(replica: Replica, answer: mesh_pb2.Reconfigured) -> None:
-    """A replica has taken a configuration on, or says why not."""
+    """A replica has applied a configuration, or reports why it has not."""
     if answer.config != replica.config_told:
         return
     if answer.summary:

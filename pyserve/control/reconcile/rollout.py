@@ -1,11 +1,11 @@
-"""How a version takes the place of an older one that serves, and when it is given up. Pure.
+"""How a version replaces an older one that serves, and when it is given up. Pure.
 
 Rules, each of which a test can break:
 
-- Where ``max_surge_percent`` is 0, new replicas start in steps of ``rolling_update_percentage`` of
-  the number that is wanted, one at least, and each takes the place of an old one when it serves.
-- Where it is more, new replicas start while there are fewer processes than are wanted and that
-  share of them, those that drain included; old ones drain in steps of
+- If ``max_surge_percent`` is 0, new replicas start in steps of ``rolling_update_percentage`` of the
+  wanted number, at least one, and each replaces an old one when it serves.
+- If it is more, new replicas start while there are fewer processes, draining ones included, than
+  the wanted number plus that share of it; old ones drain in steps of
   ``rolling_update_percentage``.
 - An old replica drains only when a new one serves in its place, so that as many serve as before,
   or as are wanted where that is less.
@@ -62,7 +62,7 @@ def replaced(target: Version, replicas: Sequence[Replica], ready: int) -> list[R
     wanted = target.num_replicas
     if ready == 0 and wanted:
         return starting
-    # Nobody misses those that are cordoned, so they go first.
+    # Cordoned replicas get no calls, so they go first.
     others = sorted(
         (item for item in live if item.phase is not Phase.STARTING),
         key=lambda item: (item.in_rotation, item.created_at),
@@ -102,6 +102,6 @@ def step_of(target: Version) -> int:
 
 
 def _surge(target: Version) -> int:
-    """Return how many processes more than are wanted there may be; 0: nobody says it."""
+    """Return how many processes may exist beyond the wanted number; 0: not configured."""
     share = math.ceil(target.options.max_surge_percent * target.num_replicas / 100)
     return target.options.whole_gangs(share)

@@ -1,1 +1,1 @@
-"""What a controller keeps for the next one, and how that one goes on."""
+"""Stores a controller's state, and lets the next controller continue from it."""

@@ -1,8 +1,8 @@
-"""Keeps in a store what a new controller has to know: which records there are, and when they go.
+"""Keeps in a store the records that a new controller needs, and removes them when they are stale.
 
-``records_of`` is pure. ``Recorder`` writes what differs from what it wrote last, at the end of
-each step, before any of the step's actions begins: a replica is known before its process exists.
-A store that fails is one message; the mesh goes on as it is, and the next second tries again.
+``records_of`` is pure. ``Recorder`` writes the changes since its last write at the end of each
+step, before any of the step's actions begins, so a replica is recorded before its process exists.
+If the store fails, that is logged once; the mesh goes on, and the write is retried a second later.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Memory:
 
     Attributes:
         specs: what replicas run, by the ids of versions.
-        memos: what processes of replicas are found by.
+        memos: how to find the processes of replicas.
     """
 
     state: MeshState
@@ -62,19 +62,19 @@ class Memory:
 
 
 def records_of(memory: Memory, *, deploys: int, clock_offset: float) -> Records:
-    """Return what is to be kept.
+    """Return the records to keep.
 
     Args:
         memory: of a controller.
         deploys: how many there have been.
-        clock_offset: what makes a Unix time of a time of the state.
+        clock_offset: added to a time of the state to get Unix time.
     """
     everyone = replica_records(memory, memory.state.replicas, clock_offset=clock_offset)
     return {**shared_records(memory, deploys=deploys, clock_offset=clock_offset), **everyone}
 
 
 def shared_records(memory: Memory, *, deploys: int, clock_offset: float) -> Records:
-    """Return the part of ``records_of`` that is of no replica."""
+    """Return the part of ``records_of`` that does not belong to replicas."""
     records: dict[Key, Record] = {
         (Table.MESH, "facts"): MeshFacts(
             deploys=deploys, cordoned_nodes=tuple(sorted(memory.state.cordoned_nodes))
@@ -209,25 +209,25 @@ class Recorder:
 
     Args:
         store: where; None: nowhere, since this mesh ends with its driver.
-        clock_offset: what makes a Unix time of a time of the state.
+        clock_offset: added to a time of the state to get Unix time.
     """
 
     def __init__(self, store: Store | None, clock_offset: float) -> None:
         self.clock_offset = clock_offset
         self.keeps_applications = False
-        """The mesh ends and its applications shall come back: only replicas are written."""
+        """The mesh ends and its applications will come back: only replicas are written."""
         self._store = store
-        # What was written last, of replicas and of everything else.
+        # The records written last: of replicas, and of everything else.
         self._replicas: dict[Key, Record] = {}
         self._shared: Records = {}
-        # Those whose records may differ from that.
+        # Replicas whose records may have changed since.
         self._changed: Follower = {}
         self._is_following = False
         self._problem = ""
         self._again_at: float | None = None
 
     def load(self) -> Records:
-        """Return what a controller before has written; ``MeshError`` if it cannot be read."""
+        """Return the records of an earlier controller; ``MeshError`` if they cannot be read."""
         records = {} if self._store is None else self._store.load()
         self._replicas = {key: each for key, each in records.items() if key[0] is Table.REPLICAS}
         self._shared = {key: each for key, each in records.items() if key[0] is not Table.REPLICAS}
@@ -235,7 +235,7 @@ class Recorder:
         return records
 
     def admit(self, specs: Specs) -> None:
-        """Keep what a deploy brings, before anything follows it.
+        """Store what a deploy brings, before acting on it.
 
         Raises:
             MeshError: there is no room for it, or nothing can be written at all.
@@ -248,7 +248,7 @@ class Recorder:
         self._shared = {**self._shared, **put}
 
     def record(self, memory: Memory, *, deploys: int, now: float) -> None:
-        """Write what differs from what was written last; a failure is tried again."""
+        """Write the changes since the last write; a failed write is retried."""
         if self._store is None:
             return
         if not self._is_following:
@@ -290,7 +290,7 @@ class Recorder:
             self._shared, self._problem, self._again_at = shared, "", None
 
     def _forget_lost(self, store: Store, changed: Follower) -> None:
-        """Let everything be written anew if somebody has removed what was."""
+        """Write everything again if somebody has removed the store."""
         if (self._shared or self._replicas) and store.is_lost():
             _LOGGER.warning("the state of the mesh has been removed by somebody else; made anew")
             changed.update(dict.fromkeys(ReplicaId(name) for _, name in self._replicas))
@@ -301,11 +301,11 @@ class Recorder:
         return self._again_at
 
     def notices(self) -> tuple[str, ...]:
-        """Return what people should know, for ``pyserve status``."""
+        """Return notices for ``pyserve status``."""
         return (f"{self._problem}. What runs goes on; no deploy is taken",) if self._problem else ()
 
     def close(self) -> None:
-        """Let go of the store; nothing is written any more. Idempotent."""
+        """Close the store; nothing is written any more. Idempotent."""
         if self._store is not None:
             self._store.close()
             self._store = None

@@ -1,4 +1,4 @@
-"""Goes on where a controller before has ended, and keeps what the next one needs for the same.
+"""Continues where an earlier controller ended, and stores what the next one needs.
 
 The thin driver of ``restoring`` and ``recording``: the controller calls it in each step.
 """
@@ -21,7 +21,7 @@ _LOGGER = logging.getLogger(__name__)
 
 
 class Recovery:
-    """What a controller has in memory, and the same in its store.
+    """Keeps a controller's memory and its store the same.
 
     Args:
         memory: of the controller; empty until ``resume``.
@@ -84,24 +84,24 @@ class Recovery:
                 len(memory.applications.infos),
                 len(memory.state.replicas),
             )
-        # The clock's, so that nobody who has seen a version of a controller before sees it again.
+        # Taken from the clock, so that no version of an earlier controller is ever used again.
         self._registry.begin(round((now + self._recorder.clock_offset) * 1000), held=True)
 
     def admit(self, specs: Specs, deploys: int) -> None:
-        """Keep what deploys bring; ``MeshError`` if that cannot be, and nothing has changed."""
+        """Store what deploys bring; ``MeshError`` if that fails, and nothing has changed."""
         self._recorder.admit(specs)
         self.deploys += deploys
 
     def look(self, now: float) -> None:
-        """See who is there again."""
+        """Check which replicas are back."""
         self._hold.look(self._memory.state, now)
 
     def allowed(self, actions: Sequence[Action]) -> list[Action]:
-        """Return what may be done while replicas are waited for."""
+        """Return the actions that are allowed while replicas are waited for."""
         return self._hold.allowed(actions, self._memory.state)
 
     def record(self, now: float) -> None:
-        """Write what has changed; after it routers may be told, once everybody is there again."""
+        """Write the changes; after that views may be published, once all replicas are back."""
         drop_unused(self._memory.state, self._memory.specs)
         self._recorder.record(self._memory, deploys=self.deploys, now=now)
         if self._registry.held and not self._hold.awaited:
@@ -112,16 +112,16 @@ class Recovery:
         return (self._hold.next_wakeup(), self._recorder.next_wakeup())
 
     def notices(self) -> tuple[str, ...]:
-        """Return what people should know."""
+        """Return notices for users."""
         return self._recorder.notices()
 
     def keep_applications(self) -> None:
-        """Let the applications be there again after this end of the mesh."""
+        """Let the applications come back after this end of the mesh."""
         self._recorder.keeps_applications = True
 
     def close(self, now: float) -> None:
-        """Write the last change, and let go of the store."""
-        # What was not read is no change: the memory is empty then.
+        """Write the last change, and close the store."""
+        # Before the store has been read the memory is empty, and must not replace it.
         if self._has_read:
             self._recorder.record(self._memory, deploys=self.deploys, now=now)
         self._recorder.close()

@@ -1,8 +1,8 @@
-"""What a new controller makes of the records of the one before it. Pure.
+"""Restores a new controller's state from the previous one's records. Pure.
 
-``restore`` gives the state as it was, with every replica absent: those that live join again.
-``Hold`` says until when that may take. Meanwhile the applications concerned are left as they are,
-and nobody gets a view: what routers have seen last is better than one without those replicas.
+``restore`` returns the state as it was, with every replica absent: those that live join again.
+``Hold`` limits how long that may take. Meanwhile the applications concerned are left as they are,
+and no views are published: what routers saw last is better than a view without those replicas.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ Kind = TypeVar("Kind", bound=Record)
 
 @dataclass(slots=True)
 class Restored:
-    """What the records hold.
+    """The state that the records contain.
 
     Attributes:
         specs: what replicas run, by the ids of versions.
-        memos: what the processes of replicas are found by.
+        memos: how to find the processes of replicas.
         awaited: replicas that served, with their applications.
         deploys: how many there have been.
     """
@@ -69,7 +69,7 @@ def restore(records: Records, *, now: float, clock_offset: float) -> Restored:
     Args:
         records: as ``records_of`` made them.
         now: on the clock of the state's times.
-        clock_offset: what makes a Unix time of such a time.
+        clock_offset: added to such a time to get Unix time.
     """
     restored = Restored()
     facts = _all(records, Table.MESH, MeshFacts)
@@ -213,7 +213,7 @@ def _restore_replica(
 
 
 def _restore_end(replica: Replica, record: ReplicaRecord, now: float, clock_offset: float) -> None:
-    """Let one that drains end when it would have; nobody knows that of older records."""
+    """Let one that drains end when it would have; older records do not have that time."""
     grace_s = replica.options.graceful_shutdown_timeout_s + KILL_MARGIN_S
     latest = now if record.killed else now + grace_s
     began, ends = record.stopping_at, record.kill_at
@@ -224,11 +224,11 @@ def _restore_end(replica: Replica, record: ReplicaRecord, now: float, clock_offs
 
 @dataclass(slots=True)
 class Hold:
-    """Which replicas shall join again before anything is decided about their applications.
+    """The replicas that should join again before anything is decided about their applications.
 
     Attributes:
         awaited: those that have not yet, with their applications.
-        until: when nobody waits any longer.
+        until: when waiting ends.
     """
 
     awaited: dict[ReplicaId, ApplicationName] = field(default_factory=dict)
@@ -236,13 +236,13 @@ class Hold:
     _own: frozenset[ReplicaId] = frozenset()
 
     def begin(self, restored: Restored, now: float) -> None:
-        """Wait for what served, for as long as a replica may take to find its controller again."""
+        """Wait for the replicas that served, for the time one may take to find its controller."""
         self.awaited = dict(restored.awaited)
         self._own = frozenset(restored.state.replicas)
         self.until = now + REJOIN_TIMEOUT_S
 
     def look(self, state: MeshState, now: float) -> None:
-        """Cross out who has joined, or has ended; all of them when the time is over."""
+        """Stop waiting for replicas that have joined or ended; for all of them once time is up."""
         if now >= self.until:
             self.awaited.clear()
         for replica_id in list(self.awaited):
@@ -252,11 +252,11 @@ class Hold:
         state.awaited = frozenset(self.awaited.values())
 
     def next_wakeup(self) -> float | None:
-        """Return when the time is over, ``None`` if nobody is waited for."""
+        """Return when waiting ends, ``None`` if no replica is waited for."""
         return self.until if self.awaited else None
 
     def allowed(self, actions: Sequence[Action], state: MeshState) -> list[Action]:
-        """Return the actions for applications of which every replica is there again."""
+        """Return the actions for applications whose replicas are all back."""
         held = frozenset(self.awaited.values())
         return [action for action in actions if _application(action, state) not in held]
 

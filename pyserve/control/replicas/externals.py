@@ -1,10 +1,10 @@
-"""Deployments that consist of replicas which nobody here started. Pure; ``now`` is an argument.
+"""Deployments of replicas started outside the mesh. Pure; ``now`` is an argument.
 
-Membership is whoever joins. What a replica runs comes with its Hello, and those that run the same
-are one generation of their deployment. The generation whose first process started last is the
-target; ``reconcile`` lets the older ones drain when it has as many replicas that serve. A
-generation without a replica is forgotten, so that the same code counts as new when it comes again;
-a deployment without one stays for a moment, in which calls wait for a replica that starts anew.
+Any replica that joins is a member. Its Hello says what it runs, and replicas that run the same are
+one generation of their deployment. The generation whose first process started last is the target;
+``reconcile`` lets the older ones drain when it has as many replicas that serve. A generation
+without replicas is forgotten, so that the same code counts as new when it comes again; a deployment
+without replicas stays for a moment, in which calls wait for a replica that restarts.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ class Externals:
         self._generations: dict[DeploymentKey, dict[str, _Generation]] = {}
 
     def admit(self, hello: mesh_pb2.Hello) -> Version | None:
-        """Take in what a replica says that it runs.
+        """Take in a replica's description of what it runs.
 
         Returns:
-            Its version; ``None``: it is none of these replicas.
+            Its version; ``None``: it is not an external replica.
 
         Raises:
             UsageError: the mesh has deployed an application of that name itself; a name, an option
@@ -84,7 +84,7 @@ class Externals:
         return found.version
 
     def on_left(self, replica: Replica, now: float) -> None:
-        """A replica has gone, and is in the state no more if it was one of these."""
+        """Remove an external replica that has gone from the state."""
         desired = self._state.deployments.get(replica.key)
         generations = self._generations.get(replica.key)
         if generations is None or desired is None or desired.target is None:
@@ -98,7 +98,7 @@ class Externals:
             desired.forget_at = now if has_said_so else now + REJOIN_TIMEOUT_S
 
     def _forget_gone(self, key: DeploymentKey) -> None:
-        """Remember nothing of a deployment that has ended, or ends."""
+        """Forget a deployment that has ended, or is ending."""
         desired = self._state.deployments.get(key)
         if desired is None or desired.target is None:
             self._generations.pop(key, None)
@@ -123,7 +123,7 @@ class Externals:
 
 
 def _digest(key: DeploymentKey, spec: mesh_pb2.DeploymentSpec) -> str:
-    """Return what tells generations apart: all but the folders of the replica's machine."""
+    """Return what distinguishes generations: everything except the machine's folders."""
     rest = mesh_pb2.DeploymentSpec()
     rest.CopyFrom(spec)
     del rest.code.sys_path[:]

@@ -1,4 +1,4 @@
-"""What a replica says of itself when it joins, and what it is called. Pure but for chance."""
+"""Names replicas, and reads how they describe themselves when they join. Pure but for chance."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pyserve.control.state.replica_index import ReplicaIndex
 from pyserve.types import DeploymentKey, ReplicaId, ServiceName
 from pyserve.wire.v1 import mesh_pb2
 
-# Letters and digits that nobody confuses, for names that people read aloud.
+# Letters and digits that are not confused, for names that people read aloud.
 _ID_LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"
 _ID_LENGTH = 5
 
@@ -41,7 +41,7 @@ def new_replica(
     others: ReplicaIndex,
     name: str = "",
 ) -> Replica:
-    """Return a replica of which nothing has been heard yet; without a name it gets one."""
+    """Return a replica that has not reported yet; without a name it gets one."""
     replica_id = ReplicaId(name) if name else new_id(key, others)
     return Replica(
         id=replica_id,
@@ -60,7 +60,7 @@ def _has_gang(version: Version, slot: int) -> bool:
 
 
 def _gang(key: DeploymentKey, version: Version, slot: int, others: ReplicaIndex) -> str:
-    """Return what the gang of a slot is called; "": nobody of it has been started yet."""
+    """Return the name of a slot's gang; "": none of its members has been started yet."""
     first = slot - slot % version.options.gang_size
     found = (
         each.gang
@@ -71,7 +71,7 @@ def _gang(key: DeploymentKey, version: Version, slot: int, others: ReplicaIndex)
 
 
 def gang_message(replica: Replica, others: ReplicaIndex) -> mesh_pb2.Gang | None:
-    """Return what a replica is told of its gang; ``None``: it has none."""
+    """Return the description of its gang that a replica gets; ``None``: it has no gang."""
     if not replica.gang:
         return None
     mine = [each for each in others.of(replica.key).values() if each.gang == replica.gang]
@@ -83,7 +83,7 @@ def gang_message(replica: Replica, others: ReplicaIndex) -> mesh_pb2.Gang | None
 
 
 def place_of(hello: mesh_pb2.Hello, known: Place) -> Place:
-    """Return where a replica that joins says it is, or else its launcher."""
+    """Return where a joining replica runs, by its own report or else its launcher's."""
     return Place(node=hello.node, zone=hello.zone or known.zone)
 
 
@@ -108,7 +108,7 @@ def learn_services(desired: Desired, ready: mesh_pb2.Ready) -> None:
 
 
 def drop_unused(state: MeshState, specs: dict[str, mesh_pb2.DeploymentSpec]) -> None:
-    """Let go of the code of versions that nothing runs."""
+    """Drop the code of versions that nothing runs."""
     used = state.replicas.versions()
     for desired in state.deployments.values():
         used |= {item.id for item in (desired.target, desired.fallback) if item is not None}

@@ -1,7 +1,7 @@
-"""What the controller needs from whatever starts replicas: a launcher, and what it tells.
+"""The controller's interface to launchers, which start replicas, and their events.
 
 The controller decides, and a launcher carries out: it turns an order into a process, a pod or an
-actor, and says what becomes of it. Whether a replica is ready it need not know, because replicas
+actor, and reports what happens to it. It need not know whether a replica is ready, because replicas
 join the controller by themselves.
 """
 
@@ -23,7 +23,7 @@ from pyserve.wire.v1 import mesh_pb2
 
 @dataclass(frozen=True, slots=True)
 class Gang:
-    """The replicas with which one is placed, together or not at all.
+    """The replicas that are placed with this one, together or not at all.
 
     Each is started by an order of its own, and all of them at about the same time. When one has
     ended the controller ends the others, and starts another gang when nothing of it is left.
@@ -68,7 +68,7 @@ class ReplicaOrder:
     version: str = ""
 
     def arguments(self, controller: str) -> list[str]:
-        """Return what ``python -m pyserve.replica`` has to be told to become this replica.
+        """Return the arguments with which ``python -m pyserve.replica`` becomes this replica.
 
         It reads the mesh token from the file that ``PYSERVE_TOKEN_FILE`` names, or from the
         descriptor of a further argument, ``--token-fd``.
@@ -85,7 +85,7 @@ class ReplicaOrder:
 
 
 def order_of(replica: Replica, spec: mesh_pb2.DeploymentSpec) -> ReplicaOrder:
-    """Return what a launcher has to know of a replica that runs ``spec``."""
+    """Return the order for a replica that runs ``spec``."""
     return ReplicaOrder(
         replica_id=replica.id,
         key=replica.key,
@@ -110,7 +110,7 @@ def _gang_of(replica: Replica) -> Gang | None:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A replica is no more: nothing of it is left where it was started.
+    """A replica has ended: nothing of it is left where it was started.
 
     Attributes:
         summary: how, and why if that is known, as it follows "replica Echo#abcde": "ended with exit
@@ -138,7 +138,7 @@ class Placed:
     """A replica has got a machine, of which its engine knows more than the replica can.
 
     Attributes:
-        zone: failure domain of the machine; a replica that names one itself knows better.
+        zone: failure domain of the machine; one that the replica itself names takes precedence.
     """
 
     replica_id: ReplicaId
@@ -149,10 +149,10 @@ Event = Ended | Waiting | Placed
 
 
 class Events:
-    """What becomes of replicas, in order, kept until somebody asks; ``async for`` takes it.
+    """The events of replicas, in order, kept until they are taken by ``async for``.
 
-    Of each kind the last one of a replica is kept, so there are three times as many as replicas at
-    most. All methods belong to one loop. Of two that take events each gets some.
+    For each replica the last event of each kind is kept, so at most three per replica. All methods
+    belong to one loop. If two tasks take events, each gets some.
     """
 
     def __init__(self) -> None:
@@ -165,14 +165,14 @@ class Events:
         return len(self._kept)
 
     def put(self, event: Event) -> None:
-        """Keep an event, in place of one of its kind that nobody has taken."""
+        """Keep an event, in place of one of its kind that was not taken yet."""
         key = type(event), event.replica_id
         self._kept.pop(key, None)
         self._kept[key] = event
         self._news.set()
 
     def close(self) -> None:
-        """Let whoever takes them come to an end after what is there."""
+        """End the iteration after the events that are queued now."""
         self._is_closed = True
         self._news.set()
 
@@ -190,19 +190,19 @@ class Events:
 
 @runtime_checkable
 class Launcher(Protocol):
-    """Starts replicas, ends them, and tells what becomes of them.
+    """Starts replicas, ends them, and reports their events.
 
     Its replicas end with it, however it ends, unless it is a ``LastingLauncher``. All methods are
-    called in one loop, and none may hold it up.
+    called in one loop, and must not block it.
     """
 
     @property
     def name(self) -> str:
-        """What people call it."""
+        """Its name for people."""
 
     @property
     def capabilities(self) -> Capabilities:
-        """What it can do with the options of deployments; what it cannot is refused at a deploy."""
+        """The options of deployments that it supports; others are refused at a deploy."""
 
     async def open(self) -> None:
         """Connect with what starts the replicas; called once, before all else.
@@ -212,7 +212,7 @@ class Launcher(Protocol):
         """
 
     async def start(self, order: ReplicaOrder) -> int:
-        """Begin a replica; return once somebody has taken the order.
+        """Begin a replica; return once the order was accepted.
 
         Returns:
             The id of its process, 0 where that means nothing on this machine.
@@ -234,9 +234,9 @@ class Launcher(Protocol):
         """Return how many replicas may start at a time, as things are now."""
 
     def watch(self) -> AsyncIterator[Event]:
-        """Return what becomes of replicas, as it happens; it ends after ``close``.
+        """Return the events of replicas, as they happen; they end after ``close``.
 
-        What happens while nobody watches is kept, also after a watch has raised.
+        Without a watch events are kept, also after a watch has raised.
         """
 
     async def close(self) -> None:
@@ -270,7 +270,7 @@ class LastingLauncher(Launcher, Protocol):
 
 @runtime_checkable
 class CountsStrays(Protocol):
-    """A lasting launcher that says how much a lost state would cost; the others are not asked."""
+    """A lasting launcher that can count the replicas that a lost state would leave behind."""
 
     def count_strays(self) -> int:
         """Return how many replicas ``LastingLauncher.end_strays`` would end."""

@@ -1,7 +1,7 @@
-"""Asks the replicas that run for signs of life: one that hangs as a whole is noticed and replaced.
+"""Asks running replicas for signs of life, so that a process that hangs is found and replaced.
 
-Routers notice sooner, by the connections that they use; this is for those who look at the mesh,
-and for replicas that nobody calls. ``LivenessMonitor`` is pure; ``watch_liveness`` drives it.
+Routers notice sooner, by the connections that they use; this is for the mesh's status, and for
+replicas without calls. ``LivenessMonitor`` is pure; ``watch_liveness`` drives it.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _GROUP = 16
 
 
 class LivenessMonitor:
-    """Who is to be asked, and who does not answer.
+    """Decides which replicas to ask, and finds those that do not answer.
 
-    One question is under way at a time: a process that is stopped for an hour finds one. A few
-    replicas are asked together, so that a mesh at rest wakes seldom; thousands are asked by turns.
+    A replica has one pending question at a time: a process that is stopped for an hour finds only
+    one. A few replicas are asked together, so that an idle mesh rarely wakes; thousands take turns.
     """
 
     def __init__(self) -> None:
@@ -70,7 +70,7 @@ class LivenessMonitor:
 async def watch_liveness(
     state: MeshState, sessions: Mapping[ReplicaId, Session], on_change: Callable[[], None]
 ) -> None:
-    """Ask and look for answers until cancelled; call ``on_change`` when there is news."""
+    """Ask and check for answers until cancelled; call ``on_change`` after changes."""
     liveness, loop = LivenessMonitor(), asyncio.get_running_loop()
     while True:
         asked = list(liveness.look(state, loop.time()))

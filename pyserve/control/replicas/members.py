@@ -1,4 +1,4 @@
-"""The replicas that have joined: what they say, and the way to each. Reads no clock."""
+"""The replicas that have joined: their messages, and a session for each. Reads no clock."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ class Members(Mapping[ReplicaId, Session]):
     """The sessions of replicas, by their names.
 
     Args:
-        state: gets what they say.
-        specs: what replicas run, by the ids of versions; those that nobody needs go.
-        applications: gets those of replicas that others have started.
-        output: keeps why one could not come up, among its last lines.
+        state: gets their messages.
+        specs: what replicas run, by the ids of versions; unused ones are dropped.
+        applications: gets those of external replicas.
+        output: keeps the reason why one could not come up, among its last lines.
         development: whether the texts of exceptions may reach clients.
     """
 
@@ -70,7 +70,7 @@ class Members(Mapping[ReplicaId, Session]):
 
         Raises:
             MeshNotFound: its deployment does not exist, or it is not wanted any more.
-            UsageError: it brings what it runs, which cannot be had here.
+            UsageError: it is external, and what it runs is refused.
         """
         external = self._externals.admit(hello)
         key = DeploymentKey(ApplicationName(hello.application), DeploymentName(hello.deployment))
@@ -188,7 +188,7 @@ class Members(Mapping[ReplicaId, Session]):
     def _adopt(
         self, key: DeploymentKey, hello: mesh_pb2.Hello, now: float, version: Version | None
     ) -> Replica:
-        """Make a place for a replica that nobody here started."""
+        """Add a replica that was started outside the mesh."""
         desired = self._state.deployments.get(key)
         version = version or (desired.target if desired is not None else None)
         if version is None:

@@ -1,7 +1,7 @@
-"""What replicas have written last, for whoever asks; for one loop.
+"""The most recent output of replicas. For use in one event loop.
 
-Kept in memory, within bounds of lines, bytes and deployments. Files with everything are what
-``PYSERVE_LOG_DIR`` is for.
+Kept in memory, with limits on lines, bytes and deployments. ``PYSERVE_LOG_DIR`` is for complete
+output in files.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _LINES_MAX = 1000
 _KEPT_BYTES_MAX = 256 << 10
 # Those that have gone are kept too: why they ended is in their last lines.
 _DEPLOYMENTS_MAX = 200
-# Of one reader that is slower than the replicas; beyond it lines are dropped, and counted.
+# For a reader that is slower than the replicas; beyond this lines are dropped, and counted.
 _UNREAD_MAX = 1000
 
 Write = Callable[[control_pb2.LogLine], Awaitable[None]]
@@ -74,7 +74,7 @@ class Output:
         self._readers: set[_Reader] = set()
 
     def add(self, key: DeploymentKey, replica_id: ReplicaId, text: str) -> None:
-        """Keep a line, and give it to those who follow."""
+        """Keep a line, and pass it to the followers."""
         line = control_pb2.LogLine(replica_id=replica_id, line=text)
         kept = self._kept.pop(key, None) or _Kept()
         kept.add(line)
@@ -87,12 +87,12 @@ class Output:
                 reader.offer(line)
 
     def add_text(self, key: DeploymentKey, replica_id: ReplicaId, text: str) -> None:
-        """Keep what a replica has said in another way than by writing it."""
+        """Keep a replica's message that did not come through its output."""
         for line in text.splitlines():
             self.add(key, replica_id, line)
 
     def end(self, replica: Replica, summary: str) -> None:
-        """A replica has ended, and how; if nobody wanted that its last lines are kept for longer.
+        """A replica has ended; if that was not wanted, its last lines are kept for longer.
 
         Args:
             replica: as it was before.
@@ -108,13 +108,13 @@ class Output:
         self._last_words.end(replica.key, replica.id, said, is_wanted=is_wanted)
 
     def ended(self, key: DeploymentKey) -> list[control_pb2.EndedReplica]:
-        """Return the replicas of a deployment that have ended of late, latest last."""
+        """Return the replicas of a deployment that have ended recently, latest last."""
         return self._last_words.ended(key)
 
     def find(
         self, present: Iterable[DeploymentKey], application: str, deployment: str
     ) -> DeploymentKey:
-        """Return the deployment that somebody means; an application need not be named.
+        """Return the deployment of a name; the application may be left out.
 
         Args:
             present: the deployments that there are; others may have left lines.

@@ -1,6 +1,6 @@
-"""What each replica has written last, kept beyond its end if that was not wanted.
+"""Each replica's last lines, kept after its end if that was not wanted.
 
-The lines of a busy deployment would soon take the place of those that say why a replica has ended.
+The lines of a busy deployment would soon displace those that say why a replica has ended.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _KEPT_BYTES_MAX = 8 << 10
 # Of one deployment, the latest: one that dies again and again says the same each time.
 _ENDED_MAX = 3
 _DEPLOYMENTS_MAX = 200
-# How long somebody may take to come and look.
+# How long they are kept for someone to look.
 _KEPT_S = 3600.0
 
 
@@ -38,7 +38,7 @@ class _Tail:
 
 
 class OutputTails:
-    """The tails of replicas that live, and of those that have ended of late.
+    """The tails of replicas that live, and of those that have ended recently.
 
     Args:
         clock: Unix time.

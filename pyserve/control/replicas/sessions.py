@@ -22,7 +22,7 @@ class Session:
     )
 
     def send(self, command: mesh_pb2.ReplicaCommand) -> None:
-        """Queue a command; a replica that reads none any more loses its stream."""
+        """Queue a command; a replica that has stopped reading loses its stream."""
         try:
             self._commands.put_nowait(command)
         except asyncio.QueueFull:
@@ -35,5 +35,5 @@ class Session:
         self._commands.put_nowait(None)
 
     async def next(self) -> mesh_pb2.ReplicaCommand | None:
-        """Return the next command, ``None`` when the stream shall end."""
+        """Return the next command, ``None`` to end the stream."""
         return await self._commands.get()

@@ -1,4 +1,4 @@
-"""The processes of replicas: begun, found again, and what follows from their end."""
+"""The processes of replicas: starts them, finds them again, and handles their ends."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ class Processes:
 
     Args:
         launcher: starts and ends them.
-        state: gets what becomes of them.
+        state: gets their events.
         now: returns the time on the clock of the state's times.
         on_change: called after each change of the state.
         on_end: called with a replica whose process has ended, and how, before the state knows.
 
     Attributes:
-        memos: what the next launcher finds them by.
+        memos: how the next launcher finds them.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Processes:
         try:
             pid = await self._launcher.start(order_of(replica, spec))
         except Exception as error:
-            # Whatever kept it from starting: an attempt that fails, not one that hangs.
+            # Whatever the error: the attempt has failed, and must not appear to hang.
             is_ours = not isinstance(error, OSError)
             _LOGGER.error("replica %s cannot be started: %s", replica.id, error, exc_info=is_ours)
             self._ended(replica, f"cannot be started: {error}")
@@ -89,7 +89,7 @@ class Processes:
         self._launcher.stop(replica_id, grace_s + KILL_MARGIN_S)
 
     def adopt(self, replica: Replica, spec: mesh_pb2.DeploymentSpec, memo: str) -> None:
-        """Find the process of a replica that a controller before has started, or its end."""
+        """Find the process of a replica that an earlier controller has started, or its end."""
         launcher, pid = self._launcher, None
         if isinstance(launcher, LastingLauncher):
             pid = launcher.adopt(order_of(replica, spec), memo)
@@ -99,16 +99,16 @@ class Processes:
         if pid is None and memo:
             self._ended(replica, "ended with no controller to watch it")
         elif pid is None:
-            # It was wanted, and never begun: as if nobody had.
+            # It was wanted, but never begun: as if it had not been wanted.
             del self._state.replicas[replica.id]
 
     def count_strays(self) -> int:
-        """Return how many replicas run that a controller before has started and nobody adopted."""
+        """Return how many replicas of an earlier controller run without having been adopted."""
         launcher = self._launcher
         return launcher.count_strays() if isinstance(launcher, CountsStrays) else 0
 
     def end_strays(self) -> None:
-        """Drain what a controller before has started and could not record."""
+        """Drain the replicas that an earlier controller has started and could not record."""
         if isinstance(self._launcher, LastingLauncher):
             self._launcher.end_strays()
 
@@ -134,7 +134,7 @@ class Processes:
 
     def _on_event(self, event: Event) -> None:
         replica = self._state.replicas.get(event.replica_id)
-        if replica is None:  # Its start had failed, or nobody here knows it.
+        if replica is None:  # Its start had failed, or it is unknown here.
             return
         if isinstance(event, Ended):
             self._ended(replica, event.summary)
@@ -148,7 +148,7 @@ class Processes:
     def _ended(self, replica: Replica, summary: str) -> None:
         self.memos.pop(replica.id, None)
         if replica.place.unix_path:
-            # One that was killed could not remove its own socket; one that stays harms nobody.
+            # One that was killed could not remove its own socket; one that stays does no harm.
             with contextlib.suppress(OSError):
                 Path(replica.place.unix_path).unlink()
         self._on_end(replica, summary)

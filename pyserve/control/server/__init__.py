@@ -1,1 +1,1 @@
-"""Where the controller is reached: its sockets, its gRPC services, REST."""
+"""The controller's server: its sockets, its gRPC services, and REST."""

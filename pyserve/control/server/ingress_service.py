@@ -16,12 +16,12 @@ from pyserve.wire.v1 import ingress_pb2, ingress_pb2_grpc
 if TYPE_CHECKING:
     Context = grpc.aio.ServicerContext[ingress_pb2.IngressMessage, ingress_pb2.IngressCommand]
 
-# Until it has sent its first status an ingress is nobody; that follows the call at once.
+# An ingress is unknown until its first status, which follows the call at once.
 _FIRST_TIMEOUT_S = 30.0
 
 
 def add_ingress_service(server: Server, ingresses: Ingresses) -> None:
-    """Register the service; ``server`` is not started yet, and lets in who has the mesh token."""
+    """Register the service; ``server`` is not started yet, and checks the mesh token."""
     ingress_pb2_grpc.add_IngressesServicer_to_server(IngressService(ingresses), server)
 
 

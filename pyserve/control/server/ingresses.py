@@ -1,4 +1,4 @@
-"""The ingresses of a mesh: what they say of themselves, and the way to each.
+"""The ingresses of a mesh: their status reports, and a stream of commands to each.
 
 One may live in the controller's process; the others are processes of their own, which attend while
 they are connected. Nothing here decides about deployments. For one event loop.
@@ -19,22 +19,22 @@ from pyserve.observe.metrics import Scrape
 from pyserve.wire.v1 import control_pb2, ingress_pb2
 
 _LOGGER = logging.getLogger(__name__)
-# An ingress answers a look in milliseconds; a person who asks for the status waits this long.
+# An ingress answers in milliseconds; a request for the status waits at most this long.
 _LOOK_TIMEOUT_S = 1.0
 # An ingress has a view within 20 ms; a busy machine takes longer.
 _SHOW_TIMEOUT_S = 10.0
 # Commands that wait for an ingress to read them; one that leaves this many unread is stuck.
 _COMMANDS_MAX = 64
-# Those that have gone are shown for a while: a minute, as restarts are remembered. The oldest make
-# room, should a flood of them come and go.
+# Ingresses that have gone are shown for a minute, the time for which restarts are remembered. If
+# many come and go, the oldest are dropped.
 _REMEMBERED_S = 60.0
 _REMEMBERED_MAX = 100
-# For what the network and the loops take beside the times that a drain itself may take.
+# Time for the network and the event loops, in addition to that of the drain itself.
 _DRAIN_MARGIN_S = 2.0
 
 
 class IngressState(StrEnum):
-    """How one ingress is; the names are Ray Serve's."""
+    """The state of an ingress, with Ray Serve's names."""
 
     STARTING = "STARTING"
     HEALTHY = "HEALTHY"
@@ -49,13 +49,13 @@ class OwnIngress(Protocol):
     addresses: tuple[str, ...]
 
     def status(self) -> control_pb2.IngressStatus:
-        """Return how it is; without a node it listens nowhere."""
+        """Return its status; without a node it listens nowhere."""
 
     async def show(self, version: int, timeout_s: float) -> None:
         """Wait until it has a version of the view; ``TimeoutError`` if it does not come."""
 
     def set_request_timeout(self, timeout_s: float | None) -> None:
-        """Bound calls for which neither client nor deployment says a time."""
+        """Limit calls for which neither client nor deployment sets a timeout."""
 
     async def drain(self, grace_s: float) -> None:
         """Take nothing more, and wait for the last call."""
@@ -63,13 +63,13 @@ class OwnIngress(Protocol):
 
 @dataclass(eq=False, slots=True)
 class RegisteredIngress:
-    """One ingress that is a process of its own, while its stream stands and some time after.
+    """One ingress in a process of its own, while its stream is open and for some time after.
 
     Attributes:
-        status: what it has said last.
+        status: its last report.
         is_silent: it did not answer in time.
-        is_connected: its stream stands.
-        since: Unix time since when all of this is so.
+        is_connected: its stream is open.
+        since: Unix time of the last change of these.
     """
 
     status: control_pb2.IngressStatus
@@ -84,16 +84,16 @@ class RegisteredIngress:
 
     @property
     def state(self) -> IngressState:
-        """How it is, as far as can be told from here."""
+        """Its state, as far as it is known here."""
         try:
             said = IngressState(self.status.state)
-        except ValueError:  # Of another version, which knows more.
+        except ValueError:  # Of a version with more states.
             said = IngressState.UNHEALTHY
         is_there = said is IngressState.DRAINED or (self.is_connected and not self.is_silent)
         return said if is_there else IngressState.UNHEALTHY
 
     async def next(self) -> ingress_pb2.IngressCommand | None:
-        """Return the next command, ``None`` when the stream shall end."""
+        """Return the next command, ``None`` to end the stream."""
         return await self._commands.get()
 
     def send(self, command: ingress_pb2.IngressCommand) -> asyncio.Future[None]:
@@ -123,7 +123,7 @@ class RegisteredIngress:
             answer.set_result(None)
 
     def forget_answers(self) -> None:
-        """Let everybody go who waits for this ingress."""
+        """Release all who wait for this ingress."""
         for number in list(self._answers):
             self.on_answer(number)
 
@@ -146,10 +146,10 @@ class Ingresses:
         self._settings: ingress_pb2.IngressSettings | None = None
         self._drain: ingress_pb2.DrainIngress | None = None
 
-    # What the streams of ingresses bring.
+    # Events of the streams of ingresses.
 
     def attend(self, first: control_pb2.IngressStatus) -> RegisteredIngress:
-        """Take an ingress in; one of the same process that was here before is forgotten."""
+        """Register an ingress; an earlier registration of the same process is dropped."""
         former = self._registered_ingresses.pop(first.id, None)
         if former is not None:
             former.end()
@@ -189,7 +189,7 @@ class Ingresses:
         if registered.state is not before:
             registered.since = self._clock()
 
-    # What others want to know of them.
+    # Queries.
 
     def addresses(self) -> Sequence[str]:
         """Return where they listen."""
@@ -200,7 +200,7 @@ class Ingresses:
         return tuple(dict.fromkeys(found))
 
     def statuses(self) -> list[control_pb2.IngressStatus]:
-        """Return how each of them is, also of those that have gone in the last minute."""
+        """Return the status of each of them, and of those that have gone in the last minute."""
         found = []
         own = None if self._own is None else self._own.status()
         if own is not None and own.node:
@@ -248,10 +248,10 @@ class Ingresses:
             name, pid = "pyserve_ingress_status", str(status.pid)
             scrape.add(name, 1, ingress_node=status.node, ingress_pid=pid, status=status.state)
 
-    # What others want of them.
+    # Commands.
 
     async def look(self) -> None:
-        """Ask every ingress how it is, and wait a moment; one that does not answer is silent."""
+        """Ask every ingress for its status, for a moment; one that does not answer is silent."""
         command = ingress_pb2.IngressCommand(look=ingress_pb2.Look())
         await self._ask(self._connected(), command, _LOOK_TIMEOUT_S)
 
@@ -277,7 +277,7 @@ class Ingresses:
             _LOGGER.error("the ingress did not get version %d of the view", version)
 
     def set_request_timeout(self, timeout_s: float | None) -> None:
-        """Give all of them, and those to come, another default; ``None``: no limit."""
+        """Set another default for all current and future ingresses; ``None``: no limit."""
         if self._own is not None:
             self._own.set_request_timeout(timeout_s)
         self._settings = ingress_pb2.IngressSettings(request_timeout_s=timeout_s or 0.0)
@@ -285,7 +285,7 @@ class Ingresses:
             each.send(ingress_pb2.IngressCommand(settings=self._settings))
 
     async def drain(self, grace_s: float, timeout_s: float) -> None:
-        """Let all of them take nothing more, and wait for their last calls; they end after it.
+        """Drain all of them: no new calls, a wait for the last ones, and then their end.
 
         Args:
             grace_s: how long calls may take after the last one was taken.
@@ -296,7 +296,7 @@ class Ingresses:
         )
 
     async def drain_own(self, grace_s: float) -> None:
-        """Do so with that of this process only."""
+        """Drain only the ingress of this process."""
         if self._own is not None:
             await self._own.drain(grace_s)
 
@@ -311,7 +311,7 @@ class Ingresses:
         command: ingress_pb2.IngressCommand,
         timeout_s: float,
     ) -> None:
-        """Send all of them a command and wait for the answers; who is late becomes silent."""
+        """Send all of them a command and wait for the answers; a late ingress becomes silent."""
         waiting = {}
         for each in registered_ingresses:
             copy = ingress_pb2.IngressCommand()
@@ -345,7 +345,7 @@ class Ingresses:
 
 
 def _together(parts: Sequence[control_pb2.IngressStatus]) -> list[control_pb2.RoutedDeployment]:
-    """Return what several ingresses have done for each deployment."""
+    """Return the combined counts of several ingresses for each deployment."""
     found: dict[tuple[str, str], control_pb2.RoutedDeployment] = {}
     for routed in (each for part in parts for each in part.deployments):
         of_all = found.setdefault(

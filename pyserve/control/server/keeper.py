@@ -1,8 +1,8 @@
-"""Keeps what leads to a running mesh: its directories, its files, the controller's Unix socket.
+"""Keeps a running mesh's directories, files, and the controller's Unix socket in place.
 
 Cleaners of temporary folders remove them sooner or later, and a logout removes
-``$XDG_RUNTIME_DIR``. They are made anew at the same paths, so that whoever knows one needs nothing
-else; the streams that stand do not notice. Where that cannot be, replicas get a TCP address.
+``$XDG_RUNTIME_DIR``. They are recreated at the same paths, so that known paths stay valid; open
+streams are not affected. If that is not possible, replicas get a TCP address.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _LOOK_INTERVAL_S = 1.0
 
 
 class Files(Protocol):
-    """What ``MeshHome`` does for a keeper."""
+    """The part of ``MeshHome`` that a keeper uses."""
 
     run_dir: Path
 
     def restore(self) -> bool:
-        """Make anew what is missing; return whether something was, ``MeshError`` if it cannot."""
+        """Recreate what is missing; say whether anything was. ``MeshError`` if that fails."""
 
 
 class Keeper:
@@ -55,7 +55,7 @@ class Keeper:
             await self.look()
 
     async def look(self) -> None:
-        """Make anew what is missing. Each loss is one line of the log, a lasting problem too."""
+        """Recreate what is missing. Each loss, and each lasting problem, is logged once."""
         async with self._one_at_a_time:
             was_missing, problem = await self._restore()
             if not self._has_socket():
@@ -85,7 +85,7 @@ class Keeper:
     def _has_socket(self) -> bool:
         try:
             return stat.S_ISSOCK(self._unix.path.stat().st_mode)
-        except OSError:  # Also where nobody may look: replicas could not either.
+        except OSError:  # Also without permission, which replicas would lack too.
             return False
 
     async def _open_tcp(self, problem: str) -> str:
@@ -97,12 +97,12 @@ class Keeper:
         return problem
 
     async def controller(self) -> str:
-        """Return where a replica that starts finds the controller, which is there."""
+        """Return the address at which a starting replica finds the controller; it is open."""
         await self.look()
         return f"unix:{self._unix.path}" if self._has_socket() else self._tcp.address
 
     def notices(self) -> Sequence[str]:
-        """Return what people should know, for ``pyserve status``."""
+        """Return notices for ``pyserve status``."""
         if self._problem:
             return (self._cannot(self._problem),)
         return (self._lost(),) if self._losses else ()

@@ -1,4 +1,4 @@
-"""Where the controller listens: a Unix socket, and a TCP port where that is needed."""
+"""The controller's listeners: a Unix socket, and a TCP port if needed."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class UnixListener:
 
 
 class TcpListener:
-    """The controller's TCP port: for other machines, or in place of a socket that cannot be.
+    """The controller's TCP port: for other machines, or if the Unix socket is not possible.
 
     Args:
         place: where; ``None``: everything is on this machine.

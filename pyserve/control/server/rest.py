@@ -1,9 +1,9 @@
 """The REST interface of Ray Serve's dashboard: applications as JSON, to read, write and delete.
 
-At an address of its own, never on the way of requests. Everybody has to show the mesh token:
-whoever may deploy runs code here, and on this machine there may be other users, and pages in a
-browser that send what they like to 127.0.0.1. User code is imported by a child process, the
-command ``pyserve deploy``, so that none of it runs beside the controller.
+It has an address of its own, apart from requests. Every client has to send the mesh token: a client
+that may deploy can run code here, and this machine may have other users, and web pages that send
+any request to 127.0.0.1. User code is imported by a child process, the command ``pyserve deploy``,
+so that none of it runs in the controller's process.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ _PATH = "/api/serve/applications/"
 _SCALE_PATH = "/api/v1/applications/{application}/deployments/{deployment}/scale"
 # A configuration is a few kilobytes.
 _BODY_BYTES_MAX = 4 << 20
-# Of what a command has to say; the rest is read and dropped.
+# Of a command's output; the rest is read and dropped.
 _SAID_BYTES_MAX = 256 << 10
-# Deploys that wait for the one before. More are a mistake of whoever sends them.
+# Deploys that may wait for the one before. A client that sends more is at fault.
 _WAITING_MAX = 8
 # Importing is all that the command waits for. As long as a replica's start may take.
 _LOAD_TIMEOUT_S = 300.0
@@ -120,7 +120,7 @@ class RestServer:
         self._server.start()
 
     async def close(self) -> None:
-        """Take nothing more, and let what is asked end for a moment. Idempotent."""
+        """Accept nothing more, and give current requests a moment to end. Idempotent."""
         if self._server is not None:
             await self._server.close()
 
@@ -140,7 +140,7 @@ class RestServer:
         return Response()
 
     async def _scale(self, request: Request) -> Response:
-        """Let a deployment have as many replicas as an outer scaler says."""
+        """Set a deployment's number of replicas for an external scaler."""
         application = request.path_params["application"]
         deployment = request.path_params["deployment"]
         body = await _body(request)
@@ -234,7 +234,7 @@ async def _read(stream: asyncio.StreamReader) -> bytes:
 
 
 class _TokenAsked:
-    """Lets in who shows the token, as ``Authorization: Bearer``."""
+    """Admits requests with the token, as ``Authorization: Bearer``."""
 
     def __init__(self, application: ASGIApp, token: str) -> None:
         self._application = application
@@ -249,7 +249,7 @@ class _TokenAsked:
             "the mesh token is asked for: Authorization: Bearer TOKEN, with the content of the "
             "file that mesh.json names as token_file",
             status_code=401,
-            # Whoever goes on has to connect anew, which costs the controller less than a request.
+            # A client that tries again must reconnect: cheaper for the controller than a request.
             headers={"www-authenticate": "Bearer", "connection": "close"},
         )
         await refusal(scope, receive, send)

@@ -1,4 +1,4 @@
-"""``Mesh`` and ``Control`` on the wire: checks, conversions, and nothing that decides.
+"""``Mesh`` and ``Control`` on the wire: checks and conversions, without decisions.
 
 Handlers write with ``context.write`` instead of yielding, so that their ``finally`` runs in the
 task that is cancelled when the peer goes, not when a generator is collected.
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     # The messages differ by method, and the real class is not generic.
     Context = grpc.aio.ServicerContext[Any, Any]
 
-# Until it has said Hello, a replica is nobody; the first message follows the call at once.
+# A replica is unknown until its Hello, the first message, which follows the call at once.
 _HELLO_TIMEOUT_S = 30.0
 _MINOR_RELEASES_APART_MAX = 1
 # Between two replies of WatchStatus. People read no faster.
@@ -49,7 +49,7 @@ def add_services(
     """Register both services.
 
     Args:
-        server: not started yet; it lets in who has the mesh token.
+        server: not started yet; it checks the mesh token.
         controller: what they speak for.
         shut_down: drains the mesh with a grace in seconds, and lets the process end after it.
         ingresses: of the mesh.
@@ -85,7 +85,7 @@ def add_services(
 
 
 class MeshService:
-    """What replicas and routers call."""
+    """The service that replicas and routers call."""
 
     def __init__(self, controller: Controller) -> None:
         self._controller = controller
@@ -122,7 +122,7 @@ class MeshService:
     async def Observe(
         self, requests: AsyncIterator[mesh_pb2.RouterLoad], context: Context
     ) -> mesh_pb2.ObserveReply:
-        """Hear of a router's calls, until it goes."""
+        """Take in a router's reports of its calls, until it goes."""
         del context
         router, autoscaling = secrets.token_hex(8), self._controller.autoscaling
         try:
@@ -152,7 +152,7 @@ class MeshService:
 
 
 class ControlService(control_pb2_grpc.ControlServicer):
-    """What drivers and the command line call."""
+    """The service that drivers and the command line call."""
 
     def __init__(
         self,
@@ -185,7 +185,7 @@ class ControlService(control_pb2_grpc.ControlServicer):
     async def Apply(  # type: ignore[override]
         self, request: control_pb2.ApplyRequest, context: Context
     ) -> None:
-        """Begin what a file asks for and send its events; it goes on when the driver goes."""
+        """Begin the deploy of a file and send its events; it goes on when the driver goes."""
         try:
             applied = self._controller.apply(request)
         except PyserveError as error:
@@ -199,7 +199,7 @@ class ControlService(control_pb2_grpc.ControlServicer):
     async def Config(
         self, request: control_pb2.ConfigRequest, context: Context
     ) -> control_pb2.ConfigReply:
-        """Say what the files said that applications came from."""
+        """Return what the files of applications declared."""
         del request, context
         return control_pb2.ConfigReply(
             declarations=self._controller.declarations(),
@@ -245,7 +245,7 @@ class ControlService(control_pb2_grpc.ControlServicer):
     async def Status(
         self, request: control_pb2.StatusRequest, context: Context
     ) -> control_pb2.StatusReply:
-        """Say what is there."""
+        """Return the status of the mesh."""
         del request, context
         # Those that are processes of their own know best how they are.
         await self._ingresses.look()

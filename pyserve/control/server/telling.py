@@ -1,4 +1,4 @@
-"""That a status is told when routers know what it says."""
+"""Delays a status until routers know what it says."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _TOLD_WAIT_S = 0.25
 
 
 async def told(controller: Controller) -> None:
-    """Wait until the ingresses have been told what is so now, for a moment at most.
+    """Wait until the ingresses know the current views, for a moment at most.
 
     A program that reads that a new version serves may call at once, and must not meet an old one.
     """

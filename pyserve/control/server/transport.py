@@ -1,7 +1,7 @@
-"""The gRPC server of the control plane, and what calls to it carry.
+"""The gRPC server of the control plane, and the metadata of calls to it.
 
-It asks for the mesh token before it reads a request, bounds each kind of message, and rations those
-who flood it.
+It checks the mesh token before it reads a request, limits the size of each kind of message, and
+rate-limits peers that flood it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from pyserve.observe.log_rate_limit import LogRateLimit
 _LOGGER = logging.getLogger(__name__)
 _UNLIMITED = -1
 _LOOPBACK = "127.0.0.1"
-# Of a path in the log: whoever has no token writes what it likes there. Longer than ours are.
+# Of a path in the log, which a client without a token chooses freely. Longer than our own paths.
 _PATH_LENGTH_MAX = 80
 _SERVER_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.max_receive_message_length", CONTROL_MESSAGE_BYTES_MAX),
@@ -43,7 +43,7 @@ _SERVER_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.keepalive_time_ms", int(KEEPALIVE_PERIOD_S * 1000)),
     ("grpc.keepalive_timeout_ms", int(KEEPALIVE_TIMEOUT_S * 1000)),
     ("pyserve.doors", 0),
-    # Few members rest: each holds a stream, but for drivers between two calls.
+    # Few members are idle: each holds a stream, except drivers between two calls.
     ("pyserve.idle_connection_memory_mb", 16),
 )
 _RECEIVE_BYTES_MAX = {
@@ -75,7 +75,7 @@ def make_server(token: bytes) -> Server:
 
 
 def _log_refusal(seldom: LogRateLimit, path: str, peer: str) -> None:
-    # One line for all of them: whoever floods a port has many addresses.
+    # One line for all peers: a flood may come from many addresses.
     if seldom.allows():
         _LOGGER.warning(
             "%s called %r without the mesh token, or with a wrong one; no other such call is "
@@ -155,11 +155,11 @@ async def converse(
     next_command: Callable[[], Awaitable[object | None]],
     reading: Coroutine[Any, Any, None],
 ) -> None:
-    """Hold a stream: commands out, while messages are read, until there is no next command.
+    """Serve a stream: send commands and read messages at the same time, until the last command.
 
     Args:
         context: of the call.
-        next_command: returns ``None`` when the stream shall end.
+        next_command: returns ``None`` to end the stream.
         reading: reads the messages; it is cancelled with the last command.
     """
     reader = asyncio.create_task(reading)

@@ -1,1 +1,1 @@
-"""What the mesh should be and what it is: plain data, and what reads it from requests."""
+"""The mesh's desired and actual state as plain data, and how it is read from requests."""

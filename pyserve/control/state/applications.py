@@ -1,8 +1,8 @@
 """The applications of a mesh and where plain HTTP reaches them. Pure.
 
-Each prefix leads to one deployment. A prefix that somebody asked for is refused while another
-application holds it. One that nobody asked for, "/" by default, goes to the first application
-that takes plain HTTP; the others are reached by handles, gRPC and prefixes of their own.
+Each prefix leads to one deployment. A prefix that was asked for is refused while another
+application holds it. A default one, "/", goes to the first application that takes plain HTTP; the
+others are reached by handles, gRPC and prefixes of their own.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ class ApplicationInfo:
     """What an application has besides its deployments.
 
     Attributes:
-        route_prefix: where plain HTTP shall reach it; "": nowhere.
-        prefix_is_default: nobody asked for that prefix.
+        route_prefix: where plain HTTP should reach it; "": nowhere.
+        prefix_is_default: that prefix was not asked for.
         ingress_deployment: the one that answers there.
-        previous: what was so before the deploy that goes on; it holds until that has settled.
+        previous: the state before the current deploy; it applies until that has settled.
         run: who deployed it last; None: another program than ``pyserve run``.
         deployed_at: Unix time, in seconds.
         external_scaler_enabled: the numbers of its replicas are set from outside.
@@ -59,7 +59,7 @@ class HttpRoutes:
     Attributes:
         of_deployment: its prefixes.
         of_application: the route prefix that leads to it, for those that have one.
-        refused: who could not have which prefix, and who has it.
+        refused: which deployments could not get which prefix, and its holder.
     """
 
     of_deployment: dict[DeploymentKey, tuple[str, ...]]
@@ -82,11 +82,11 @@ class Applications:
         besides: Collection[ApplicationName] = (),
         is_external: bool = False,
     ) -> ApplicationInfo:
-        """Return what a deploy asks for; ``admit`` makes it so.
+        """Return what a deploy asks for; ``admit`` applies it.
 
         Args:
             name: of the application.
-            request: the deploy, or what a replica says that nobody here has started.
+            request: the deploy, or the description from an external replica.
             state: of the mesh.
             besides: applications that get other prefixes, or end, together with it.
             is_external: it is such a replica.
@@ -180,7 +180,7 @@ class Applications:
         ]
 
     def wanted_of(self, run_id: str, state: MeshState) -> list[ApplicationName]:
-        """Return what a run deployed last, but for what ends already."""
+        """Return the applications that a run deployed last and that are not ending already."""
         return [
             name
             for name in self.of_run(run_id)
@@ -193,7 +193,7 @@ class Applications:
         return previous is not None and previous.run != self.infos[name].run
 
     def withdraw(self, name: ApplicationName) -> bool:
-        """Go back to what was before the deploy that goes on, if another run deployed that."""
+        """Go back to the state before the current deploy, if another run deployed that."""
         previous = self.infos[name].previous
         if previous is None or not self.replaces_another(name):
             return False
@@ -224,7 +224,7 @@ class Applications:
         return returned
 
     def routes(self, state: MeshState) -> HttpRoutes:
-        """Give every prefix to the first who asked for it and takes plain HTTP."""
+        """Give every prefix to the first deployment that asked for it and takes plain HTTP."""
         holders: dict[str, DeploymentKey] = {}
         refused = []
         of_application: dict[ApplicationName, str] = {}
@@ -241,18 +241,18 @@ class Applications:
         return HttpRoutes(prefixes, of_application, tuple(refused))
 
     def _wishes(self, state: MeshState) -> Iterator[_Wish]:
-        """Yield who wants which prefix, whoever goes first before the others."""
+        """Yield which deployment wants which prefix, in order of precedence."""
         routes = [
             _Wish(key, info.route_prefix, info.prefix_is_default, is_route=True)
             for name, info in self.infos.items()
             if info.route_prefix and _takes_http(state, key := _ingress(name, info))
         ]
-        # What ends gives way to what comes.
+        # Deployments that are ending come after those that are not.
         asked = [wish for wish in routes if not wish.is_default]
         yield from sorted(asked, key=lambda wish: state.deployments[wish.key].target is None)
         for key, desired in state.deployments.items():
             yield from (_Wish(key, prefix) for prefix in desired.http_prefixes)
-        # Last those of which nobody knows yet whether they take it.
+        # Then the default prefixes, last those of deployments not yet known to take HTTP.
         defaults = [wish for wish in routes if wish.is_default]
         yield from sorted(defaults, key=lambda wish: not state.deployments[wish.key].http)
         for name, info in self.infos.items():
@@ -265,7 +265,7 @@ class Applications:
     def _holder(
         self, prefix: str, state: MeshState, *, besides: Collection[ApplicationName]
     ) -> ApplicationName | None:
-        """Return who holds ``prefix``, or will when it is ready."""
+        """Return the deployment that holds ``prefix``, or will when it is ready."""
         current = self.routes(state).of_application
         for name, info in self.infos.items():
             if name in besides:
@@ -307,7 +307,7 @@ def _ingress(name: ApplicationName, info: ApplicationInfo) -> DeploymentKey:
 def _takes_http(state: MeshState, key: DeploymentKey) -> bool:
     """Say whether a deployment does; before its first replica is there, by what its driver says.
 
-    Of one that nobody starts it is not known, nor matters.
+    For one whose replicas are not started here it is unknown, and does not matter.
     """
     desired = state.deployments.get(key)
     if desired is None:

@@ -32,8 +32,8 @@ class Capacity:
     """The share of an application.
 
     Attributes:
-        percent: from 0 to 100; None: nobody has set one, and all of it runs.
-        direction: where it moved; None: nowhere, or nobody has set one.
+        percent: from 0 to 100; None: not set, and all of it runs.
+        direction: where it moved; None: nowhere, or not set.
     """
 
     percent: float | None = None

@@ -1,4 +1,4 @@
-"""How a deployment or an application is, since when, and how it was before. Pure."""
+"""The condition of a deployment or an application, since when, and the former one. Pure."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """How a deployment or an application is, as ``health`` puts it.
+    """The condition of a deployment or an application, in the words of ``health``.
 
     Attributes:
         word: Of the enumeration.
         since: Unix time from which on.
-        former: The word before; "": nobody has seen it otherwise.
+        former: The word before; "": none is known.
     """
 
     word: str
@@ -20,5 +20,5 @@ class Condition:
     former: str = ""
 
     def becomes(self, word: str, now: float) -> Condition:
-        """Return how it is when it is called ``word`` now."""
+        """Return the condition after an observation of ``word``."""
         return self if word == self.word else Condition(word, now, self.word)

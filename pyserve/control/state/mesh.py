@@ -1,4 +1,4 @@
-"""What the mesh should be and what it is: plain data, changed by events that carry ``now``.
+"""The mesh's desired and actual state: plain data, changed by events that carry ``now``.
 
 ``MeshState`` decides nothing about what to do next (``reconcile`` does) and performs no I/O.
 Times are seconds on one clock that never goes back.
@@ -73,7 +73,7 @@ class Version:
 
     @property
     def num_replicas(self) -> int:
-        """How many replicas this version shall be given."""
+        """How many replicas this version gets."""
         if self.is_external:
             return 0
         target = self.scaling.target
@@ -82,7 +82,7 @@ class Version:
 
     @property
     def start_failures_max(self) -> int:
-        """How many starts may fail before it is given up."""
+        """How many starts may fail before the version is given up."""
         per_replica = START_FAILURES_PER_REPLICA_MAX * max(self.num_replicas, 1)
         return min(self.options.max_constructor_retry_count, per_replica)
 
@@ -96,11 +96,11 @@ class Desired:
     """What one deployment should be.
 
     Attributes:
-        target: the version that shall serve; None: the deployment shall end.
+        target: the version that should serve; None: the deployment should end.
         fallback: the version that serves until the whole application is settled, and again if
             one of its deployments fails.
         failure: why the last version failed for good; cleared by the next one.
-        ends_by: when one that shall end waits for nobody any more; None: nobody says it.
+        ends_by: when an ending deployment stops waiting for callers; None: no limit is set.
         services: full names, as the replicas registered them.
         file_descriptors: serialized, dependencies first, for reflection.
         http: it takes plain HTTP.
@@ -133,11 +133,11 @@ class MeshState:
     """All deployments and replicas of a mesh, and the events that change them.
 
     Attributes:
-        notes: what happened since somebody last took them, for whoever waits for a deployment.
-        incidents: what befell replicas that had served, for whoever runs the application.
-        conditions: how everything was at the last look.
+        notes: events since they were last taken, for those who wait for a deployment.
+        incidents: failures of replicas that had served, for those who run the application.
+        conditions: of everything, at the last look.
         cordoned_nodes: whose replicas get no new calls.
-        awaited: applications whose replicas shall join again first: they are as they were.
+        awaited: applications whose replicas must join again first: they are left as they were.
         counts: of replicas, for metrics.
     """
 
@@ -166,19 +166,19 @@ class MeshState:
         )
         return max(graces, default=0.0)
 
-    # What drivers want.
+    # Requests of drivers.
 
     def on_deploy(
         self, application: ApplicationName, targets: dict[DeploymentKey, Version]
     ) -> None:
-        """Replace the application: what ``targets`` lacks shall end once they are complete."""
+        """Replace the application; deployments not in ``targets`` end once those are complete."""
         for desired in list(self.of_application(application)):
             self._retarget(desired, targets.get(desired.key))
         for key, version in targets.items():
             self.deployments.setdefault(key, Desired(key=key, target=version))
 
     def on_limits(self, key: DeploymentKey, options: DeploymentOptions) -> list[ReplicaId]:
-        """Give the target other limits; its replicas, which are returned, have to be told."""
+        """Give the target other limits; return its replicas, which have to be notified."""
         target = self.deployments[key].target
         assert target is not None, "limits change while a target serves"
         if target.options == options:
@@ -201,7 +201,7 @@ class MeshState:
                 desired.ends_by = ends_by
 
     def on_hurry(self, application: ApplicationName, *, now: float) -> None:
-        """Nobody waits for what the replicas of the application have in flight."""
+        """Let the application's replicas end without waiting for their calls in flight."""
         for replica in self.replicas.values():
             if replica.key.application == application:
                 replica.options = replace(replica.options, graceful_shutdown_timeout_s=0.0)
@@ -209,13 +209,13 @@ class MeshState:
                     replica.kill_at = now
 
     def on_withdraw(self, application: ApplicationName) -> None:
-        """The deploy that goes on is not wanted any more; what served before serves on."""
+        """The current deploy is not wanted any more; the former version serves on."""
         for desired in self.of_application(application):
             desired.target, desired.fallback = desired.fallback, None
             desired.failure = None
 
     def on_external(self, replica: Replica) -> None:
-        """A replica that nobody here started has said Hello."""
+        """A replica that was started outside the mesh has said Hello."""
         self.counts.of(replica.key).starts += 1
         self.replicas[replica.id] = replica
 
@@ -228,7 +228,7 @@ class MeshState:
         desired.target = version
         desired.failure = desired.ends_by = None
 
-    # What reconcile decided and the driver has begun.
+    # Actions of reconcile that the driver has begun.
 
     def on_start(self, replica: Replica) -> None:
         """A process is being started for ``replica``."""
@@ -258,7 +258,7 @@ class MeshState:
         replica.kill_at = now
 
     def on_version_failed(self, key: DeploymentKey, failure: Failure) -> None:
-        """The target is given up; what served before serves on, in all of the application."""
+        """The target is given up; the former version serves on, in all of the application."""
         target = self.deployments[key].target
         assert target is not None
         target.failed = True
@@ -268,7 +268,7 @@ class MeshState:
         self.deployments[key].failure = failure
 
     def on_version_completed(self, key: DeploymentKey) -> None:
-        """As many replicas of the target serve as shall, and no other one does."""
+        """All wanted replicas of the target serve, and no others do."""
         target = self.deployments[key].target
         assert target is not None
         note = f"has {target.num_replicas} replicas now" if target.completed else "is ready"
@@ -282,7 +282,7 @@ class MeshState:
     def on_observed(
         self, words: Mapping[ApplicationName | DeploymentKey, str], *, now: float
     ) -> None:
-        """This is how all deployments and applications are; ``now`` is Unix time."""
+        """Set the conditions of all deployments and applications; ``now`` is Unix time."""
         before = self.conditions
         self.conditions = {}
         for of, word in words.items():
@@ -299,7 +299,7 @@ class MeshState:
         del self.deployments[key]
         self.counts.pop(key, None)
 
-    # What replicas and processes do.
+    # Events of replicas and processes.
 
     def on_launched(self, replica_id: ReplicaId, *, pid: int) -> None:
         """The replica's process exists, and may have ended since."""
@@ -366,14 +366,14 @@ class MeshState:
         replica.ailment = "" if healthy else reason
 
     def on_silent(self, replica_id: ReplicaId) -> None:
-        """The replica owes a sign of life for too long."""
+        """The replica has owed a sign of life for too long."""
         replica = self.replicas[replica_id]
         if not replica.silent:
             replica.silent = True
             self._incident(replica, "does not answer health checks")
 
     def on_hang(self, replica_id: ReplicaId) -> None:
-        """The replica owes a sign of life for so long that it will give none."""
+        """The replica has owed a sign of life for so long that it counts as hanging."""
         self.replicas[replica_id].hangs = True
 
     def on_heard(self, replica_id: ReplicaId) -> None:
@@ -476,7 +476,7 @@ class MeshState:
 
     def _fail_start(self, replica: Replica, failure: Failure) -> None:
         self._count_start_failure(replica, failure)
-        # Whoever deploys hears of it in full when the deploy ends; later nobody else says it.
+        # During a deploy, its own report has the failure in full; later only the incident has it.
         self.notes.append((replica.key, f"replica {replica.id} failed"))
         if (version := self._version(replica)) is not None and version.completed:
             self._incident(replica, f"failed: {failure.summary}")

@@ -1,7 +1,7 @@
 """The numbers of replicas. Pure.
 
-Those that the controller starts fill the slots 0 ... n-1 of their version, and run on one node;
-others, which somebody else started, are numbered behind them as they come.
+Replicas that the controller starts fill the slots 0 ... n-1 of their version, and run on one node;
+replicas started from outside get the numbers after them as they come.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pyserve.types import DeploymentKey, ReplicaId, ReplicaRank
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """What counts of one replica."""
+    """The relevant state of one replica."""
 
     of: tuple[DeploymentKey, str]
     is_external: bool
@@ -26,7 +26,7 @@ class _Entry:
 
 
 class _Taken:
-    """Numbers of which each is had by some, and the smallest that nobody has."""
+    """Numbers with counts of their users, and the smallest unused one."""
 
     def __init__(self) -> None:
         self._counts: Counter[int] = Counter()
@@ -46,7 +46,7 @@ class _Taken:
                 self._run = first, number
 
     def free(self, first: int) -> int:
-        """Return the smallest from ``first`` on that nobody has."""
+        """Return the smallest unused one from ``first`` on."""
         known, end = self._run
         end = _free(end if known == first else first, self._counts)
         self._run = first, end
@@ -86,7 +86,7 @@ class Ranks:
         return replica.rank
 
     def world_size(self, replica: Replica) -> int:
-        """Return how many replicas its version shall have, those that others started included."""
+        """Return how many replicas its version should have, including those that others started."""
         return self._own(replica) + self._of(replica).externals
 
     def _external_rank(self, replica: Replica) -> ReplicaRank:

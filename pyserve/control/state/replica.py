@@ -11,14 +11,14 @@ from pyserve.config import DeploymentOptions
 from pyserve.config.control import HEALTH_FAILURES_MAX, KILL_MARGIN_S, SILENT_AFTER_S
 from pyserve.types import DeploymentKey, ReplicaId, ReplicaRank
 
-# The slot of replicas that nobody here started (compose, another engine): they fill none.
+# The slot of replicas started outside the mesh (compose, another engine): they fill none.
 EXTERNAL_SLOT = -1
-# What nobody reckons with who looks at those that have changed only.
+# Fields whose changes are not reported to ``on_change``.
 _UNNOTED = frozenset({"asked_at", "clock_ahead_s", "on_change", "release"})
 
 
 class Phase(enum.Enum):
-    """Where a replica is in its life; there is no way back."""
+    """The phase of a replica's life; it never goes back to an earlier one."""
 
     STARTING = "STARTING"
     RUNNING = "RUNNING"
@@ -46,7 +46,8 @@ class Place:
 
     Attributes:
         direct_http, direct_grpc: ``host:port`` for balancers outside of the mesh; "": none.
-        proves_itself: whoever answers at the address without the mesh token is not it.
+        proves_itself: it proves that it has the mesh token; a server at the address that cannot is
+            another process.
     """
 
     node: str = ""
@@ -67,7 +68,7 @@ class Slot:
     start_not_before: float = 0.0
     failed_in_user_code: bool = False
     last_end: str = ""  # until the next one is ready
-    lost_at: float | None = None  # one that served has ended, and nobody has taken its place yet
+    lost_at: float | None = None  # one that served has ended, and was not replaced yet
 
 
 @dataclass(slots=True)
@@ -82,7 +83,7 @@ class Replica:
         health_failures: failed checks in a row. After one, another report has to follow.
         kill_at: when a replica that stops has stopped long enough.
         stopping_at: when it was told to stop, or did so by itself.
-        stops_itself: nobody here has told it to.
+        stops_itself: without having been told to.
         calls: the deployments whose handles are among its arguments.
         ailment: why the last check failed; "": it did not.
         asked_at: when it was asked for the sign of life that it still owes.
@@ -144,7 +145,7 @@ class Replica:
     def __setattr__(self, name: str, value: object) -> None:
         """Note the change."""
         object.__setattr__(self, name, value)
-        # While it is made nobody is to be told, and the last field is not there yet.
+        # While the object is being made there is nothing to report, and the last field is missing.
         if name not in _UNNOTED and (told := getattr(self, "on_change", None)) is not None:
             told(self.id)
 
@@ -155,13 +156,13 @@ class Replica:
 
     @property
     def silence_limit_s(self) -> float:
-        """How long it may owe a sign of life: as long as the checks that replace it may take."""
+        """How long it may owe a sign of life: the time that the checks that replace it may take."""
         check_s = self.options.health_check_period_s + self.options.health_check_timeout_s
         return max(HEALTH_FAILURES_MAX * check_s, SILENT_AFTER_S)
 
     @property
     def was_lost(self) -> bool:
-        """It was out of the mesh before anybody wanted that."""
+        """It left the mesh without having been told to."""
         return (
             self.left_at is not None
             and self.stopping_at is not None
@@ -170,7 +171,7 @@ class Replica:
 
     @property
     def is_calm(self) -> bool:
-        """It is as nearly all are: it runs, and neither time nor a word of it asks for anything."""
+        """It is in the usual state: it runs, and neither time nor its reports require an action."""
         return (
             self.phase is Phase.RUNNING
             and self.left_at is None
@@ -181,7 +182,7 @@ class Replica:
 
     @property
     def serves(self) -> bool:
-        """It takes calls, if somebody sends it some."""
+        """It can take calls."""
         return self.phase is Phase.RUNNING and self.joined
 
     @property

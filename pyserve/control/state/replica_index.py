@@ -1,8 +1,8 @@
 """The replicas of a mesh by their ids, found by deployment as well, and which of them have changed.
 
-Whoever reckons something of every replica follows the roster, and looks again only at those that
-its set names: a mesh of thousands changes a few of them at a time. A replica in a roster notes its
-own changes, so that nobody who changes one can forget to tell.
+Code that computes something for every replica follows the roster, and looks again only at those in
+its set: a mesh of thousands changes only a few at a time. A replica in a roster reports its own
+changes, so that no code that changes one can forget it.
 """
 
 from __future__ import annotations
@@ -114,11 +114,11 @@ class ReplicaIndex(dict[ReplicaId, Replica]):
             del self[replica_id]
 
     def setdefault(self, *_: object) -> NoReturn:
-        """Nobody needs it; the index would not see it."""
+        """Not supported, since the index would not notice it."""
         raise NotImplementedError
 
     def popitem(self) -> NoReturn:
-        """Nobody needs it; the index would not see it."""
+        """Not supported, since the index would not notice it."""
         raise NotImplementedError
 
 

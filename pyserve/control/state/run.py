@@ -1,4 +1,4 @@
-"""One ``pyserve run`` that stands in front of a terminal. Pure."""
+"""One ``pyserve run`` that follows from a terminal. Pure."""
 
 from __future__ import annotations
 

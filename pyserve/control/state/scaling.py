@@ -1,4 +1,4 @@
-"""What the autoscaler has made of a version, as the rest of the controller sees it."""
+"""The autoscaler's decisions for a version, as the rest of the controller sees them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _DECISIONS_MAX = 20
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """A change of the number of replicas, or an advice of one.
+    """A change of the number of replicas, or advice to change it.
 
     Attributes:
         at: When it was decided, Unix time in seconds.
@@ -35,12 +35,12 @@ class ScalingNote:
     """The number of replicas of one version, where it is not the one that was deployed.
 
     Attributes:
-        target: How many there shall be; None: as many as were deployed.
-        advised: The same as an advice that nobody follows.
+        target: How many there should be; None: as many as were deployed.
+        advised: The same as mere advice, which is not applied.
         direction: 1 after growing, -1 after shrinking.
         reason: Why; "": nothing was decided yet.
         since: When that was decided, Unix time in seconds.
-        pending: How many are wanted, but for a delay that runs.
+        pending: How many are wanted once a delay has passed.
         least, most: Bounds.
         ready_after_s: How long its replicas take to start; None: not known.
     """

@@ -1,4 +1,4 @@
-"""Reads what a driver wants deployed. Pure."""
+"""Reads the deployments that a driver requests. Pure."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def calls_of(spec: mesh_pb2.DeploymentSpec) -> frozenset[DeploymentKey]:
 def serving_specs(
     state: MeshState, application: ApplicationName, specs: Mapping[str, mesh_pb2.DeploymentSpec]
 ) -> dict[DeploymentKey, mesh_pb2.DeploymentSpec]:
-    """Return what the deployments of an application run whose target serves undisturbed.
+    """Return what an application's deployments with an undisturbed target run.
 
     Args:
         state: of the mesh.
@@ -114,9 +114,9 @@ def unchanged_keys(
     specs: Mapping[str, mesh_pb2.DeploymentSpec],
     wanted: Mapping[DeploymentKey, mesh_pb2.DeploymentSpec],
 ) -> frozenset[DeploymentKey]:
-    """Return the deployments that shall already be what is wanted of them.
+    """Return the deployments whose current target is already what is wanted.
 
-    One that was given up is none of them. Nor is one whose source files nobody has looked at.
+    Without those that were given up, and those whose source files have no fingerprint.
     """
     return frozenset(
         item.key
@@ -130,7 +130,7 @@ def unchanged_keys(
 
 
 def _is_same(one: mesh_pb2.DeploymentSpec, other: mesh_pb2.DeploymentSpec) -> bool:
-    """Compare two; that a driver of an older release does not say all of it makes no difference."""
+    """Compare two; fields that a driver of an older release leaves out make no difference."""
     if one.takes_http == other.takes_http:
         return one == other
     return _without_limits(one)[0] == _without_limits(other)[0] and (

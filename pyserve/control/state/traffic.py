@@ -1,4 +1,4 @@
-"""Which deployments share the calls that lead to another one. Pure."""
+"""Traffic shares: deployments that get a share of another one's calls. Pure."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""How the mesh is, for people and programs that ask."""
+"""The status of the mesh, for people and programs."""

@@ -1,4 +1,4 @@
-"""Remembers since when everything is how it is, without looking at thousands at each event."""
+"""Records since when each condition holds, without checking thousands at each event."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LOOK_SHARE, _LOOK_FREE_S, _LOOK_WAIT_MAX_S = 0.02, 0.02, 0.5
 
 
 class Conditions:
-    """Looks now and then how everything is: as often as it happens, unless that takes much.
+    """Checks all conditions from time to time: at each change, unless that costs too much.
 
     Args:
         state: of the mesh.

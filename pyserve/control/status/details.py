@@ -94,7 +94,7 @@ def _deployment(
 
 
 def _options(options: DeploymentOptions) -> Json:
-    """Return the options as people read them: a default that travels unset is there."""
+    """Return the options for display, with the defaults that are sent unset."""
     written = json.loads(options.to_json())
     written["request_router_config"]["policy"] = options.request_router_config.policy
     return dict(written)

@@ -1,4 +1,4 @@
-"""How each deployment and application is, in a word and a sentence, and since when. Pure.
+"""The health of each deployment and application: a word, a sentence, and since when. Pure.
 
 The words are those of ``pyserve.driver.status``. A deployment comes up (``UPDATING``), is
 ``HEALTHY`` or ``UNHEALTHY``, has another number of replicas to reach (``UPSCALING``,
@@ -19,7 +19,7 @@ from pyserve.types import ApplicationName, DeploymentKey
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """How a deployment or an application is.
+    """The health of a deployment or an application.
 
     Attributes:
         word: of the enumeration.
@@ -33,7 +33,7 @@ class Health:
 
 
 def observe(state: MeshState, changing: Container[ApplicationName], now: float) -> None:
-    """Remember of everything since when it is how it is.
+    """Update since when each condition has held.
 
     Args:
         state: of the mesh.
@@ -58,7 +58,7 @@ def application_health(
     parts: Sequence[Health],
     changing: Container[ApplicationName],
 ) -> Health:
-    """Return how an application is.
+    """Return the health of an application.
 
     Args:
         state: of the mesh.
@@ -98,7 +98,7 @@ def _is_begun(state: MeshState, desired: Sequence[Desired]) -> bool:
 
 
 def deployment_health(desired: Desired, replicas: Sequence[Replica], waits: str = "") -> Health:
-    """Return how a deployment is.
+    """Return the health of a deployment.
 
     Args:
         desired: the deployment.
@@ -202,7 +202,7 @@ def _scaling(target: Version, current: Sequence[Replica], serving: int) -> tuple
 
 
 def _cordoned(replicas: Sequence[Replica]) -> Iterator[str]:
-    """Yield one line on those that somebody has taken out of rotation."""
+    """Yield one line on those that were taken out of rotation."""
     out = [item.id for item in replicas if (item.cordoned or item.node_cordoned) and item.serves]
     if out:
         yield f"cordoned, so without calls: {', '.join(out)}"

@@ -1,4 +1,4 @@
-"""What a controller knows of its mesh, as metrics. Pure."""
+"""A controller's metrics of its mesh. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def add_mesh(
     reply: control_pb2.StatusReply,
     counts: Mapping[DeploymentKey, ReplicaCounts],
 ) -> None:
-    """Add how applications and deployments are, and what became of their replicas."""
+    """Add the health of applications and deployments, and counts of their replicas."""
     for application in reply.applications:
         name = "pyserve_application_status"
         scrape.add(name, 1, application=application.name, status=application.state)
@@ -54,7 +54,7 @@ def _add_deployment(
 
 
 def add_controller(scrape: Scrape, steps: Tally, watching: WatchCounts) -> None:
-    """Add how the controller itself fares."""
+    """Add the metrics of the controller itself."""
     scrape.add_histogram("pyserve_controller_step_seconds", steps)
     scrape.add("pyserve_controller_watchers", watching.watchers)
     scrape.add("pyserve_controller_lagging_watchers", watching.lagging)

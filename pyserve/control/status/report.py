@@ -33,7 +33,7 @@ def application_statuses(
         applications: what is known of them besides.
         waits: the starts that wait for a place.
         changing: applications whose last deploy goes on in replicas that serve.
-        ended: returns the replicas of a deployment that have ended of late, and nobody had end.
+        ended: returns the replicas of a deployment that ended recently without having been told to.
     """
     prefixes = applications.routes(state).of_application
     replicas = state.replicas.by_deployment()
@@ -69,7 +69,7 @@ def application_statuses(
 
 
 def _kept(state: MeshState, of: ApplicationName | DeploymentKey, health: Health) -> Health:
-    """Return how it was, while replicas are missed only because this controller is a new one."""
+    """Return the former health while replicas are missing only because this controller is new."""
     application = of.application if isinstance(of, DeploymentKey) else of
     condition = state.conditions.get(of)
     if condition is None or health.word != "UNHEALTHY" or application not in state.awaited:
@@ -79,7 +79,7 @@ def _kept(state: MeshState, of: ApplicationName | DeploymentKey, health: Health)
 
 def _since(state: MeshState, of: ApplicationName | DeploymentKey, health: Health) -> float:
     condition = state.conditions.get(of)
-    # What is kept may be how it was before replicas were waited for.
+    # The condition may still be the one from before replicas were waited for.
     return condition.since if condition is not None and condition.word == health.word else 0.0
 
 
@@ -113,7 +113,7 @@ def _wanted(desired: Desired, replicas: list[Replica]) -> int:
     if desired.target is None:
         return 0
     if desired.target.is_external:
-        # Whoever starts them decides.
+        # Decided outside the mesh, where they are started.
         return sum(each.phase is not Phase.STOPPING for each in replicas)
     return desired.target.num_replicas
 

@@ -1,4 +1,4 @@
-"""What a new controller needs of the one before it: records, and where they are kept."""
+"""The records that a new controller needs from the one before, and where they are kept."""
 
 from pyserve.control.store.base import Changes, MemoryStore, Store, changes_between
 from pyserve.control.store.copies import Copies

@@ -1,4 +1,4 @@
-"""Where records are kept, as their writer sees it; and a place that nobody finds again."""
+"""The interface of a store of records, and a store in memory."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Store(Protocol):
         """
 
     def is_lost(self) -> bool:
-        """Say whether somebody has removed everything, so that it has to be written again."""
+        """Say whether everything was removed, so that it has to be written again."""
 
     def write(self, changes: Changes) -> None:
         """Keep a change; a controller that is killed right after it does not undo it.
@@ -41,7 +41,7 @@ class Store(Protocol):
         """
 
     def close(self) -> None:
-        """Let go of what is open. Idempotent."""
+        """Close it. Idempotent."""
 
 
 class MemoryStore:
@@ -55,7 +55,7 @@ class MemoryStore:
         return dict(self._records)
 
     def is_lost(self) -> bool:
-        """Nobody can; see ``Store.is_lost``."""
+        """It cannot be lost; see ``Store.is_lost``."""
         return False
 
     def write(self, changes: Changes) -> None:

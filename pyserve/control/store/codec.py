@@ -1,7 +1,7 @@
 """Records as bytes and back: JSON by the types of their fields, and specs as they travel. Pure.
 
-What a file has and the types do not is left out, what it lacks has its default: so a file is read
-by the release after, and before, the one that wrote it.
+Unknown fields are ignored and missing ones get their defaults, so that a file can be read by the
+releases after and before the one that wrote it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def decode(table: Table, value: bytes) -> Record:
     """Return the record of those bytes.
 
     Raises:
-        ValueError: they are none of that table.
+        ValueError: they are not a record of that table.
     """
     if TYPES[table] is SpecRecord:
         return SpecRecord(mesh_pb2.DeploymentSpec.FromString(value))

@@ -1,7 +1,7 @@
-"""A copy of the state beside its file: what there is to go on with when that file is spoilt.
+"""A copy of the state beside its file, to recover from when that file is damaged.
 
-The file itself is not forced to the disk change by change; the copy is, as a whole, so that a loss
-of power leaves one of the two. That it is there also tells that a mesh has had its state here.
+The file is not synced to the disk at each change; the copy is, as a whole, so that a power loss
+leaves one of the two intact. The copy also shows that a mesh has had its state here.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def copy_of(path: Path) -> Path:
 
 
 def advice(path: Path) -> str:
-    """Return what to do about a state that is spoilt or gone."""
+    """Return advice about a state that is damaged or gone."""
     copy = copy_of(path)
     if not copy.exists():
         return "move the file away and deploy again"
@@ -103,7 +103,7 @@ def _copy(path: Path) -> None:
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     file = os.open(new, flags, 0o600)
     try:
-        # Never a file that somebody has removed meanwhile.
+        # Never a file that was removed meanwhile.
         with contextlib.closing(sqlite3.connect(f"{path.as_uri()}?mode=rw", uri=True)) as source:
             source.execute("VACUUM INTO ?", (str(new),))
         os.fsync(file)

@@ -1,4 +1,4 @@
-"""What is kept of a mesh: plain values, each under the name of its table and a key.
+"""The records of a mesh: plain values, each stored by the name of its table and a key.
 
 A field that is added later needs a default: a file that an older release wrote lacks it, and one
 that a newer release wrote may have more. Times are Unix times, since a reboot ends other clocks.
@@ -31,7 +31,7 @@ class Table(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeshFacts:
-    """What belongs to no application.
+    """Facts that do not belong to an application.
 
     Attributes:
         deploys: how many there have been; ids of versions hold their number.
@@ -48,7 +48,7 @@ class ApplicationRecord:
 
     Attributes:
         position: of its name among all, oldest first.
-        condition: how it is, and since when; None: nobody has looked.
+        condition: its health, and since when; None: not observed yet.
     """
 
     name: ApplicationName
@@ -64,8 +64,8 @@ class DeploymentRecord:
     Attributes:
         position: of its name among all.
         target, fallback: ids of versions.
-        ends_by: Unix time from which on one that shall end waits for nobody.
-        condition: how it is, and since when; None: nobody has looked.
+        ends_by: Unix time at which an ending deployment stops waiting.
+        condition: its health, and since when; None: not observed yet.
     """
 
     application: ApplicationName
@@ -97,12 +97,12 @@ class SlotRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VersionRecord:
-    """One version that shall serve, or served before, as ``Version``; its options are in its spec.
+    """A version that serves or will serve, or an earlier one; its spec has its options.
 
     Attributes:
         slots: by their index.
-        num_replicas: how many it shall have, where that is not what was deployed.
-        scaling_reason: why it is so many; "": nothing was decided.
+        num_replicas: how many it is scaled to, where that is not what was deployed.
+        scaling_reason: why that many; "": nothing was decided.
         scaled_at: when that was decided, Unix time.
     """
 
@@ -123,9 +123,9 @@ class VersionRecord:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SpecRecord:
-    """What the replicas of a version run, or what they ran before a change that goes on.
+    """The spec that a version's replicas run, or ran before a change that is still being applied.
 
-    Equal is what holds the very same message: specs may be large, and are replaced as a whole.
+    Equal only if they hold the very same message: specs may be large, and are replaced as a whole.
     """
 
     spec: mesh_pb2.DeploymentSpec
@@ -141,9 +141,9 @@ class ReplicaRecord:
     """One replica that was started, or joined by itself.
 
     Attributes:
-        slot: of its version; -1: nobody here started it.
+        slot: of its version; -1: it was started outside the mesh.
         created_at, ready_at, stopping_at, kill_at: Unix times.
-        memo: what its launcher finds its process by; "": it has not begun, or nobody could say.
+        memo: how its launcher finds its process; "": it has not begun, or that is unknown.
         pid: for people.
         gang: as in ``Replica``.
     """

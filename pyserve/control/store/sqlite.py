@@ -1,8 +1,8 @@
 """Records in a SQLite file: one table a kind, a key and a value each, one transaction a change.
 
 The file is in WAL mode without a sync to the disk for each change: the death of a process loses
-nothing, the loss of power may lose the last seconds. Where that, or somebody, has left a file
-without a record, it is not taken for that of a new mesh if there is a copy of it.
+nothing, a power loss may lose the last seconds. If a file has no records, for that or any other
+reason, it is not taken for that of a new mesh if there is a copy of it.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from pyserve.errors import MeshError
 
 # "pysv": tells our files from other SQLite files.
 _APPLICATION_ID = 0x70797376
-# Others may look into the file with tools of their own, for a moment. The controller's loop waits
-# for them, and with it everything that the controller does.
+# How long to wait for other programs that open the file. The controller's loop is blocked
+# meanwhile, and with it everything that the controller does.
 _LOCKED_TIMEOUT_S = 0.1
 
 
 def _create_tables(connection: sqlite3.Connection) -> None:
-    # Not those of `Table`: a step stays as it was when it was written.
+    # Not the names of `Table`: a step must not change after it was released.
     for name in (
         *("mesh", "applications", "deployments", "versions", "specs", "formers", "replicas"),
     ):
         connection.execute(f"CREATE TABLE {name} (key TEXT PRIMARY KEY NOT NULL, value BLOB)")
 
 
-# Step n makes a file of schema n + 1 of one of schema n; never change one that was released.
+# Step n turns a file of schema n into one of schema n + 1; never change a released step.
 MIGRATIONS: tuple[Callable[[sqlite3.Connection], None], ...] = (_create_tables,)
 
 
@@ -49,7 +49,7 @@ class SqliteStore:
         writes: how many changes have been written.
 
     Raises:
-        MeshError: it cannot be opened, is none of ours, or a newer release has written it.
+        MeshError: it cannot be opened, is not a file of ours, or a newer release has written it.
     """
 
     def __init__(
@@ -126,7 +126,7 @@ class SqliteStore:
     def close(self) -> None:
         """Close the file; see ``Store.close``. A later write opens it again."""
         if self._connection is not None:
-            # What is written is written, whatever keeps SQLite from tidying up.
+            # All writes are committed, even if SQLite fails to clean up.
             with contextlib.suppress(sqlite3.Error):
                 self._connection.close()
             self._connection = None
@@ -187,7 +187,7 @@ class SqliteStore:
 
     @contextlib.contextmanager
     def _telling(self, what: str) -> Iterator[None]:
-        """Say what is wrong with the file in the words of whoever runs the mesh."""
+        """Turn SQLite's errors into ``MeshError`` with advice for the operator."""
         try:
             yield
         except sqlite3.Error as error:

@@ -1,1 +1,1 @@
-"""What routers are told about the mesh, and the updates between its versions."""
+"""The views of the mesh for routers, and the updates between their versions."""

@@ -1,8 +1,8 @@
-"""What routers are told about the mesh, computed from its state. Pure.
+"""The views of the mesh for routers, computed from its state. Pure.
 
-A deployment's view is its head, which says what the deployment is, and a view of each replica that
-gets calls. ``News`` finds what may have become different since it was asked last, and looks at no
-replica that has not changed.
+A deployment's view is its head, which describes the deployment, and a view of each replica that
+gets calls. ``News`` finds what may have changed since it was last asked, without looking at
+unchanged replicas.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _Ingredients = tuple[object, ...]
 
 
 class News:
-    """What has changed for routers since the last look.
+    """Finds what has changed for routers since the last look.
 
     A deployment that serves, or is going to, has a view. One without a replica that serves has one
     too, so that requests wait for the next replica instead of failing as unknown; before the first
@@ -43,7 +43,7 @@ class News:
         self._where: dict[ReplicaId, DeploymentKey] = {}
 
     def since_last(self, routes: HttpRoutes, infos: Infos) -> Changes:
-        """Return what routers do not know yet; what it was they told last may be among it.
+        """Return the changes for routers; parts that did not change may be among them.
 
         Args:
             routes: of plain HTTP, as they are now.
@@ -69,7 +69,7 @@ class News:
         return changes
 
     def _place(self, replica_id: ReplicaId, moved: dict[DeploymentKey, set[ReplicaId]]) -> None:
-        """Put a replica where it belongs now, and note it there and where it was."""
+        """Move a replica to the deployment it serves now, and mark it as moved there and before."""
         replica = self._state.replicas.get(replica_id)
         former = self._where.pop(replica_id, None)
         if former is not None:
@@ -87,7 +87,7 @@ class News:
         moved: Iterable[ReplicaId],
         others: tuple[HttpRoutes, Infos, frozenset[DeploymentKey]],
     ) -> Changes:
-        """Return what has changed of one deployment that has a view."""
+        """Return the changes of a deployment that has a view."""
         routes, infos, known = others
         options = _options(desired, self._state.replicas.of(key).values())
         shares = tuple(
@@ -102,7 +102,7 @@ class News:
             head.traffic.extend(shares[0])
             head.mirror.extend(shares[1])
             changes[key, None] = head
-            # What routers are told of replicas depends on it.
+            # The views of replicas depend on the head.
             moved = {*self._told.get(key, ()), *moved}
         is_told = bool(options.request_router_config.policy_path)
         mine = self._told.get(key, ())
@@ -116,7 +116,7 @@ class News:
 
 
 def _facts(desired: Desired) -> Iterator[object]:
-    """Yield what else of a deployment its head is made of."""
+    """Yield the other parts of a deployment's head."""
     version = desired.target or desired.fallback
     yield () if version is None else version.sys_path
     yield desired.services
@@ -126,7 +126,7 @@ def _facts(desired: Desired) -> Iterator[object]:
 
 
 def _is_expected(desired: Desired) -> bool:
-    """Say whether there shall be a replica, and may be one."""
+    """Say whether the deployment should have replicas, and can have them."""
     target = desired.target
     return target is not None and (bool(desired.services) or not target.failed)
 
@@ -168,8 +168,8 @@ def _replica_view(replica: Replica, *, is_told: bool) -> mesh_pb2.ReplicaView:
 
     Args:
         replica: which one.
-        is_told: whether routers get what the replica says of itself; those without a policy of
-            the user's have no use for it, and would get a new view for each change.
+        is_told: whether routers get the replica's own facts; those without a policy of the user's
+            do not need them, and would get a new view for each change.
     """
     place = replica.place
     return mesh_pb2.ReplicaView(

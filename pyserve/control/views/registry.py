@@ -1,7 +1,7 @@
 """Versions of the mesh's view and the updates between them. Pure; ``now`` is an argument.
 
-A view is known by its parts: the head of each deployment, and each of its replicas. An update holds
-the parts that have changed; for a watcher that takes no patches, the whole views that they are of.
+A view consists of parts: the head of each deployment, and each of its replicas. An update has the
+changed parts; for a watcher that does not take patches, the whole views with these parts.
 Watchers that ask for the same form a group: an update is computed and serialized once for the
 group. A watcher has a bounded queue; one that falls behind gets a snapshot.
 """
@@ -16,7 +16,7 @@ from pyserve.config.control import WATCH_COALESCE_S, WATCH_QUEUE_LENGTH_MAX
 from pyserve.types import DeploymentKey, ReplicaId
 from pyserve.wire.v1 import mesh_pb2
 
-# A part of the view: a replica of a deployment, or its head, which is a view without replicas.
+# A part of a view: a replica of a deployment, or its head, which is a view without replicas.
 Item = tuple[DeploymentKey, ReplicaId | None]
 Changes = Mapping[Item, mesh_pb2.DeploymentView | mesh_pb2.ReplicaView | None]
 """Parts as they are now, ``None`` for those that are gone."""
@@ -53,7 +53,7 @@ class _Group:
 
 @dataclass(slots=True)
 class _View:
-    """What is published of one deployment."""
+    """The published view of one deployment."""
 
     head: mesh_pb2.DeploymentView
     replicas: dict[ReplicaId, mesh_pb2.ReplicaView] = field(default_factory=dict)
@@ -67,7 +67,7 @@ class _View:
 
 @dataclass(slots=True)
 class _News:
-    """What one version has changed: heads, ends, and replicas where the head is as it was."""
+    """The changes of one version: heads, ends, and replicas where the head is unchanged."""
 
     changed: set[DeploymentKey] = field(default_factory=set)
     removed: set[DeploymentKey] = field(default_factory=set)
@@ -76,11 +76,11 @@ class _News:
 
 @dataclass(frozen=True, slots=True)
 class WatchCounts:
-    """Who watches, and what came of it.
+    """The numbers of watchers and of their updates.
 
     Attributes:
         watchers: how many there are.
-        lagging: those of them that are to get everything again.
+        lagging: those of them that will get everything again.
         version: of what is published.
         updates: that were queued for a watcher.
     """
@@ -96,8 +96,8 @@ class Registry:
 
     Attributes:
         version: of what is published.
-        held: nothing is published, and who comes gets no snapshot, until ``release``: routers
-            keep what they have seen last.
+        held: nothing is published, and new watchers get no snapshot, until ``release``: routers
+            keep their last views.
     """
 
     def __init__(self) -> None:
@@ -112,7 +112,7 @@ class Registry:
         self._updates = 0
 
     def counts(self) -> WatchCounts:
-        """Return who watches."""
+        """Return the numbers of watchers."""
         watchers = [each for group in self._groups.values() for each in group.watchers]
         lagging = sum(each.lagging for each in watchers)
         return WatchCounts(len(watchers), lagging, self.version, self._updates)
@@ -122,7 +122,7 @@ class Registry:
         self.version, self.held = version, held
 
     def release(self) -> None:
-        """Publish what is offered, and give everybody who came meanwhile a snapshot."""
+        """Publish what was offered, and send a snapshot to all who came meanwhile."""
         self.held = False
         self._publish()
         for group in self._groups.values():

@@ -1,4 +1,4 @@
-"""What routers are told about the routing of one deployment. Pure."""
+"""The routing settings of one deployment for routers. Pure."""
 
 from __future__ import annotations
 
