@@ -12,10 +12,10 @@ from pathlib import Path
 
 from pyserve.control.reconcile.rationing import Room
 
-# A start takes a processor for a second or two, and waits for files or weights in between; more
-# at a time only make each other slower. Arbitrary.
+# A start uses a processor for a second or two, and waits for files or weights in between; more
+# starts at a time only slow each other down. Arbitrary.
 _STARTS_PER_PROCESSOR = 4
-# Below it Linux drops the pages of programs that run, and everything becomes slow. Arbitrary.
+# Below it Linux evicts pages of running programs, and everything becomes slow. Arbitrary.
 _MEMORY_LEFT_PERCENT_MIN = 5
 # This process has a handful for each replica. A quarter is for clients, whose connections do not
 # count here, or a crowd of them would keep a dead replica from being replaced; and another quarter
@@ -26,19 +26,19 @@ _CGROUPS = Path("/sys/fs/cgroup")
 
 @dataclass(frozen=True, slots=True)
 class Stock:
-    """How much of something is left of the whole: bytes of memory, descriptors."""
+    """How much of a resource is left, and its total: bytes of memory, or descriptors."""
 
     left: int
     whole: int
 
     def is_below(self, percent: int) -> bool:
-        """Return whether less than that is left."""
+        """Return whether less than that amount is left."""
         return self.left * 100 < self.whole * percent
 
 
 @dataclass(frozen=True, slots=True)
 class Stocks:
-    """What replicas use up; ``None``: unknown."""
+    """The resources that replicas use up; ``None``: unknown."""
 
     memory: Stock | None = None
     descriptors: Stock | None = None
@@ -50,7 +50,7 @@ def room(processors: int, stocks: Stocks, running: int) -> Room:
     Args:
         processors: that this process may use.
         stocks: what is left for replicas.
-        running: replicas that are there. Without any one may start all the same.
+        running: replicas that exist. If there are none, one may start in any case.
     """
     if shortage := _shortage(stocks):
         return Room(starts_max=0 if running else 1, why=shortage, is_short=True)
@@ -102,7 +102,7 @@ def usable_processors() -> int:
 
 def _descriptors(client_connections: int) -> Stock | None:
     try:
-        # Linux tells the count as the folder's size since 6.2.
+        # Since Linux 6.2 the folder's size is the count.
         folder = Path("/proc/self/fd")
         used = folder.stat().st_size or sum(1 for _ in folder.iterdir())
     except OSError:  # Another system.
@@ -132,8 +132,8 @@ def memory_of(group: Path) -> Stock | None:
     try:
         whole = int((group / "memory.max").read_text())
         used = int((group / "memory.current").read_text())
-        # Pages of files count as used, though they are there for the asking, also those of weights
-        # that replicas have mapped; ``MemAvailable`` counts both kinds for the machine.
+        # Pages of files count as used although they can be reclaimed, as can those of weights that
+        # replicas have mapped; for the machine ``MemAvailable`` counts both kinds as available.
         kinds = _values((group / "memory.stat").read_text())
         used -= kinds["inactive_file"] + kinds["active_file"]
         return Stock(max(whole - used, 0), max(whole, 1))

@@ -1,7 +1,7 @@
-"""One process of a mesh that stays, as the process that supervises it sees it.
+"""One process of a persistent mesh, as its supervisor sees it.
 
-A child says on a pipe, in lines of JSON, where it listens, or why it cannot, and what else its
-supervisor has to know.
+A child reports over a pipe, in lines of JSON, where it listens, or why it cannot, and anything else
+that its supervisor needs to know.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 from pyserve.config import inherited_environment
 from pyserve.errors import MeshError, MeshHeld
 
-# Of one line on the pipe; it names a few addresses.
+# The longest line on the pipe; it names a few addresses.
 _LINE_BYTES_MAX = 1024 * 1024
 # A process that ends at once does so within this time, or is killed.
 _HURRY_TIMEOUT_S = 5.0
@@ -123,7 +123,7 @@ class Child:
         """Wait for its end; return its exit status, negative for a signal."""
         status = await self._process.wait()
         if self._reader is not None:
-            # What it has said last is still in the pipe.
+            # Its last output is still in the pipe.
             await self._reader
         return status
 
@@ -140,7 +140,7 @@ class Child:
 
         Args:
             timeout_s: seconds that it may take.
-            hurry: when this is set it shall end at once.
+            hurry: when this is set it is told to end at once.
 
         Returns:
             Whether it ended by itself.
@@ -159,14 +159,14 @@ class Child:
         return has_ended
 
     async def kill(self) -> None:
-        """End it now, however it is."""
+        """Kill it, whatever its state."""
         self._signal(signal.SIGKILL)
         await self.wait()
 
     async def _hurry(self) -> None:
-        """Have it end what is its own at once, which is what a second signal means to it.
+        """Have it end its own parts at once, which is how it treats a second signal.
 
-        It is repeated, since two that come at the same time are one.
+        The signal is repeated, since two that arrive at the same time count as one.
         """
         ended = asyncio.ensure_future(self._process.wait())
         with contextlib.suppress(TimeoutError):

@@ -1,6 +1,6 @@
-"""Which launcher a mesh has: one of ours by its name, or one of the user's own by its path.
+"""Finds a mesh's launcher: one of pyserve's by name, or the user's own by import path.
 
-What a launcher needs besides pyserve is an extra, and imported when it is chosen.
+The packages that a launcher needs are an extra of pyserve, imported only when it is chosen.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pyserve.launch.site import Site
 
 
 def make_launcher(config: LauncherConfig, site: Site) -> Launcher:
-    """Return the launcher that somebody has chosen.
+    """Return the launcher that was chosen.
 
     Raises:
         MeshError: there is none, or it cannot be made; the text has its name.
@@ -49,7 +49,7 @@ def make_launcher(config: LauncherConfig, site: Site) -> Launcher:
 
 
 def notices_of(launcher: Launcher) -> Sequence[str]:
-    """Return what people should know of an engine; its launcher may have ``notices``."""
+    """Return notices for users about an engine; its launcher may have ``notices``."""
     found: Callable[[], Sequence[str]] = getattr(launcher, "notices", tuple)
     return found()
 

@@ -1,8 +1,7 @@
-"""What replicas are given besides what the driver has: packages of their own, and archives.
+"""Makes what replicas need besides the driver's environment: their own packages, and archives.
 
-Each is made once, in a folder named by a digest of what it was made of, and stays for the
-replicas and meshes to come. It is made beside its place and then renamed, so that what is there
-is whole.
+Each is made once, in a folder named by a digest of its inputs, and stays for later replicas and
+meshes. It is made under another name and then renamed, so that a folder is always complete.
 """
 
 from __future__ import annotations
@@ -27,15 +26,16 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
-# Of an installer's output; its last lines say what was wrong.
+# Lines of an installer's output in an error; the last ones say what was wrong.
 _SHOWN_LINES = 8
-# What a folder in which something is made is called, and how old one is that nobody works in.
+# Names of folders whose content is not complete, and the age from which one counts as abandoned.
 _HALF_MADE = re.compile(r"(packages|archive)-[0-9a-f]{64}\..+")
 _LEFT_S = 24 * 3600.0
 _ARCHIVE = re.compile(r"archive-[0-9a-f]{64}")
 # Arbitrary: a replica that has died is replaced within seconds.
 _KEPT_S = 60.0
-# What zipfile raises for bytes that are none, or of another kind; RuntimeError: encrypted ones.
+# What zipfile raises for data that is not a zip archive or uses unsupported features; RuntimeError:
+# for encrypted archives.
 _UNREADABLE = (
     zipfile.BadZipFile,
     NotImplementedError,
@@ -45,7 +45,8 @@ _UNREADABLE = (
     lzma.LZMAError,
 )
 
-# What an archive may become: code packs to a fifth, and hardly anything but zeros to a twentieth.
+# The limit on an unpacked archive: code compresses to a fifth, and hardly anything except zeros to
+# a twentieth.
 _UNPACKED_BYTES_MIN = 64 << 20
 _UNPACKED_TIMES_MAX = 20
 
@@ -58,8 +59,8 @@ class Environments:
 
     Args:
         folder: It is made when something has to go there.
-        kept_s: Seconds for which an archive stays unpacked that nobody uses any more, for a
-            replica that starts anew.
+        kept_s: Seconds for which an archive without users stays unpacked, for a replica that is
+            restarted.
     """
 
     def __init__(self, folder: Path, kept_s: float = _KEPT_S) -> None:
@@ -67,7 +68,7 @@ class Environments:
         self._kept_s = kept_s
         self._making: dict[str, _Making] = {}
         self._has_swept = False
-        # What archives are used by whom.
+        # The archive of each user.
         self._users: dict[str, str] = {}
         self._looking: asyncio.TimerHandle | None = None
 
@@ -88,7 +89,7 @@ class Environments:
         return str(place / "bin" / "python")
 
     async def directory(self, path: str, user: str) -> str:
-        """Return the folder at a path as it is, and of a zip archive what is in it.
+        """Return the folder at a path, or for a zip archive a folder with its content.
 
         Args:
             path: Of the folder or the archive; "": there is none.
@@ -105,13 +106,13 @@ class Environments:
         return str(await self._made(name, lambda part, _: _unpack(path, part)))
 
     def release(self, user: str) -> None:
-        """Take back what was given to a user; what nobody uses then is removed in a while."""
+        """End a user's claim to its folder; archives without users are removed after a while."""
         if self._users.pop(user, "") and self._looking is None:
             loop = asyncio.get_running_loop()
             self._looking = loop.call_later(self._kept_s, self._remove_unused)
 
     def _remove_unused(self) -> None:
-        """Remove the archives that nobody uses, also those of a mesh before."""
+        """Remove the archives without users, including those of an earlier mesh."""
         self._looking = None
         with contextlib.suppress(OSError):  # There are none.
             used = {*self._users.values(), *self._making, *_folders_of_processes()}
@@ -123,12 +124,12 @@ class Environments:
                     threading.Thread(target=shutil.rmtree, args=(aside, True)).start()
 
     def stop(self) -> None:
-        """Stop what is under way; whoever waits for it gets an error."""
+        """Stop the installations under way; tasks that wait for them get an error."""
         for making in self._making.values():
             making.stop()
 
     def close(self) -> None:
-        """Remove the archives that no process works in; nobody asks for anything any more."""
+        """Remove the archives that no process works in. Nothing may be asked for after this."""
         if self._looking is not None:
             self._looking.cancel()
         self._users.clear()
@@ -221,7 +222,7 @@ class _Making:
 
 
 def _sweep(folder: Path) -> None:
-    """Remove what meshes that were killed have left half made."""
+    """Remove incomplete folders that killed meshes have left."""
     for left in folder.iterdir():
         if _HALF_MADE.fullmatch(left.name) and time.time() - left.stat().st_mtime > _LEFT_S:
             shutil.rmtree(left, ignore_errors=True)
@@ -268,7 +269,7 @@ def _digest_of_archive(path: str) -> str:
 
 
 def _folders_of_processes() -> set[str]:
-    """Return what the folders are called that processes of this user work in, or below."""
+    """Return the names of the folders in or below which this user's processes work."""
     found: set[str] = set()
     for each in Path("/proc").glob("[0-9]*/cwd"):
         with contextlib.suppress(OSError):  # It has ended, or is another user's.

@@ -1,7 +1,7 @@
-"""Replicas that others start: ``pyserve replica``, by compose, systemd, or another engine.
+"""Replicas that are started from outside: ``pyserve replica`` by compose, systemd or others.
 
-Such replicas join every mesh (``pyserve.control.replicas.externals``). What this launcher adds is
-that the mesh has no others: it starts nothing itself, and says so where somebody deploys.
+Such replicas can join every mesh (``pyserve.control.replicas.externals``). With this launcher a
+mesh has no others: it starts nothing itself, and refuses deploys with that reason.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _STARTS_NONE = (
 
 
 class ExternalLauncher:
-    """Starts nothing, and knows of no process that could end."""
+    """Starts nothing, and has no processes to watch."""
 
     name = "external"
     capabilities = Capabilities(starts_none=_STARTS_NONE)
@@ -27,21 +27,21 @@ class ExternalLauncher:
         self._events = Events()
 
     async def open(self) -> None:
-        """See ``Launcher.open``; nobody is asked for anything."""
+        """See ``Launcher.open``; there is nothing to prepare."""
 
     async def start(self, order: ReplicaOrder) -> int:
         """Refuse it: of a deploy that was let in by a controller with another launcher."""
         raise OSError(f"the launcher {self.name!r} has no {order.replica_id}: {_STARTS_NONE}")
 
     def stop(self, replica_id: ReplicaId, grace_s: float) -> None:
-        """See ``Launcher.stop``; a replica of others is told by its own stream, and ends itself."""
+        """See ``Launcher.stop``; an external replica gets this over its stream, and ends itself."""
 
     def room(self) -> Room:
-        """Return that one start after the other may fail."""
+        """Return room for one start at a time; each of them fails."""
         return Room(starts_max=1, why=_STARTS_NONE)
 
     def watch(self) -> Events:
-        """See ``Launcher.watch``; what becomes of replicas their streams tell."""
+        """See ``Launcher.watch``; external replicas report their state over their own streams."""
         return self._events
 
     async def close(self) -> None:

@@ -1,4 +1,4 @@
-"""How the process of a controller comes to its home directory, and what it says to its starter."""
+"""How a controller's process gets its home directory, and reports to its starter."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pyserve.launch.strays import has_members
 
 
 def open_home(options: argparse.Namespace, settings: MeshSettings) -> MeshHome:
-    """Take the home directory, or have that of the keeper.
+    """Take the home directory, or share the keeper's.
 
     Args:
         options: of the command line.
@@ -25,7 +25,7 @@ def open_home(options: argparse.Namespace, settings: MeshSettings) -> MeshHome:
 
     Raises:
         MeshHeld: another controller holds it.
-        MeshError: it is not private, it is full, or the token that somebody made cannot be read.
+        MeshError: it is not private, it is full, or a provided token cannot be read.
     """
     if options.lease is not None:
         return MeshHome(settings.home, lease=Lease.from_argument(options.lease))
@@ -49,18 +49,18 @@ def can_find_again(launcher: LauncherConfig) -> bool:
 
 
 def report(descriptor: int | None, answer: object) -> None:
-    """Tell the process that waits for the start, or a person."""
+    """Report to the process that waits for the start, or on standard output."""
     text = json.dumps(answer)
     if descriptor is None:
         sys.stdout.write(f"{text}\n")
         sys.stdout.flush()
         return
-    # The reader may have given up; then nobody needs the answer.
+    # The reader may have given up, and then does not need the answer.
     with contextlib.suppress(BrokenPipeError), os.fdopen(descriptor, "w") as file:
         file.write(f"{text}\n")
 
 
 def _given_token(settings: MeshSettings) -> bytes:
-    """Return the token that somebody has made for this mesh, such as a Secret; b"": nobody has."""
+    """Return a token that was provided for this mesh, such as a Secret; b"": there is none."""
     path = settings.token_file
     return b"" if path is None or not path.exists() else read_token(path, "PYSERVE_TOKEN_FILE")

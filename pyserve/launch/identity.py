@@ -1,7 +1,7 @@
-"""Which process is which, by what the kernel tells of it in ``/proc`` (proc(5)).
+"""Identifies processes by their entries in ``/proc`` (proc(5)).
 
-A process id alone says nothing after a while, because the kernel gives it to others; together with
-the time of the process's start it names one process until the machine is booted again.
+A process id alone is not enough, because the kernel reuses it; together with the time of the
+process's start it identifies one process until the machine is booted again.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from typing import Self
 from pyserve.launch.ledger import Grant
 
 _PROC = Path("/proc")
-# Fields of /proc/PID/stat behind the name, which may hold anything: the 3rd and the 22nd.
+# Fields of /proc/PID/stat after the name, which may contain any character: the 3rd and the 22nd.
 _STATE, _START_TIME = 0, 19
 _ENDED = ("Z", "X", "x")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """One process and what it was given.
+    """One process and the resources that it was given.
 
     Attributes:
         boot: which boot of the machine it belongs to.
@@ -42,7 +42,7 @@ class Identity:
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Read what ``to_json`` gave; ``ValueError`` if the text is nothing such."""
+        """Read the output of ``to_json``; ``ValueError`` if the text is something else."""
         try:
             values = json.loads(text)
             grant = Grant(tuple(values["grant"]["cpus"]), tuple(values["grant"]["gpus"]))
@@ -83,7 +83,7 @@ def start_time(pid: int) -> int | None:
 
 
 def boot_id() -> str:
-    """Return what names this boot of the machine."""
+    """Return the id of this boot of the machine."""
     return (_PROC / "sys/kernel/random/boot_id").read_text().strip()
 
 

@@ -1,4 +1,4 @@
-"""Whom the kernel has killed for want of memory: it sends SIGKILL, and tells only how often."""
+"""Finds processes that the kernel killed for lack of memory; it reports only their number."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from pathlib import Path
 from pyserve.launch.capacity import own_cgroups
 
 _OF_MACHINE = Path("/proc/vmstat")
-# In kibibytes, but for macOS.
+# In kibibytes, except on macOS.
 _USAGE_UNIT_BYTES = 1 if sys.platform == "darwin" else 1024
 
 
 class KernelKills:
-    """Tells whether a process that ended by SIGKILL was likely killed by the kernel.
+    """Decides whether a process that ended by SIGKILL was likely killed by the kernel.
 
     Args:
         count: returns how many processes it has killed so far.
@@ -28,11 +28,11 @@ class KernelKills:
         self._known = count()
 
     def forget(self) -> None:
-        """Another process starts: whom the kernel has killed until now, nobody will ask about."""
+        """Another process starts: earlier kills by the kernel are not attributed any more."""
         self._known = self._count()
 
     def has_killed(self) -> bool:
-        """Say whether it has killed one more than those that were asked about before."""
+        """Say whether there has been one more kill than those already attributed."""
         is_one_more = self._count() > self._known
         self._known += is_one_more
         return is_one_more
@@ -53,7 +53,7 @@ def count_kernel_kills(of_machine: Path = _OF_MACHINE) -> int:
 def reap(process: subprocess.Popen[bytes]) -> tuple[int, int]:
     """Wait for a child; return its status as ``Popen`` has it, and the most bytes it had in memory.
 
-    Nobody else may wait for it.
+    Nothing else may wait for the same child.
     """
     try:
         _, status, usage = os.wait4(process.pid, 0)

@@ -1,8 +1,8 @@
 """Replicas as processes of this machine that outlive their launcher, and those of the one before.
 
-Nothing ties such a replica to the launcher: its output goes to a file that whoever is there
-follows, and its end is noticed by a pidfd, which needs no parent. What the launcher knows of it
-fits into a memo, with which the next one finds it.
+Nothing ties such a replica to its launcher: its output goes to a file that the current launcher
+follows, and its end is noticed by a pidfd, which any process may hold, not only the parent. A memo
+has all that the launcher knows of it, and lets the next launcher find it.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class LastingProcess:
         self._was_killed = False
         self._loop = asyncio.get_running_loop()
         self._pidfd = os.pidfd_open(identity.pid)
-        # Only now nobody else can get the number unnoticed. A child keeps it until it is reaped.
+        # Only now the number cannot be reused unnoticed. A child keeps it until it is reaped.
         if child is None and not identity.is_alive():
             os.close(self._pidfd)
             raise ProcessLookupError(f"process {identity.pid} has ended")
@@ -91,7 +91,7 @@ class LastingProcess:
             end_group(self.identity)
 
     def let_go(self) -> None:
-        """Watch it no more; it goes on."""
+        """Stop watching it; it goes on."""
         if not self.ended.is_set():
             self._loop.remove_reader(self._pidfd)
             os.close(self._pidfd)
@@ -119,8 +119,8 @@ class LastingProcess:
 class LastingLocalLauncher(LocalLauncher):
     """As ``LocalLauncher``, but its replicas go on without it; Linux only.
 
-    They end with whoever holds the pipe that ``liveness`` names, if it was given. ``close`` ends
-    them all the same; ``let_go`` does not.
+    They end when the pipe of ``liveness`` closes, if it was given. ``close`` ends them too;
+    ``let_go`` does not.
     """
 
     _watcher: asyncio.Task[None] | None = None
@@ -157,11 +157,11 @@ class LastingLocalLauncher(LocalLauncher):
         return process.pid
 
     def count_strays(self) -> int:
-        """Return how many replicas live that nobody knows; see ``CountsStrays``."""
+        """Return how many unknown replicas live; see ``CountsStrays``."""
         return len(_replicas_of(self._strays()))
 
     def end_strays(self) -> None:
-        """Drain replicas of this run directory that nobody knows; see ``LastingLauncher``."""
+        """Drain unknown replicas of this run directory; see ``LastingLauncher``."""
         loop, strays = asyncio.get_running_loop(), self._strays()
         replicas = _replicas_of(strays)
         for group in {group for _, _, group in strays} - self._draining.keys():
@@ -203,8 +203,8 @@ class LastingLocalLauncher(LocalLauncher):
         try:
             output = self._output(start.order)
         except OSError as error:
-            # The run directory cannot be made anew. Better one that this launcher alone follows
-            # than none.
+            # The run directory cannot be recreated. A replica whose output only this launcher can
+            # follow is better than none.
             _LOGGER.warning("%s writes to a pipe: %s", start.order.replica_id, error)
             return super()._begin(start, command, token_reader)
         try:

@@ -14,16 +14,16 @@ from dataclasses import dataclass
 from pyserve.config import Resources
 from pyserve.types import ReplicaId
 
-# Sums of shares are compared with whole numbers: three thirds shall fit into one.
+# Sums of shares are compared with whole numbers: three thirds must fit into one.
 _TOLERANCE = 1e-9
 
 
 class ResourcesUnavailable(OSError):
-    """The machine has not enough left; the text names what was asked, is left, and is there."""
+    """Not enough is left on the machine; the text has the amounts requested, left, and in total."""
 
 
 class ResourcesTaken(ResourcesUnavailable):
-    """The machine has enough, and others hold it.
+    """The machine has enough, but others hold it.
 
     Attributes:
         missed: What is to be free, and how much of it is.
@@ -36,10 +36,10 @@ class ResourcesTaken(ResourcesUnavailable):
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What one replica got.
+    """The resources that one replica got.
 
     Attributes:
-        cpus: Processors that are its own; empty: any.
+        cpus: Processors reserved for it; empty: it may use any.
         gpus: Devices that it may see, as ``CUDA_VISIBLE_DEVICES`` names them; empty: not said.
     """
 
@@ -56,7 +56,7 @@ class _Share:
 
 
 class Ledger:
-    """Who has what.
+    """Which replica holds which resources.
 
     Args:
         cpus: Numbers of the processors that may be used.
@@ -77,11 +77,11 @@ class Ledger:
         self._shares: dict[ReplicaId, _Share] = {}
 
     def reserve(self, owner: ReplicaId, wanted: Resources) -> Grant:
-        """Give ``owner`` what it wants, all of it or nothing.
+        """Give ``owner`` everything it wants, or nothing.
 
         Raises:
-            ResourcesTaken: Something is not left.
-            ResourcesUnavailable: The machine never has so much.
+            ResourcesTaken: Not enough is left now.
+            ResourcesUnavailable: The machine does not have that much at all.
         """
         cpu = wanted.num_cpus or 0.0
         self._check("num_cpus", cpu, self._cpu_left(), len(self._cpus))
@@ -96,13 +96,13 @@ class Ledger:
         return grant
 
     def book(self, owner: ReplicaId, wanted: Resources, grant: Grant) -> None:
-        """Write down what ``owner`` has already, whatever else is reserved."""
+        """Record what ``owner`` holds already, even if the same is reserved for others."""
         gpu_share = wanted.num_gpus if 0 < wanted.num_gpus < 1 else 1.0
         cpu = wanted.num_cpus or 0.0
         self._shares[owner] = _Share(grant, cpu, gpu_share, dict(wanted.resources))
 
     def grant_of(self, owner: ReplicaId) -> Grant:
-        """Return what ``owner`` has; nothing of its own if it is unknown."""
+        """Return what ``owner`` holds; an empty grant if it is unknown."""
         share = self._shares.get(owner)
         return Grant() if share is None else share.grant
 

@@ -63,7 +63,7 @@ class Child(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Start:
-    """One replica's start, with all that was found out for it."""
+    """One replica's start, with everything that was prepared for it."""
 
     order: ReplicaOrder
     grant: Grant
@@ -92,17 +92,17 @@ class LocalLauncher:
             where the replica dials, ``unix:path`` or ``host:port``.
         token: the mesh token; it travels by pipe, never by environment or argument.
         run_dir: the mesh's directory, in which replicas put their sockets.
-        on_line: called with each line that a replica writes, prefix included; and with what
-            stands in a row that is about to be written over, ``PASSING`` at its end.
+        on_line: called with each line that a replica writes, prefix included, and with each line
+            that is about to be overwritten, which ends with ``PASSING``.
         on_output: called with each line, and who has written it.
-        module: what runs; tests put another one in its place.
-        ledger: what this machine has; by default what can be found out.
+        module: what runs; tests replace it.
+        ledger: the machine's resources; by default those that can be detected.
         client_connections: returns how many clients are connected to this process.
-        environments: makes what replicas need besides the driver's own.
+        environments: makes what replicas need besides the driver's environment.
         spares: how many interpreters wait, with their imports done, for replicas to start.
-        kernel_kills: whom the kernel kills; by default what can be found out.
-        liveness: reading end of a pipe whose other end closes when no replica shall live any
-            more; ``None``: when this process has ended.
+        kernel_kills: detects kills by the kernel; by default from the kernel's counters.
+        liveness: reading end of a pipe whose other end closes when all replicas must end;
+            ``None``: when this process has ended.
     """
 
     name = PROCESS
@@ -135,10 +135,10 @@ class LocalLauncher:
         self._ledger = ledger or machine_ledger(inherited_environment({}))
         self._events = Events()
         self._processes: dict[ReplicaId, Child] = {}
-        # Deployment and version of those that hold something.
+        # Deployment and version of the replicas that hold resources.
         self._holders: dict[ReplicaId, tuple[DeploymentKey, str]] = {}
         self._preparing: dict[ReplicaId, asyncio.Future[Any]] = {}
-        self._freed = asyncio.Event()  # Another one each time that somebody has let go.
+        self._freed = asyncio.Event()  # Replaced each time a replica has released its resources.
         self._processors = usable_processors()
         self._is_bound = liveness is not None
         if liveness is None:
@@ -151,7 +151,7 @@ class LocalLauncher:
         self._spares = Spares(spares, self._make_spare, lambda: not self.room().is_short)
 
     async def open(self) -> None:
-        """See ``Launcher.open``; a machine is there."""
+        """See ``Launcher.open``; this machine needs no preparation."""
 
     async def start(self, order: ReplicaOrder) -> int:
         """Start a replica; see ``Launcher.start``."""
@@ -186,7 +186,7 @@ class LocalLauncher:
         return process.pid
 
     async def _reserve(self, order: ReplicaOrder) -> Grant:
-        """Reserve what a replica wants, and wait while others hold it."""
+        """Reserve a replica's resources, and wait while others hold them."""
         told = ""
         while True:
             try:
@@ -204,7 +204,7 @@ class LocalLauncher:
                 return grant
 
     def _may_wait(self, order: ReplicaOrder) -> bool:
-        """Say whether somebody may let go while a replica waits.
+        """Say whether another replica may release resources while a replica waits.
 
         Members of a gang could wait for each other, and a version for the one before it, which
         ends when the new one serves.
@@ -231,7 +231,7 @@ class LocalLauncher:
         self._freed = asyncio.Event()
 
     def _start_by_spare(self, start: Start) -> Child | None:
-        """Let a spare become the replica, if one is there that can."""
+        """Let a spare become the replica, if a suitable one is there."""
         if start.interpreter != sys.executable:
             return None
         spare = self._spares.take(start.environment)
@@ -337,7 +337,7 @@ class LocalLauncher:
         return self._spares.pids
 
     def watch(self) -> Events:
-        """Return what becomes of replicas; see ``Launcher.watch``."""
+        """Return the events of replicas; see ``Launcher.watch``."""
         return self._events
 
     def stop(self, replica_id: ReplicaId, grace_s: float) -> None:
@@ -423,7 +423,7 @@ def line_taker(
     on_line: Callable[[str], None],
     on_output: Callable[[DeploymentKey, ReplicaId, str], None],
 ) -> Callable[[str], None]:
-    """Return what takes each line of a replica, for those who are shown it and those who keep it.
+    """Return a function that passes each line of a replica to the terminal and to the log.
 
     Args:
         order: whose lines they are.

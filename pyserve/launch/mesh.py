@@ -4,7 +4,7 @@ The child is ``python -m pyserve.driver.own``: it has the ingress, and starts th
 if that dies. Both hold one end of a socket whose other end lives here: when this process ends,
 however it ends, the socket closes and the mesh drains and ends. A byte over it says that this
 process is about to end without waiting; the controller answers whether the mesh stays for others.
-What the child has to say about its start comes over a pipe, as one line of JSON.
+The child reports the result of its start over a pipe, as one line of JSON.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class MeshProcess:
             development: whether the texts of exceptions may reach clients.
             run_id: of the ``pyserve run`` that starts it.
             environment: changes to this process's environment, e.g. ``PYSERVE_HOME``.
-            screen: pipe to whoever draws on the terminal; what the mesh has to show goes there.
+            screen: pipe to the process that draws on the terminal, for what the mesh has to show.
             timeout_s: how long to wait; the child is killed when it passes.
 
         Raises:
@@ -134,7 +134,7 @@ class MeshProcess:
         return self._process.poll()
 
     def hurry(self) -> bool:
-        """Kill the child unless others need it; then only what is this process's own ends.
+        """Kill the child unless others need it; in that case only this process's applications end.
 
         Unlike ``close`` this takes no lock, so a signal handler may call it whatever it
         interrupted. A child that does not answer within five seconds is killed.

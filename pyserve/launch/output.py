@@ -22,7 +22,7 @@ class LineSplitter:
         self._line_bytes_max = line_bytes_max
         self._kept = bytearray()
         self._dropped_bytes = 0
-        # The last byte was a carriage return: what follows writes over the row, but for a line end.
+        # The last byte was a carriage return: anything except a line end overwrites the row.
         self._returned = False
         self._is_rewritten = False
 

@@ -1,7 +1,7 @@
 """The output of a process that may outlive its reader: a file, followed from where it was read to.
 
-A pipe would break with its reader, or stand still when it is full. The file is bounded: whoever
-reads it empties it now and then, and while nobody does the process itself sees to that.
+A pipe would break with its reader, or block when it is full. The file is bounded: its reader
+empties it from time to time, and without a reader the process itself keeps it within bounds.
 """
 
 from __future__ import annotations
@@ -59,24 +59,24 @@ class OutputFile:
         self._read_to += len(data)
         self._pass_on(data)
         if self._read_to >= OUTPUT_FILE_KEPT_BYTES and self._read_to == size:
-            # What is written between the look and this is lost: a line in a mebibyte, seldom.
+            # Output written between the check and this is lost: rarely, and a line per mebibyte.
             os.ftruncate(self.descriptor, 0)
             self._read_to = 0
         # Left in the page cache, which outlives this process.
         os.pwrite(self._position, f"{self._read_to:0{_POSITION_DIGITS}d}".encode(), 0)
 
     def close(self, *, remove: bool) -> None:
-        """Pass on what is left, if the process has ended and the file shall go. Idempotent."""
+        """Close the file; with ``remove`` also pass on the rest and delete it. Idempotent."""
         if self.descriptor < 0:
             return
         if remove:
-            # Not for ever: what has left its group may go on writing.
+            # Bounded: a process that has left the group may go on writing.
             for _ in range(OUTPUT_FILE_BYTES_MAX // _READ_BYTES):
                 self.read()
             for line in self._splitter.end():
                 self._tell(line)
             for path in (self.path, _position_of(self.path)):
-                # Whatever keeps a file from going, the end of its writer has to be told.
+                # Even if a file cannot be removed, the end of its writer has to be reported.
                 with contextlib.suppress(OSError):
                     path.unlink()
         os.close(self.descriptor)

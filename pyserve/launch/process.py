@@ -37,7 +37,7 @@ class Process:
         on_line: called with each line of standard output and standard error, and with what
             is passing, as ``LineSplitter`` has it.
         on_exit: called once when it has ended, with how.
-        kernel_kills: knows whom the kernel kills; ``None``: nobody asks.
+        kernel_kills: detects kills by the kernel; ``None``: they are not looked for.
 
     Raises:
         OSError: it cannot be started.
@@ -103,20 +103,20 @@ class Process:
         self._kill_group()
 
     def _kill_group(self) -> None:
-        # Until it is reaped nobody else can have its number.
+        # Until it is reaped no other process can have its number.
         if self._process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
 
     def follow(self, on_line: Callable[[str], None], on_exit: OnExit) -> None:
-        """Tell others of its lines and its end from now on."""
+        """Report its lines and its end to these functions from now on."""
         self._on_line, self._on_exit = on_line, on_exit
 
     def release(self) -> subprocess.Popen[bytes]:
-        """Watch it no more; whoever asks has it, and its end to wait for.
+        """Stop watching it; the caller owns it now, and has to wait for its end.
 
         Raises:
-            OSError: its end is known already, or no other one could watch it here.
+            OSError: it has ended, or the caller could not watch it on this kernel.
         """
         if self._pidfd < 0:
             raise OSError(f"process {self.pid} has ended, or this kernel has no pidfd")

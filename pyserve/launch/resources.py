@@ -1,4 +1,4 @@
-"""What this machine has to reserve, and how a process is kept to its share."""
+"""The machine's resources for replicas, and how a process is kept to its share."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from pyserve.config import Resources
 from pyserve.launch.ledger import Grant, Ledger
 
-# What numeric libraries read to size their thread pools.
+# Variables that numeric libraries read to size their thread pools.
 _THREAD_COUNT_VARIABLES = (
     "OMP_NUM_THREADS",
     "OPENBLAS_NUM_THREADS",

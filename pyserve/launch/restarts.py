@@ -6,7 +6,7 @@ from pyserve.config.control import restart_delay_s
 
 # A process which dies on arrival costs two starts a minute at most.
 DELAY_MAX_S = 30.0
-# A process that lived this long has shown that it can: its death counts as a first one again.
+# After a life of this length, a death counts as the first one again.
 FORGET_AFTER_S = 60.0
 
 
@@ -25,8 +25,8 @@ class Restarts:
 
         Args:
             lived_s: seconds from its start.
-            is_awaited: it has served, and clients wait for the next one, which starts at once
-                however often one has died.
+            is_awaited: it has served, and clients wait for the next one, which starts at once after
+                any number of deaths.
 
         Returns:
             How long to wait before the next start, in seconds.

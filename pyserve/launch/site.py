@@ -18,22 +18,22 @@ class Site:
     Attributes:
         controller: returns where a replica on this machine finds the controller; to be called
             before each start.
-        controller_tcp: returns where one on another machine does, "" if the controller does not
-            listen for others.
+        controller_tcp: returns where a replica on another machine does, "" if the controller does
+            not listen for other machines.
         token_file: has the mesh token; only its owner may read it.
         token: what it has.
         run_dir: the mesh's own folder on this machine, for sockets.
-        home: where the mesh keeps what lasts.
-        node: what this machine is called in the mesh.
-        is_lasting: a controller that is killed is followed by another one, which shall find the
-            replicas, if that is possible.
-        options: what was written beside the launcher's name.
+        home: where the mesh keeps its lasting state.
+        node: this machine's name in the mesh.
+        is_lasting: a controller that is killed is followed by another one, which should find the
+            replicas if possible.
+        options: the launcher's options.
         on_line: shows a line, with whose it is before it.
         on_output: keeps a line of a replica, for ``pyserve logs`` and ``status``.
         client_connections: returns how many clients are connected to this process.
-        spares: how many interpreters shall wait for replicas to start.
-        liveness: of lasting replicas: pipe whose other end closes when none of them shall live
-            any more; ``None``: they stay until somebody ends them.
+        spares: how many interpreters should wait for replicas to start.
+        liveness: of lasting replicas: pipe whose other end closes when all of them must end;
+            ``None``: they stay until they are ended.
     """
 
     controller: Callable[[], Awaitable[str]]

@@ -1,10 +1,10 @@
-"""Interpreters that have a replica's imports behind them, for the next replicas to start.
+"""Interpreters with a replica's imports done, from which the next replicas start.
 
-Most of the time that a replica takes to start goes into imports. A spare has done them, and waits
-on a pipe for its arguments, its environment, its working directory and the place of its output;
-then it is the replica. What an interpreter or a library reads while it starts cannot be told to it
-later: a replica whose environment differs there is started anew, as is one with an interpreter of
-its own. A spare ends when its launcher does, and counts as no replica.
+Most of a replica's start goes into imports. A spare has done them, and waits on a pipe for its
+arguments, environment, working directory and output; then it becomes the replica. Settings that an
+interpreter or a library reads while it starts cannot be changed later: a replica with other values
+for these, or with its own interpreter, gets an ordinary start. A spare ends when its launcher does,
+and does not count as a replica.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from pyserve.launch.process import OnExit, Process
 from pyserve.launch.restarts import Restarts
 
 _LOGGER = logging.getLogger(__name__)
-# Beginnings of the names of variables that are read while an interpreter, the dynamic linker or a
-# library starts that replicas import before code of users.
+# Prefixes of variables that are read at the start of an interpreter, of the dynamic linker, or of a
+# library that replicas import before user code.
 _READ_AT_START = (
     *("PYTHON", "LD_", "DYLD_", "GLIBC_", "MALLOC_", "LC_", "LANG", "TZ"),
     *("GRPC_", "PROTOCOL_BUFFERS_", "OPENSSL_", "UVLOOP_"),
 )
 # After a start: it has the processor to itself for about as long as its own imports take.
 _REFILL_AFTER_S = 1.0
-# Beyond it a spare is not told, but replaced by an ordinary start: what a pipe holds at once.
+# What a pipe holds at once; longer messages lead to an ordinary start instead.
 _TOLD_BYTES_MAX = 60_000
 
 
@@ -41,10 +41,10 @@ def fits(begun_with: Mapping[str, str], wanted: Mapping[str, str]) -> bool:
 
 
 class Spare:
-    """One that waits.
+    """One waiting spare.
 
     Args:
-        command: program and arguments, but for those that make it a spare.
+        command: program and arguments, without those that make it a spare.
         environment: all of it.
         descriptors: inherited under the same numbers.
         token_reader: the one among them from which it will read the mesh token.
@@ -103,7 +103,7 @@ class Spare:
             output: the file that it writes to; ``None``: where it writes to now.
 
         Raises:
-            OSError: it has ended, or cannot be told that much; it is of no use any more.
+            OSError: it has ended, or the message is too long; it cannot be used any more.
         """
         told = {
             "arguments": list(arguments),
@@ -120,13 +120,13 @@ class Spare:
         try:
             if len(text) > _TOLD_BYTES_MAX:
                 raise OSError(f"a spare cannot be told {len(text)} bytes")
-            # Nobody has written there before, so this cannot block.
+            # Nothing was written there before, so this cannot block.
             os.write(self._writer, text)
         finally:
             self._close()
 
     def end(self) -> None:
-        """End it, which waits for nothing and tells nobody. Idempotent."""
+        """Kill it without waiting and without reporting its end. Idempotent."""
         self.process.follow(lambda _: None, lambda _: None)
         self._close()
         self.process.kill()
@@ -138,7 +138,7 @@ class Spare:
 
 
 class Spares:
-    """So many spares, and others in the place of those that were taken.
+    """Keeps a number of spares, and replaces those that were taken.
 
     Args:
         count: how many; 0 for none.
@@ -160,11 +160,11 @@ class Spares:
 
     @property
     def pids(self) -> frozenset[int]:
-        """The processes of those that wait."""
+        """The processes of the waiting spares."""
         return frozenset(spare.process.pid for spare in self._waiting)
 
     def take(self, environment: Mapping[str, str]) -> Spare | None:
-        """Return one for a replica with that environment, if one is there; the caller has it."""
+        """Return a spare that fits that environment, if there is one; the caller owns it."""
         found = next((each for each in self._waiting if fits(each.environment, environment)), None)
         if found is not None:
             self._waiting.remove(found)
@@ -189,7 +189,7 @@ class Spares:
         return [spare.process for spare in spares]
 
     def _refill(self) -> None:
-        """Start one, and the next one when it has had its time."""
+        """Start one, and the next one after a pause."""
         self._timer = None
         if self._may():
             self._start()

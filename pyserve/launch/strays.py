@@ -1,4 +1,4 @@
-"""Replicas of this machine that nobody watches: they finish what they have, and then they end."""
+"""Ends replicas of this machine that are not watched, after they have finished their calls."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pyserve.config.control import KILL_MARGIN_S, SHUTDOWN_GRACE_S
 from pyserve.launch.identity import Identity, commands, identify, start_time
 from pyserve.launch.ledger import Grant
 
-# What the options of their deployments say is not known here; they know it, and end by themselves.
+# Their deployments' options are not known here; the replicas know them, and end by themselves.
 STRAY_TIMEOUT_S = SHUTDOWN_GRACE_S + KILL_MARGIN_S
 _KILLED_TIMEOUT_S = 5.0
 
@@ -45,8 +45,8 @@ async def end_members(run_dir: Path, hurry: asyncio.Event) -> int:
     """Drain every replica of a run directory, and return how many there were.
 
     Args:
-        run_dir: where a launcher has told them to be; nobody starts others there meanwhile.
-        hurry: when this is set they shall end at once.
+        run_dir: their launcher's run directory; no others may be started there meanwhile.
+        hurry: when this is set they are killed at once.
     """
     groups = _groups_of(pid for pid, _ in members(run_dir))
     await asyncio.gather(*(drain(group, STRAY_TIMEOUT_S, hurry) for group in groups))
@@ -54,7 +54,7 @@ async def end_members(run_dir: Path, hurry: asyncio.Event) -> int:
 
 
 async def drain(group: int, timeout_s: float, hurry: asyncio.Event | None = None) -> None:
-    """Have the leader of a process group finish what it has; then end what is left of the group.
+    """Have the leader of a process group finish its calls; then end the rest of the group.
 
     When this is cancelled the group goes on.
 
@@ -66,7 +66,7 @@ async def drain(group: int, timeout_s: float, hurry: asyncio.Event | None = None
     try:
         leader = identify(group, Grant())
         pidfd = os.pidfd_open(group)
-    except OSError:  # Its leader has ended, and what that has started is all that is left.
+    except OSError:  # The leader has ended, and only processes that it has started are left.
         with contextlib.suppress(ProcessLookupError):
             os.killpg(group, signal.SIGKILL)
         return
@@ -101,14 +101,14 @@ async def _ended(pidfd: int, timeout_s: float, hurry: asyncio.Event) -> None:
 
 
 def end_group(identity: Identity) -> None:
-    """Kill what is left of a process's group, if the number is not another one's by now."""
+    """Kill the rest of a process's group, unless its number has been reused."""
     if start_time(identity.pid) in (None, identity.started):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(identity.pid, signal.SIGKILL)
 
 
 def value_of(option: str, arguments: Sequence[str]) -> str:
-    """Return what follows an option of a command line; "": nothing does."""
+    """Return the value after an option of a command line; "": there is none."""
     try:
         return arguments[arguments.index(option) + 1]
     except (ValueError, IndexError):

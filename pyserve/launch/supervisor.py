@@ -1,11 +1,11 @@
-"""A mesh that stays: starts the controller and the ingress, and starts anew whichever dies.
+"""A persistent mesh: starts the controller and the ingress, and restarts the one that dies.
 
 It knows nothing of applications. It binds the sockets at which ingresses listen, and holds them
-until the mesh ends: clients who come while none is there wait for the next one.
+until the mesh ends: clients that connect while there is no ingress wait for the next one.
 
-An end in order is never a death: SIGTERM and SIGINT end the ingress first, which lets its calls
-finish, then the controller, which does so for its replicas; a controller that ends in order by
-itself, after ``pyserve shutdown``, ends the mesh.
+An orderly end is not a death: SIGTERM and SIGINT end the ingress first, which lets its calls
+finish, then the controller, which lets its replicas finish theirs; a controller that ends in order
+by itself, after ``pyserve shutdown``, ends the mesh.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from pyserve.launch.restarts import Restarts
 from pyserve.launch.strays import end_members
 from pyserve.listening import HeldSockets
 
-# Beyond the times that a process gives what is in flight: it ends its parts, and writes files.
+# Added to the time that a process gives its calls in flight: it ends its parts, and writes files.
 _END_MARGIN_S = 2 * KILL_MARGIN_S
 
 
 @dataclass(frozen=True, kw_only=True)
 class MeshPlan:
-    """What a mesh that stays consists of.
+    """The parts of a persistent mesh.
 
     Attributes:
         addresses: where the ingress listens, ``host:port`` each; none: there is no ingress.
@@ -47,7 +47,7 @@ class MeshPlan:
 
 
 def controller_arguments(plan: MeshPlan) -> Sequence[str]:
-    """Return the command line of a supervised controller, but for its interpreter and module."""
+    """Return the command line of a supervised controller, without interpreter and module."""
     return [
         "--no-ingress",
         *(["--no-admin"] if plan.addresses else []),
@@ -100,7 +100,7 @@ class _Role:
         return answer
 
     def delay_s(self, now: float) -> float:
-        """Return how long to wait with the next start, now that the child has died."""
+        """Return how long to wait before the next start, now that the child has died."""
         is_awaited = self.held is not None and self.has_served
         return self.restarts.on_death(now - self.started_at, is_awaited=is_awaited)
 
@@ -212,7 +212,7 @@ class Supervisor:
             await self._start_again(self._controller)
             ingress = self._ingress.child
             if self._has_ingress and ingress is not None and ingress.ends_with_mesh:
-                # The mesh was about to end, and does not: its ingress has believed it.
+                # The mesh was about to end but goes on; its ending ingress has to be restarted.
                 await ingress.wait()
                 await self._start_again(self._ingress)
                 self._spawn(self._keep_ingress())
@@ -226,7 +226,7 @@ class Supervisor:
             await self._start_again(self._ingress)
 
     async def _start_again(self, role: _Role) -> None:
-        """Start one that has died until it is there."""
+        """Restart a process that has died, until it is ready."""
         assert role.child is not None, "it has died"
         now = asyncio.get_running_loop().time
         why = role.child.how_it_ended()
@@ -245,7 +245,7 @@ class Supervisor:
                 return
 
     async def _end(self) -> None:
-        """End what runs: callers first, so that their calls find who answers them."""
+        """End the processes: callers first, so that their calls are still answered."""
         if self._ingress.held is not None:
             self._ingress.held.close()
         for role in (self._ingress, self._controller):
@@ -258,6 +258,6 @@ class Supervisor:
         """End the replicas of a controller that has died, or could not end them."""
         if self._run_dir is None or not hasattr(os, "pidfd_open"):
             return
-        # They are those of another mesh by now, if one has come while no controller was there.
+        # They may belong to another mesh by now, if one began while there was no controller.
         if not is_held(self._home) and (ended := await end_members(self._run_dir, self._hurry)):
             self._say(f"replicas that no controller was there for have ended ({ended})")

@@ -1,4 +1,4 @@
-"""What of this process's environment holds for replicas on other machines."""
+"""The variables of this process that also apply to replicas on other machines."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from pyserve.config import inherited_environment
 
-# What is about this machine or process, and not about all those of a mesh.
+# Variables of this machine or process, rather than of the whole mesh.
 _OF_THIS_PROCESS = frozenset(
     {
         *("ADVERTISE_HOST", "BIND_HOST", "CONTROLLER", "HOME", "LAUNCHER", "LAUNCHER_OPTIONS"),
@@ -16,7 +16,7 @@ _OF_THIS_PROCESS = frozenset(
 
 
 def mesh_variables(*more: str, but: Collection[str] = ()) -> dict[str, str]:
-    """Return the variables of this process that hold for every replica of its mesh.
+    """Return the variables of this process that apply to every replica of its mesh.
 
     Args:
         more: prefixes of others than pyserve's own.

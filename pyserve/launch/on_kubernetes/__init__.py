@@ -1,8 +1,8 @@
 """Replicas on Kubernetes, each in a pod. Needs the extra ``pyserve-mesh[kubernetes]``.
 
-Pure: ``templates`` lays one piece of an object over another, ``pods`` makes the object of a
-replica, ``reading`` says what an object means, ``tracking`` turns what the cluster tells into
-events. Thin: ``api`` speaks with the API server, ``watching``, ``output`` and ``nodes`` follow what
-it has, ``site`` finds out where it is, ``launcher`` drives all of it.
-``manifests`` writes what an operator applies; it needs no cluster.
+Pure: ``templates`` merges one object into another, ``pods`` makes the object of a replica,
+``reading`` interprets objects, ``tracking`` turns the cluster's events into launcher events. Thin:
+``api`` talks to the API server, ``watching``, ``output`` and ``nodes`` follow pods, their output
+and nodes, ``site`` finds out where the mesh runs, ``launcher`` drives all of it. ``manifests``
+writes the objects that an operator applies; it needs no cluster.
 """

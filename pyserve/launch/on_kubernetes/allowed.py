@@ -1,10 +1,10 @@
-"""The list of what a deployment's ``pod_template`` may say, unless the operator opens it. Pure.
+"""The fields that a ``pod_template`` may set, unless the operator lifts the limits. Pure.
 
-Whoever may deploy to a mesh runs code in its pods. Where these run, what they hold and which
-containers are beside them is theirs to say; what they may do to their node, to the cluster and to
-other pods is the operator's. So a name is taken only if it is in one of these lists, which lets
-through less than the Pod Security Standard `restricted`: no Secret by name, no inline volume of a
-driver.
+Users who may deploy to a mesh run code in its pods. They choose where the pods run, what the pods
+contain and which containers run beside the replica's; the operator decides what pods may do to
+their node, to the cluster and to other pods. So a field is accepted only if it is in one of these
+lists, which allow less than the Pod Security Standard `restricted`: no Secret by name, and no
+inline volume of a driver.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _SECURITY_ANNOTATION = ".security."
 
 
 def refused_parts(template: Mapping[str, object], state_claim: str) -> Iterator[str]:
-    """Yield what of a template is not taken, such as ``spec.hostNetwork``.
+    """Yield the fields of a template that are refused, such as ``spec.hostNetwork``.
 
     Args:
         template: as ``check_pod_template`` has checked its shape.
@@ -79,7 +79,7 @@ def _of_container(place: str, container: Mapping[str, object]) -> Iterator[str]:
         if name in _ITEMS:
             yield from _of_items(inner, value, _ITEMS[name])
         elif name in _PROBES:
-            # The kubelet asks, which reaches what the pod may not.
+            # The kubelet makes these requests, and can reach hosts that the pod cannot.
             yield from (f"{inner}{path}" for path in _named_hosts(value))
         elif name == "securityContext":
             yield from _of_security(inner, value, _CONTAINER_SECURITY)
@@ -102,7 +102,7 @@ def _of_volume(place: str, volume: Mapping[str, object], state_claim: str) -> It
 
 
 def _of_security(place: str, value: object, checks: Checks) -> Iterator[str]:
-    """Yield what does more than take rights away: ``None`` would take away what we have set."""
+    """Yield settings that do more than drop rights: ``None`` would remove our own settings."""
     if not isinstance(value, Mapping):
         yield place
         return

@@ -1,8 +1,7 @@
 """The API server, as a launcher needs it: JSON objects and streams of lines.
 
-kubernetes_asyncio finds the cluster and proves who asks (service accounts, kubeconfig files,
-programs that give credentials). Objects stay plain JSON: its classes for them refuse what a newer
-cluster says.
+kubernetes_asyncio finds the cluster and authenticates (service accounts, kubeconfig files,
+credential programs). Objects stay plain JSON, since its classes reject fields of newer clusters.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ _NAMESPACE_DEFAULT = "default"
 
 
 class ApiError(Exception):
-    """The API server said no.
+    """The API server refused a request.
 
     Attributes:
         status: of HTTP.
@@ -50,12 +49,12 @@ class ApiError(Exception):
 
 
 class ApiUnreachableError(Exception):
-    """Nobody knows what the API server would say, or has said."""
+    """No answer came from the API server; the request may or may not have been carried out."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """Which cluster, and how it is told.
+    """Which cluster to use, and how it is found.
 
     Attributes:
         kubeconfig: path of the file; "": this pod's own cluster, else the usual files.
@@ -101,7 +100,7 @@ class Api:
             MeshError: none is known, it does not answer, or it does not know us.
         """
         configuration = Configuration()
-        # Each pod whose output is followed holds a connection, besides the watch.
+        # Besides the watch, each pod whose output is followed holds a connection.
         configuration.connection_pool_maxsize = 0
         try:
             await _locate(cluster, configuration)
@@ -127,7 +126,7 @@ class Api:
         return str(self._configuration.host)
 
     async def close(self) -> None:
-        """Break what is under way. Idempotent."""
+        """Abort the requests under way. Idempotent."""
         await self._client.close()
 
     async def get(self, path: str, query: Mapping[str, str] | None = None) -> Object:
@@ -156,15 +155,15 @@ class Api:
     async def lines(
         self, path: str, query: Mapping[str, str], silence_s: float | None
     ) -> AsyncIterator[AsyncIterator[str]]:
-        """Return the lines of an answer that goes on.
+        """Return the lines of a streamed answer.
 
         Args:
             path: as of ``request``.
             query: the same.
-            silence_s: how long nothing may come; None: for ever.
+            silence_s: the longest pause between lines; None: any.
 
         Raises:
-            ApiError, ApiUnreachableError: as of ``request``, also in the midst.
+            ApiError, ApiUnreachableError: as of ``request``, also in the middle of the stream.
         """
         timeout = aiohttp.ClientTimeout(sock_connect=_CONNECT_TIMEOUT_S, sock_read=silence_s)
         async with self._asking("GET", path, query, None, timeout) as response:
@@ -182,7 +181,7 @@ class Api:
         try:
             response = await self._send(method, path, query, body, timeout)
             if response.status == _UNAUTHORIZED and not self._cluster.is_own:
-                # Credentials of programs end; those of service accounts are read anew anyway.
+                # Credentials from programs expire; those of service accounts are reread anyway.
                 response.release()
                 await _locate(self._cluster, self._configuration)
                 response = await self._send(method, path, query, body, timeout)
@@ -235,7 +234,7 @@ async def _decoded(content: aiohttp.StreamReader) -> AsyncIterator[str]:
 
 
 def _refused(status: int, body: bytes) -> ApiError:
-    """Return what a Status object says (meta/v1), or what stands in its place."""
+    """Return the error in a Status object (meta/v1), or in what came in its place."""
     try:
         found = json.loads(body)
         message, reason = str(found["message"]), str(found.get("reason", ""))

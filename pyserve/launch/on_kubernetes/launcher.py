@@ -1,7 +1,7 @@
-"""Each replica in a pod of a Kubernetes cluster, which places it and tells what becomes of it.
+"""Runs each replica in a pod of a Kubernetes cluster, which places it and reports its state.
 
-Pods are made here and not by a Deployment or the like: which replica is to end, and when one is
-replaced, the controller decides, and a ReplicaSet has an opinion of its own.
+Pods are made here and not by a Deployment or the like: the controller decides which replica ends
+and when one is replaced, and a ReplicaSet would decide for itself.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _OF_THIS_POD = (
 )
 _NOT_FOUND = 404
 _EXISTS = "AlreadyExists"
-# Too many requests, a quota that changes just now, an API server that is about to end.
+# Worth a retry: too many requests, a quota that is being changed, an API server that is ending.
 _PASSING = (429, 409, 500, 502, 503, 504)
 # Pods cost the machine of the controller nothing.
 _STARTS_MAX = 256
@@ -73,8 +73,8 @@ class _Running:
     """A replica whose pod has been asked for.
 
     Attributes:
-        grace_s: the least that somebody has given it to end; None: nobody wants its end.
-        is_placed: its node has been told.
+        grace_s: the shortest grace that it was given to end; None: it is not to end.
+        is_placed: its node has been reported.
     """
 
     order: ReplicaOrder
@@ -85,7 +85,7 @@ class _Running:
 
 
 class KubernetesLauncher:
-    """See ``LastingLauncher``; its pods outlive it where those of the mesh shall.
+    """See ``LastingLauncher``. In a lasting mesh its pods outlive it.
 
     Args:
         site: the mesh; its options are those of ``LauncherOptions``.
@@ -121,7 +121,7 @@ class KubernetesLauncher:
         self._watch: PodWatch
 
     async def open(self) -> None:
-        """Find the cluster, see what may be done there, and take its pods in."""
+        """Find the cluster, check this account's rights there, and take in the mesh's pods."""
         if not self._site.controller_tcp():
             raise MeshError(
                 f"pods of the launcher {NAME!r} cannot reach this controller; set "
@@ -200,7 +200,7 @@ class KubernetesLauncher:
                 raise
         self._own_secret = name
 
-    # What the controller asks for.
+    # Called by the controller.
 
     def _refusal(self, options: DeploymentOptions) -> str:
         mine = self._options
@@ -226,7 +226,7 @@ class KubernetesLauncher:
         return 0
 
     async def _create(self, pod: Object) -> None:
-        """Make a pod; once, though an answer may be lost on the way."""
+        """Make a pod, exactly once even if an answer is lost on the way."""
         name, why = pod["metadata"]["name"], ""
         for _ in range(_ATTEMPTS):
             try:
@@ -235,7 +235,7 @@ class KubernetesLauncher:
                 )
             except ApiError as error:
                 if error.reason == _EXISTS and why:
-                    return  # By the attempt before; the watch tells of it.
+                    return  # Made by an earlier attempt; the watch reports it.
                 why = f"the cluster refuses its pod: {error}"
                 if error.status not in _PASSING or error.reason == _EXISTS:
                     raise OSError(why) from error
@@ -249,7 +249,7 @@ class KubernetesLauncher:
         raise OSError(why)
 
     def _created(self, view: PodView) -> None:
-        # The watch may have told more of it before this answer came.
+        # The watch may have reported newer states before this answer came.
         is_expected = self._tracking.expects(view.replica_id)
         if is_expected and self._tracking.view(view.replica_id) is None:
             self._tell(self._tracking.handle(view), view)
@@ -274,16 +274,16 @@ class KubernetesLauncher:
         return 0
 
     def count_strays(self) -> int:
-        """Return how many pods nobody has adopted; see ``CountsStrays``."""
+        """Return how many pods have not been adopted; see ``CountsStrays``."""
         return len(self._tracking.strays)
 
     def end_strays(self) -> None:
-        """Delete the pods that nobody has adopted; see ``LastingLauncher.end_strays``."""
+        """Delete the pods that have not been adopted; see ``LastingLauncher.end_strays``."""
         for view in self._tracking.strays.values():
             self._spawn(self._delete(view.name, math.ceil(SHUTDOWN_GRACE_S)))
 
     def let_go(self) -> None:
-        """Follow no pod any more; see ``LastingLauncher.let_go``."""
+        """Stop following all pods; see ``LastingLauncher.let_go``."""
         self._stop_following()
         if self._running:
             self._own_secret = ""  # The pods need it, and the next launcher has it.
@@ -295,7 +295,7 @@ class KubernetesLauncher:
         if running is None or (running.grace_s is not None and running.grace_s <= grace_s):
             return
         running.grace_s = grace_s
-        # With 0 the API server would forget it before its node has heard of it.
+        # With 0 the API server would forget the pod before its node has learned of its deletion.
         self._spawn(self._delete(running.name, max(math.ceil(grace_s), 1)))
         if running.killing is not None:
             running.killing.cancel()
@@ -308,7 +308,7 @@ class KubernetesLauncher:
         return Room(starts_max=_STARTS_MAX, why=f"{_STARTS_MAX} start at a time")
 
     def watch(self) -> Events:
-        """Return what becomes of replicas; see ``Launcher.watch``."""
+        """Return the events of replicas; see ``Launcher.watch``."""
         return self._events
 
     async def close(self) -> None:
@@ -332,10 +332,10 @@ class KubernetesLauncher:
             await self._api.close()
         self._events.close()
 
-    # What the cluster tells; see ``watching.Listener``.
+    # Events from the cluster; see ``watching.Listener``.
 
     def before(self) -> Collection[str]:
-        """Return the pods that are there as far as is known."""
+        """Return the pods that are known to exist."""
         return self._tracking.present()
 
     def listed(self, pods: Sequence[Object], before: Collection[str]) -> None:
@@ -357,7 +357,7 @@ class KubernetesLauncher:
         self._look_at(view)
 
     def _look_at(self, view: PodView) -> None:
-        """Do what follows for a pod that lives: tell its zone, follow its output."""
+        """Handle a pod that is alive: report its zone, and follow its output."""
         running = self._running.get(view.replica_id)
         if running is None or not self._tracking.expects(view.replica_id):
             return
@@ -376,7 +376,7 @@ class KubernetesLauncher:
             else:
                 self._events.put(event)
 
-    # What takes time.
+    # Tasks that wait for the cluster.
 
     async def _place(self, running: _Running, node: str) -> None:
         try:
@@ -388,10 +388,10 @@ class KubernetesLauncher:
             self._events.put(Placed(running.order.replica_id, zone))
 
     async def _look_after_starts(self) -> None:
-        """Give up pods that have not begun, and whose node is lost: no event tells of these.
+        """Give up pods that have not begun and whose node is lost: no event reports them.
 
-        The scheduler takes a node for good until its control plane has missed it for a while, and
-        likes one best whose replicas have just been lost.
+        The scheduler regards a node as healthy until the control plane has missed it for a while,
+        and prefers a node whose replicas have just been lost.
         """
         while True:
             await asyncio.sleep(_LOOK_PERIOD_S)
@@ -408,7 +408,7 @@ class KubernetesLauncher:
                         self._spawn(self._give_up(replica_id))
 
     async def _end(self, event: Ended, view: PodView | None, *, is_gone: bool) -> None:
-        """Tell the end of a replica after its last words, and leave nothing of its pod."""
+        """Report the end of a replica after its last output, and delete its pod."""
         running = self._running.get(event.replica_id)
         if running is None:
             return
@@ -431,12 +431,12 @@ class KubernetesLauncher:
                 return
         _LOGGER.warning("pod %s does not end and is taken out of the cluster", running.name)
         if view is None:
-            # It was asked for, and nobody has seen it since.
+            # It was requested, and has not been seen since.
             self._tracking.forget(replica_id)
             given_up: list[Event] = [Ended(replica_id, "was given up before its pod was there")]
         else:
             given_up = self._tracking.give_up(replica_id, self._nodes.known)
-        # Told before, since the cluster tells of the deletion, but not why.
+        # Reported before the deletion, since the cluster's event for it does not give the reason.
         self._tell(given_up, view, is_gone=True)
         await self._delete(running.name, 0)
 

@@ -47,7 +47,7 @@ _DRAIN_S = 5
 # Longer than that and the calls in flight of most; `terminationGracePeriodSeconds` of ingresses.
 _INGRESS_GRACE_S = 90
 _CONTROLLER_GRACE_S = 30
-# A job that is done is of no use, but for a look at its output.
+# A finished job is kept only so that its output can be read.
 _JOB_KEPT_S = 3600
 _HASH_LENGTH = 10
 _POD_SECURITY = "pod-security.kubernetes.io"

@@ -1,4 +1,4 @@
-"""The nodes of the cluster, as far as a launcher may know them. Thin."""
+"""The nodes of the cluster, as far as a launcher may read them. Thin."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Nodes:
     """Asks for nodes one by one, since a launcher need not have the right to list them.
 
     Attributes:
-        known: What was heard last, by name.
+        known: The last known state, by name.
     """
 
     def __init__(self, api: Api) -> None:
@@ -27,10 +27,10 @@ class Nodes:
         return self.known.get(name) or await self.ask(name)
 
     async def ask(self, name: str) -> NodeView:
-        """Return how a node is now; one that may not be read has no zone and no trouble.
+        """Return a node's current state; one that may not be read has no zone and no trouble.
 
         Raises:
-            ApiUnreachableError: Nobody says.
+            ApiUnreachableError: No answer came.
         """
         try:
             found = read_node(await self._api.get(f"/api/v1/nodes/{name}"))

@@ -1,4 +1,4 @@
-"""What is written beside the name of the launcher. Needs no client of Kubernetes."""
+"""The options of the launcher ``kubernetes``. Needs no Kubernetes client."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SWITCHES = {"logs", "open_pod_templates", "pack"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LauncherOptions:
-    """What is written beside the launcher's name.
+    """The launcher's options.
 
     Attributes:
         namespace: of the pods; "": the controller's own, or that of the context.
@@ -27,7 +27,7 @@ class LauncherOptions:
         pod_template: laid over every pod, below what a deployment says.
         kubeconfig, context: which cluster; "": the one that this process runs in, or the usual.
         logs: whether the output of replicas is followed, for ``pyserve logs``.
-        pack: whether replicas lie together on few nodes, in place of apart.
+        pack: whether replicas are placed together on few nodes, instead of spread out.
         open_pod_templates: whether deployments may ask for whatever the controller may, such as
             privileged containers, Secrets by name and another account.
     """

@@ -1,4 +1,4 @@
-"""Follows what replicas write, as the cluster keeps it: one stream for each pod that runs."""
+"""Follows the output of replicas in the cluster's logs: one stream for each running pod."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pyserve.launch.on_kubernetes.api import Api, ApiError, ApiUnreachableError
 from pyserve.launch.on_kubernetes.reading import PodView
 
 _LOGGER = logging.getLogger(__name__)
-# The node sends the last lines when it tells of the end, or has sent them before.
+# How long to wait for the last lines: the node sends them by the time it reports the end.
 _LAST_WORDS_S = 2.0
 _AGAIN_S = 1.0
 # More than a traceback has. Arbitrary.
@@ -40,7 +40,7 @@ class OutputFollower:
         Args:
             order: whose they are.
             pod: its name.
-            is_old: a controller before has taken what was written until now.
+            is_old: an earlier controller has taken the output so far.
         """
         if pod not in self._following:
             work = self._follow(order, pod, {"tailLines": "0"} if is_old else {})

@@ -1,4 +1,4 @@
-"""The pod of one replica, as an object for the API server, and what of it cannot be. Pure."""
+"""Makes the pod of one replica as an object, and finds options it cannot satisfy. Pure."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _GPU = "nvidia.com/gpu"
 _LABEL_LENGTH_MAX, _NAME_LENGTH_MAX = 63, 63
 _LABEL = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?\Z")
 _HASH_LENGTH = 8
-# What Ray calls by other names, so that one file holds for both.
+# Ray's names of what Kubernetes calls otherwise, so that one file works with both.
 _LABELS_OF_RAY = {
     "ray.io/availability-zone": ZONE_LABEL,
     "ray.io/availability-region": "topology.kubernetes.io/region",
@@ -55,14 +55,14 @@ class PodPlan:
     Attributes:
         namespace: that they are in.
         name: of the mesh, for people and selectors.
-        mesh: tells this mesh's pods from those of others; a label's value.
+        mesh: distinguishes this mesh's pods from those of others; a label's value.
         image: of deployments that name none.
         token_secret: the Secret with the mesh token.
         tls_secret: the Secret with certificates between processes; "": none.
         environment: variables of every replica.
         template: laid over every pod.
-        packs: replicas lie together where that can be, in place of apart.
-        owner: the object with which they go; none: they go when the launcher ends them.
+        packs: replicas are placed together where possible, instead of spread out.
+        owner: the object whose deletion deletes them; none: only the launcher deletes them.
     """
 
     namespace: str
@@ -78,7 +78,7 @@ class PodPlan:
 
 
 def pod_name(plan: PodPlan, replica_id: ReplicaId, application: str) -> str:
-    """Return what a replica's pod is called: the same each time, and no other's."""
+    """Return the name of a replica's pod: unique, and the same each time."""
     deployment, _, letters = replica_id.partition("#")
     digest = _digest(f"{plan.mesh}/{application}/{replica_id}")
     end = f"-{_slug(letters)}-{digest}"
@@ -219,7 +219,7 @@ def label_value(text: str) -> str:
 
 
 def refusal(options: DeploymentOptions, *, name: str = "pyserve", is_open: bool = False) -> str:
-    """Return what values of options a cluster cannot give, or a mesh does not; "": all are given.
+    """Return which values of options the cluster or the mesh refuses; "": none.
 
     Args:
         options: of a deployment.
@@ -310,7 +310,7 @@ def _container(order: ReplicaOrder, plan: PodPlan, controller: str) -> dict[str,
         "resources": _amounts(order.resources),
         "volumeMounts": secret_mounts(plan.tls_secret),
         "securityContext": security_of_container(),
-        # What it wrote last is in its status then, also for a controller that comes later.
+        # Puts its last output into its status, where a later controller can read it too.
         "terminationMessagePolicy": "FallbackToLogsOnError",
         # The driver's own folder need not be in the image.
         **({"workingDir": options.working_dir} if options.working_dir else {}),
@@ -318,7 +318,7 @@ def _container(order: ReplicaOrder, plan: PodPlan, controller: str) -> dict[str,
 
 
 def _amounts(wanted: Resources) -> dict[str, dict[str, str]]:
-    """Return what a container asks for; of memory and devices it gets no more than that."""
+    """Return a container's requests; those for memory and devices are its limits too."""
     requests: dict[str, str] = {}
     limits = {name: f"{amount:.0f}" for name, amount in wanted.resources.items()}
     if wanted.num_cpus:
@@ -341,7 +341,7 @@ def _of_version(labels: Mapping[str, str]) -> dict[str, str]:
 
 
 def spread(labels: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Return that the pods with these labels lie apart, where that can be."""
+    """Return a rule that spreads out the pods with these labels where possible."""
     return [
         {
             "maxSkew": 1,
@@ -381,7 +381,7 @@ def _affinity(
         }
         found["podAntiAffinity"] = {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}
     if packs:
-        # The scheduler counts them: the more lie on a node, the better.
+        # The scheduler counts them: the more pods a node has, the better.
         replicas = {name: labels[name] for name in ("app.kubernetes.io/component", MESH_LABEL)}
         near = {"labelSelector": {"matchLabels": replicas}, "topologyKey": HOST_LABEL}
         found["podAffinity"] = {

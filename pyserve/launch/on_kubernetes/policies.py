@@ -1,8 +1,8 @@
-"""Who may connect to the pods of a mesh, where the cluster's network has such policies. Pure.
+"""Network policies: who may connect to the pods of a mesh. Pure.
 
-Clients come to ingresses, processes of the mesh to each other. Metrics are for whoever has the
-token, and a Prometheus may run anywhere. What pods connect to is not said here: user code fetches
-models and asks databases.
+Clients may connect to ingresses, and processes of the mesh to each other. Metrics need the token,
+and a Prometheus server may run anywhere. Outgoing connections are not limited: user code fetches
+models and queries databases.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 _INSTANCE, _COMPONENT = "app.kubernetes.io/instance", "app.kubernetes.io/component"
-# Of each component, what everybody may connect to, by the names of ports.
+# The ports of each component to which everybody may connect, by name.
 _OPEN = {
     "controller": ("metrics",),
     "ingress": ("serving", "metrics"),

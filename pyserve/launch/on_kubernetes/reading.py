@@ -1,4 +1,4 @@
-"""What the object of a pod says of its replica. Pure.
+"""Reads the state of a replica from the object of its pod. Pure.
 
 The fields, reasons and conditions are those of the Kubernetes API (core/v1, PodStatus): a pod's own
 ``reason`` (Evicted, NodeLost, ...), the condition ``DisruptionTarget`` of pods that are ended for
@@ -24,9 +24,9 @@ _SIGNALS_FROM = 128
 # Waiting reasons that are a part of every start.
 _ORDINARY = ("ContainerCreating", "PodInitializing", "")
 _OF_IMAGES = ("ErrImagePull", "ImagePullBackOff", "ImageInspectError", "RegistryUnavailable")
-# No time and no other node mends these.
+# These are fixed neither by waiting nor by another node.
 _FINAL = ("InvalidImageName", "ErrImageNeverPull")
-# The container's program could not be begun.
+# The container's program could not be started.
 _NOT_BEGUN = ("StartError", "ContainerCannotRun")
 _DISRUPTED = {
     "PreemptionByScheduler": "was preempted by a pod of higher priority",
@@ -39,14 +39,14 @@ _DISRUPTED = {
 
 @dataclass(frozen=True, slots=True)
 class PodView:
-    """What counts of a pod.
+    """The relevant state of a pod.
 
     Attributes:
-        replica_id: whose it is; "": none of ours.
+        replica_id: the replica it belongs to; "": not one of ours.
         name, uid: of the object.
         node: where it has been placed; "": nowhere yet.
         is_running: its container runs.
-        is_leaving: somebody has asked for its end.
+        is_leaving: its end was requested.
         waits_for: as ``Waiting.why``.
         end: as ``Ended.summary``; "": it has not ended.
         last_output: what the cluster has kept of its output.
@@ -65,11 +65,11 @@ class PodView:
 
 @dataclass(frozen=True, slots=True)
 class NodeView:
-    """What counts of a node.
+    """The relevant state of a node.
 
     Attributes:
         zone: its failure domain; "": it has no label that says so.
-        trouble: why nobody hears of it; "": it is ready.
+        trouble: why it is not ready; "": it is.
     """
 
     name: str
@@ -78,7 +78,7 @@ class NodeView:
 
 
 def read_pod(pod: Object) -> PodView:
-    """Return what a pod's object says."""
+    """Read a pod's object."""
     metadata, status = pod["metadata"], pod.get("status", {})
     state = _state(status)
     terminated, waiting = state.get("terminated"), state.get("waiting")
@@ -101,7 +101,7 @@ def read_pod(pod: Object) -> PodView:
 
 
 def read_node(node: Object) -> NodeView:
-    """Return what a node's object says."""
+    """Read a node's object."""
     ready = _condition(node.get("status", {}), "Ready")
     return NodeView(
         name=node["metadata"]["name"],
@@ -111,13 +111,13 @@ def read_node(node: Object) -> NodeView:
 
 
 def gone(view: PodView) -> str:
-    """Return how a replica has ended whose pod is no more, with no word of the container's end."""
+    """Return how a replica has ended whose pod is gone, with the container's end if it is known."""
     where = f" on node {view.node}" if view.node else ""
     return view.end or f"ended: its pod {view.name}{where} was deleted"
 
 
 def lost(view: PodView, node: NodeView | None) -> str:
-    """Return how a replica has ended whose pod was given up, since nobody confirms its end."""
+    """Return how a replica has ended whose pod was given up, since its end is not confirmed."""
     if node is None or not node.trouble:
         return f"was given up: its pod {view.name} on node {view.node} does not end"
     return f"was lost with its node {view.node}: {node.trouble}"

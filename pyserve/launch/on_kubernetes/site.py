@@ -30,7 +30,7 @@ class OwnPod:
 
     Attributes:
         image: of its container.
-        owner: a reference to what keeps it, such as a StatefulSet; none: nobody does.
+        owner: a reference to its controlling object, such as a StatefulSet; none: it has none.
         uid: of that, or of the pod.
     """
 
@@ -59,7 +59,7 @@ async def own_pod(api: Api, namespace: str) -> OwnPod:
     keeper = next((each for each in owners if each.get("controller")), None)
     owner = None
     if keeper is not None:
-        # It need not wait for what it owns.
+        # Its deletion does not wait for the pods that it owns.
         owner = {**keeper, "controller": False, "blockOwnerDeletion": False}
     return OwnPod(
         image=pod["spec"]["containers"][0]["image"],
@@ -69,7 +69,7 @@ async def own_pod(api: Api, namespace: str) -> OwnPod:
 
 
 async def check_namespace(api: Api, namespace: str) -> None:
-    """Raise ``MeshError`` for a namespace that is not there; who may not look finds out later."""
+    """Raise ``MeshError`` for a namespace that does not exist, if this account may check that."""
     try:
         await api.get(f"/api/v1/namespaces/{namespace}")
     except ApiError as error:
@@ -86,7 +86,7 @@ async def check_namespace(api: Api, namespace: str) -> None:
 
 
 async def check_rights(api: Api, namespace: str, *, makes_secret: bool) -> None:
-    """Raise ``MeshError`` that names the rights which whoever asks has not.
+    """Raise ``MeshError`` that names the rights that this account lacks.
 
     Args:
         api: of the cluster.
@@ -130,5 +130,5 @@ async def _may(api: Api, namespace: str, verb: str, resource: str, part: str) ->
 
 
 def mesh_label(identity: bytes) -> str:
-    """Return what tells the pods of one mesh from those of others."""
+    """Return a text that distinguishes the pods of one mesh from those of others."""
     return hashlib.sha256(identity).hexdigest()[:_MESH_LENGTH]

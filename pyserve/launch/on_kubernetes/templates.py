@@ -1,8 +1,8 @@
-"""Lays what somebody has written over an object of Kubernetes, as ``kubectl patch`` would. Pure.
+"""Merges a user's template into a Kubernetes object, as ``kubectl patch`` would. Pure.
 
-Mappings are merged name by name, also in the lists whose elements have a name (the merge keys of
-Kubernetes' API reference); other lists, and single values, replace what was there. ``None`` takes
-it away.
+Mappings are merged name by name, also in lists whose elements have a name (the merge keys of
+Kubernetes' API reference); other lists, and single values, replace the former value. ``None``
+removes it.
 """
 
 from __future__ import annotations

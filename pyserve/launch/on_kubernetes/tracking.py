@@ -1,12 +1,12 @@
-"""From what the cluster tells of pods to what launchers tell of replicas. Pure.
+"""Turns the cluster's events of pods into launcher events of replicas. Pure.
 
 Rules, each of which a test can break:
 
-- A replica that was expected ends exactly once, whatever order news come in and however often.
-- It has ended when its container has, when its pod is no more, or when it was given up.
+- A replica that was expected ends exactly once, whatever the order and number of events.
+- It has ended when its container has ended, its pod is gone, or it was given up.
 - A pod that is missing from a list has ended only if it was there before the list was asked for.
-- What a replica waits for is told when it changes, and taken back when it runs.
-- Pods that nobody expects are kept for whoever adopts them.
+- What a replica waits for is reported when it changes, and cleared when the replica runs.
+- Unexpected pods are kept until they are adopted.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ DELETED = "DELETED"
 
 @dataclass(slots=True)
 class _Tracked:
-    """An expected replica, with its pod as it was seen last; none: not yet."""
+    """An expected replica, with the last seen state of its pod; ``None``: not seen yet."""
 
     view: PodView | None = None
     waits_for: str = ""
@@ -32,7 +32,7 @@ class _Tracked:
 
 @dataclass(slots=True)
 class Tracking:
-    """The replicas of one launcher, and pods of its mesh that are nobody's yet.
+    """The replicas of one launcher, and pods of its mesh that do not belong to any of them yet.
 
     Attributes:
         strays: pods of replicas that are not expected.
@@ -42,7 +42,7 @@ class Tracking:
     _expected: dict[ReplicaId, _Tracked] = field(default_factory=dict)
 
     def expect(self, replica_id: ReplicaId) -> list[Event]:
-        """Follow a replica from here on, whose pod may be there already."""
+        """Follow a replica from now on; its pod may exist already."""
         self._expected.setdefault(replica_id, _Tracked())
         view = self.strays.pop(replica_id, None)
         return [] if view is None else self.handle(view)
@@ -52,7 +52,7 @@ class Tracking:
         self._expected.pop(replica_id, None)
 
     def view(self, replica_id: ReplicaId) -> PodView | None:
-        """Return the pod of an expected replica as it was seen last."""
+        """Return the last seen state of an expected replica's pod."""
         tracked = self._expected.get(replica_id)
         return None if tracked is None else tracked.view
 
@@ -61,12 +61,12 @@ class Tracking:
         return replica_id in self._expected
 
     def present(self) -> frozenset[str]:
-        """Return the pods that are there as far as is known, by their uids."""
+        """Return the pods that are known to exist, by their uids."""
         seen = (each.view for each in self._expected.values())
         return frozenset(view.uid for view in (*seen, *self.strays.values()) if view is not None)
 
     def handle(self, view: PodView, kind: str = "") -> list[Event]:
-        """Take what is known of a pod now.
+        """Take in the current state of a pod.
 
         Args:
             view: the pod.
@@ -90,7 +90,7 @@ class Tracking:
         return list(self._waiting(tracked, view))
 
     def replace(self, views: Iterable[PodView], before: Collection[str]) -> list[Event]:
-        """Take a whole list, after which a watch goes on.
+        """Take in a complete list, from which a watch continues.
 
         Args:
             views: every pod of the mesh.
@@ -105,7 +105,7 @@ class Tracking:
         return events
 
     def give_up(self, replica_id: ReplicaId, nodes: Mapping[str, NodeView]) -> list[Event]:
-        """Regard a replica as ended whose pod was taken from the cluster without a word of it."""
+        """Treat a replica as ended whose pod is deleted without confirmation of its end."""
         tracked = self._expected.pop(replica_id, None)
         if tracked is None or tracked.view is None:
             return []

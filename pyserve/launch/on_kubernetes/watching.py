@@ -1,7 +1,7 @@
-"""Follows the pods of a mesh: a list, then a watch from there, again and again. Thin.
+"""Follows the pods of a mesh: lists them, then watches from there on, repeatedly. Thin.
 
-As the API's documentation has it ("Efficient detection of changes"): a watch goes on after its end
-from the last version that was seen, and begins anew with a list when the server has forgotten that
+As the API's documentation describes ("Efficient detection of changes"): a watch that ends is
+continued from the last version seen, and restarted with a list when the server no longer has that
 version (410 Gone).
 """
 
@@ -18,19 +18,19 @@ from pyserve.observe.log_rate_limit import LogRateLimit
 
 _LOGGER = logging.getLogger(__name__)
 _GONE = 410
-# The server ends a watch after that; with bookmarks, which come once a minute, nothing is lost.
+# The server ends a watch after this time; bookmarks, once a minute, make sure nothing is lost.
 _WATCH_S = 300
-# Two bookmarks that did not come: the connection is dead, though nobody has said so.
+# After two missing bookmarks the connection counts as dead.
 _SILENCE_S = 130.0
 _AGAIN_MIN_S, _AGAIN_MAX_S = 0.25, 10.0
 _PAGE = 500
 
 
 class Listener(Protocol):
-    """Takes what the cluster tells."""
+    """Takes the cluster's events."""
 
     def before(self) -> Collection[str]:
-        """Return what is known to be there, before a list is asked for."""
+        """Return the pods known to exist; called before a list is requested."""
 
     def listed(self, pods: Sequence[Object], before: Collection[str]) -> None:
         """Take every pod of the mesh."""
@@ -46,7 +46,7 @@ class PodWatch:
         api: of the cluster.
         path: of the namespace's pods.
         selector: of their labels.
-        listener: takes what becomes of them.
+        listener: takes their events.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class PodWatch:
         """Take the pods that are there, page by page.
 
         Raises:
-            ApiError, ApiUnreachableError: they cannot be had.
+            ApiError, ApiUnreachableError: the list cannot be read.
         """
         before = self._listener.before()
         found: list[Object] = []
@@ -84,7 +84,7 @@ class PodWatch:
         self._version = metadata["resourceVersion"]
 
     async def follow(self) -> None:
-        """Take what happens after the list, until cancelled; the cluster may come and go."""
+        """Take the events after the list, until cancelled; the cluster may be away meanwhile."""
         while True:
             try:
                 if not self._version:

@@ -1,8 +1,8 @@
 """The actors that replicas and ingresses live in; this module runs on the nodes of the cluster.
 
-The replica is a process of its own beside the actor's: it keeps its signals, its event loop and its
-main thread, and what Ray reserves for the actor (devices, environment, node) it inherits. It ends
-with the actor, however that ends.
+The replica is a process of its own beside the actor's: it has its own signals, event loop and main
+thread, and inherits what Ray reserves for the actor (devices, environment, node). It ends with the
+actor, however that ends.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from pyserve.launch.process import Process
 
 # The label by which Ray knows zones (docs.ray.io, "Use labels to control scheduling").
 _ZONE = "ray.io/availability-zone"
-# Of those that nobody has asked for yet; more than a traceback has. Arbitrary.
+# Lines kept until they are asked for; more than a traceback has. Arbitrary.
 _LINES_MAX = 1000
-# Lines that come together are told together. Arbitrary.
+# Lines that come within this time are sent together. Arbitrary.
 _GATHER_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """What a replica has done since it was asked last.
+    """A replica's output since it was last asked, and whether it has ended.
 
     Attributes:
-        lines: that it has written.
-        end: how it has ended; ``None``: it has not.
+        lines: its output.
+        end: how it ended; ``None``: it has not ended.
     """
 
     lines: Sequence[str]
@@ -67,7 +67,7 @@ class ReplicaActor:
         return self._process.pid
 
     async def news(self) -> News:
-        """Wait until there is something to tell, and tell it once."""
+        """Wait for news, and return each piece once."""
         await self._has_news.wait()
         if self._end is None:
             await asyncio.sleep(_GATHER_S)
@@ -116,7 +116,7 @@ class ReplicaActor:
                 os.close(each)
 
     def _said(self, line: str) -> None:
-        # What is about to be written over is for a terminal, which is elsewhere.
+        # Lines that are about to be overwritten, as in progress bars, are only for terminals.
         if not line.endswith(PASSING):
             self._lines.append(line)
             self._has_news.set()

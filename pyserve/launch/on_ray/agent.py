@@ -1,9 +1,9 @@
-"""The process that is connected with a Ray cluster, for a controller: ``python -m`` this.
+"""The process that connects a controller with a Ray cluster, run with ``python -m``.
 
-Ray ends a process that is connected with a cluster whose head, or whose node here, has gone,
-without a word. So the controller is not connected itself: it starts this one, and sees it end.
-What asks the cluster runs in threads, and what the cluster tells comes as futures. An actor that
-has died, also with its node, fails the question that is always open to it.
+Ray silently ends a process that is connected with a cluster when the cluster's head, or its node on
+this machine, has gone. So the controller does not connect itself: it starts this process, and sees
+it end. Calls to the cluster run in threads, and their results come as futures. One request to each
+actor is always pending, and fails when the actor dies, also together with its node.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ from pyserve.launch.on_ray.resource_request import Node
 _LOGGER = logging.getLogger(__name__)
 # The first one whose actors take label_selector and fallback_strategy.
 _VERSION_MIN = (2, 49)
-# A start of which nothing is heard by then waits for a place. Arbitrary.
+# A start without an answer after this time counts as waiting for a place. Arbitrary.
 _PLACED_WITHIN_S = 1.0
-# What is to end at once and has not by then is ended by the cluster.
+# The cluster kills a replica that was told to end at once and has not after this time.
 _KILLED_WITHIN_S = 2.0
 _AGAIN_S = 0.5
 _LOOK_S = 2.0
-# Letting go of a cluster that does not answer.
+# For disconnecting from a cluster that does not answer.
 _DISCONNECTED_WITHIN_S = 3.0
 
 
@@ -57,13 +57,13 @@ class _Running:
     wanted: Follow
     actor: Any
     is_killed: bool = False
-    # Questions that nobody waits for have to be kept until they are answered.
+    # Requests without a waiter have to be referenced until they are answered.
     asked: list[object] = field(default_factory=list)
 
 
 @dataclass(slots=True)
 class _Group:
-    """A placement group, and the replicas that lie in it."""
+    """A placement group, and the replicas in it."""
 
     handle: Any
     members: set[str] = field(default_factory=set)
@@ -88,7 +88,7 @@ class Agent:
         *,
         tells_nodes: bool,
     ) -> None:
-        # Only here: whoever has no Ray, or too old a one, is told so.
+        # Imported only here, after the check that Ray is installed and new enough.
         from pyserve.launch.on_ray import cluster
 
         self._cluster = cluster
@@ -110,7 +110,7 @@ class Agent:
         """Connect, and follow replicas until the controller or the cluster is gone.
 
         Raises:
-            MeshError: There is no cluster, or it will not have us.
+            MeshError: There is no cluster, or it refuses the connection.
         """
         send(self._writer, await asyncio.to_thread(self._connect))
         if self._tells_nodes:
@@ -146,12 +146,12 @@ class Agent:
                     self._spawn(self._end_strays(but_ingresses=but_ingresses))
 
     async def _lose(self) -> None:
-        """Return when the head is gone, having said so."""
+        """Wait until the head is gone, and report it."""
         await self._cluster.until_lost()
         self._tell(Lost("its head has ended, or cannot be reached"))
 
     async def _look(self) -> None:
-        """Tell of each change of the nodes. Ray announces none, so it is asked."""
+        """Report each change of the nodes. Ray does not announce changes, so it is polled."""
         told: frozenset[str] = frozenset()
         while True:
             nodes = await asyncio.to_thread(self._cluster.nodes)
@@ -170,7 +170,7 @@ class Agent:
         task.add_done_callback(self._tasks.discard)
 
     def _claim(self, wanted: Follow) -> Any:
-        """Take an actor that is there, ``None`` without one; it is no stray from now on."""
+        """Return an existing actor, which is not a stray from now on; ``None`` without one."""
         group = self._groups.get(self._group_name(wanted))
         if group is not None:
             group.members.add(wanted.replica_id)
@@ -218,7 +218,7 @@ class Agent:
         )
 
     async def _place(self, wanted: Follow) -> str:
-        """Return the node where a replica is to lie; "": where Ray will have it."""
+        """Return the node on which to place a replica; "": Ray chooses."""
         if wanted.ingress_of or not wanted.packs:
             await self._roomy_nodes(wanted)
             return wanted.ingress_of
@@ -229,14 +229,14 @@ class Agent:
             return self._packing.place(wanted.replica_id, wanted.requested, nodes, free)
 
     async def _roomy_nodes(self, wanted: Follow) -> Sequence[Node]:
-        """Return the nodes, once it is known that some of them could have the replica at all."""
+        """Return the nodes, once it is known that some of them could hold the replica at all."""
         nodes = await asyncio.to_thread(self._cluster.nodes)
         if shortage := wanted.requested.shortage(nodes):
             raise OSError(shortage)
         return nodes
 
     async def _group(self, wanted: Follow) -> Any:
-        """Return the placement group that a replica lies in, ``None`` without one."""
+        """Return the placement group of a replica, ``None`` without one."""
         if not wanted.requested.bundles:
             return None
         name = self._group_name(wanted)
@@ -273,7 +273,7 @@ class Agent:
         running.asked.append(running.actor.stop.remote(grace_s))
         if grace_s <= 0:
             running.is_killed = True
-            # One that waits for a place is never asked, and one that hangs does not answer.
+            # An actor that waits for a place gets no request, and one that hangs does not answer.
             asyncio.get_running_loop().call_later(_KILLED_WITHIN_S, self._kill, running)
 
     def _kill(self, running: _Running) -> None:
@@ -289,7 +289,7 @@ class Agent:
                 await asyncio.to_thread(self._cluster.remove, self._groups.pop(name).handle)
 
     async def _end_stray(self, actor: Any) -> None:
-        """Let it finish what it has, if it answers; then it is gone."""
+        """Let it finish its calls if it answers; then kill it."""
         from ray.exceptions import RayError
 
         with contextlib.suppress(RayError, TimeoutError):
@@ -314,7 +314,7 @@ class Agent:
             return f"cannot be followed: {error}"
 
     async def _live(self, running: _Running) -> str:
-        """Start the replica if it has not been, take what it says, and return how it has ended."""
+        """Start the replica if need be, pass on its output, and return how it has ended."""
         from ray.exceptions import ActorUnavailableError
 
         replica_id = running.wanted.replica_id
@@ -329,7 +329,7 @@ class Agent:
             try:
                 news = await running.actor.news.remote()
             except ActorUnavailableError:
-                # The way to it is broken, which may be for a moment; its death is another error.
+                # The connection to it is broken, maybe for a moment; its death is another error.
                 await asyncio.sleep(_AGAIN_S)
                 continue
             if news.lines:
@@ -345,7 +345,7 @@ class Agent:
 
 
 def check_ray() -> None:
-    """Raise ``MeshError`` where there is no Ray, or too old a one."""
+    """Raise ``MeshError`` if Ray is not installed, or too old."""
     try:
         import ray
     except ModuleNotFoundError as error:
@@ -374,7 +374,7 @@ async def _serve(options: argparse.Namespace) -> None:
         with contextlib.suppress(ConnectionError):
             await writer.drain()
     else:
-        # It may wait for what is gone, and nobody waits for this process.
+        # Disconnecting may wait for a cluster that is gone; nothing waits for this process.
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_DISCONNECTED_WITHIN_S):
                 await asyncio.to_thread(_disconnect)

@@ -1,4 +1,4 @@
-"""All that is asked of Ray by the agent. Each function may wait for the cluster."""
+"""The agent's calls to Ray. Each function may wait for the cluster."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from pyserve.launch.on_ray.resource_request import Node, ResourceRequest
 
 _LOGGER = logging.getLogger(__name__)
 _LISTENING_WITHIN_S = 5.0
-# A head that is there again by then has only broken the way to it.
+# If the head is back within this time, only the connection was broken.
 _BACK_WITHIN_S = 1.0
 # A head whose machine is gone says nothing.
 _KEEPALIVE = (("grpc.keepalive_time_ms", 10_000), ("grpc.keepalive_timeout_ms", 5_000))
@@ -41,7 +41,7 @@ def connect(address: str, namespace: str) -> None:
         namespace: of the names of actors.
 
     Raises:
-        MeshError: None runs there, or it will not have us.
+        MeshError: No cluster runs there, or it refuses the connection.
     """
     # Of what it cannot do in a thread; what it cannot do at all it raises.
     logging.getLogger("ray").setLevel(logging.ERROR)
@@ -66,7 +66,7 @@ def connect(address: str, namespace: str) -> None:
 
 
 def _check_listening(address: str) -> None:
-    """Raise ``ConnectionError`` where nobody listens, which Ray takes a minute to say."""
+    """Raise ``ConnectionError`` if nothing listens there, which Ray takes a minute to report."""
     host, separator, port = address.rpartition(":")
     if separator and port.isdecimal() and "://" not in address:
         with socket.create_connection((host.strip("[]"), int(port)), _LISTENING_WITHIN_S):
@@ -91,7 +91,7 @@ def gcs_address() -> str:
 
 
 def nodes() -> list[Node]:
-    """Return the nodes that live."""
+    """Return the live nodes."""
     ask: Any = ray.nodes  # It has no types.
     return [
         Node(each["NodeID"], each["NodeManagerAddress"], each["Resources"])
@@ -101,8 +101,8 @@ def nodes() -> list[Node]:
 
 
 def free() -> dict[str, dict[str, float]]:
-    """Return what is left of each node, by its id."""
-    # What Ray Serve asks too; there is no public question for it.
+    """Return the free resources of each node, by its id."""
+    # Ray Serve uses this too: Ray has no public function for it.
     ask: Any = ray._private.state.available_resources_per_node  # noqa: SLF001
     found: dict[str, dict[str, float]] = ask()
     return found
@@ -118,7 +118,7 @@ def actors() -> dict[str, Any]:
 
 
 def groups(prefix: str) -> dict[str, Any]:
-    """Return the placement groups whose names begin so, by their names."""
+    """Return the placement groups whose names have this prefix, by their names."""
     found = {}
     for each in ray.util.placement_group_table().values():
         if each["name"].startswith(prefix) and each["state"] != "REMOVED":
@@ -189,13 +189,13 @@ def make_actor(
 
 
 def upload(folder: str) -> str:
-    """Return where the nodes of the cluster get a folder, or a zip archive, of this machine.
+    """Return a URI from which the nodes of the cluster get a folder or zip archive of this machine.
 
-    It is uploaded once for what is in it. Ray does so by itself for whole jobs only.
+    The same content is uploaded only once. Ray itself does this only for whole jobs.
     """
     from ray._private.runtime_env.working_dir import upload_working_dir_if_needed
 
-    # Ray leaves out what git does, and does not ask in older releases.
+    # Ray leaves out files that git ignores; older releases have no option for that.
     known = inspect.signature(upload_working_dir_if_needed).parameters
     also: dict[str, Any] = {"include_gitignore": True} if "include_gitignore" in known else {}
     with tempfile.TemporaryDirectory() as scratch:
@@ -225,17 +225,17 @@ def remove(group: Any) -> None:
 
 
 def why_lost(error: RayError) -> str:
-    """Return how an actor has ended, of which an error tells."""
+    """Return how the actor of an error has ended."""
     said = [line.strip() for line in str(error).splitlines() if line.strip()]
     if not isinstance(error, ActorDiedError):
         return f"was lost: {' '.join(said)}"
-    # Between the first line and the reason are names of the actor that nobody knows here.
+    # Between the first line and the reason are names of the actor that are unknown here.
     told = [line for line in said[1:] if not line.startswith(_NAMES)]
     return f"was lost: {' '.join(told or said)}"
 
 
 async def until_lost() -> None:
-    """Return when the way to the head breaks and it cannot be reached again."""
+    """Wait until the connection to the head breaks and cannot be restored."""
     options = (("grpc.client_idle_timeout_ms", _NEVER_MS), *_KEEPALIVE)
     async with grpc.aio.insecure_channel(gcs_address(), options=options) as channel:
         # For ever where it wants TLS of its clients: there the end of this process will tell.

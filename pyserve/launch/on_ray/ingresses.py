@@ -90,7 +90,7 @@ class NodeIngresses:
             self._drop(name)
             return
         if summary == _IN_ORDER:
-            # With the mesh, or because somebody wanted it.
+            # With the mesh, or on request.
             ingress.starting = None
             return
         loop = asyncio.get_running_loop()
@@ -126,7 +126,7 @@ class NodeIngresses:
         self._send(
             Follow(
                 replica_id=ReplicaId(name),
-                # It takes what is left; Ray counts a processor for whoever names none.
+                # It takes what is left. By default Ray would reserve a processor for it.
                 requested=ResourceRequest(actor={"num_cpus": 0}),
                 beginning=await self._begin(),
                 is_new=name not in self._there,

@@ -1,8 +1,8 @@
-"""Each replica in an actor of a Ray cluster, which places it, and tells when it is lost.
+"""Runs each replica in an actor of a Ray cluster, which places it and reports its loss.
 
-Another process is connected with the cluster (``agent``). When that one ends, because the head or
-this node of the cluster has, another one is started until the cluster is there again; what is left
-of the replicas then is followed again, and the others have ended.
+Another process (``agent``) is connected with the cluster. When it ends, because the head or this
+node of the cluster has ended, it is restarted until the cluster is back; replicas that are still
+there are followed again, and the others count as ended.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from pyserve.types import ReplicaId
 
 _LOGGER = logging.getLogger(__name__)
 _NAMESPACE_LENGTH = 12
-# Nobody says when a cluster is there again, so it is tried. Each try is a process of its own.
+# Nothing announces that a cluster is back, so it is polled. Each try is a process of its own.
 _TRY_AGAIN_S = 1.0
 _CLOSED_WITHIN_S = 10.0
 _INGRESS_GRACE_S = 5.0
@@ -56,12 +56,12 @@ class _Running:
 
 
 class RayLauncher:
-    """See ``LastingLauncher``; its replicas outlive it where those of the mesh shall.
+    """See ``LastingLauncher``. In a lasting mesh its replicas outlive it.
 
     Args:
         site: the mesh. The option ``address`` says where the cluster is, by default on this
             machine; ``ingress_address`` where an ingress listens on each of its other nodes, by
-            default on none; ``pack`` has replicas lie on few nodes.
+            default on none; ``pack`` places replicas on few nodes.
     """
 
     name = "ray"
@@ -73,7 +73,7 @@ class RayLauncher:
             raise MeshError(f"the launcher 'ray' has no option {wrong}; it has {known}")
         self._site = site
         self._address = str(site.options.get("address", "auto"))
-        # Of the names of actors; whoever has the token of the mesh finds them.
+        # For the names of actors, which can be found with the token of the mesh.
         self.namespace = f"pyserve-{hashlib.sha256(site.token).hexdigest()[:_NAMESPACE_LENGTH]}"
         self._events = Events()
         self._running: dict[ReplicaId, _Running] = {}
@@ -124,7 +124,7 @@ class RayLauncher:
         return link
 
     async def _keep(self, link: Link) -> None:
-        """Take what agents say, and replace each that ends."""
+        """Handle the messages of agents, and replace each agent that ends."""
         while True:
             why = "Ray has ended the process that was connected with it, as it does with its node"
             while (message := await link.receive()) is not None:
@@ -175,7 +175,7 @@ class RayLauncher:
         self.end_strays()
 
     def notices(self) -> Sequence[str]:
-        """Return what people should know of the cluster, a line each."""
+        """Return notices about the cluster for users, a line each."""
         return [self._absence] if self._absence else []
 
     async def start(self, order: ReplicaOrder) -> int:
@@ -196,7 +196,7 @@ class RayLauncher:
         return 0
 
     async def _until_there(self, replica_id: ReplicaId, asked: asyncio.Future[str]) -> None:
-        """Wait for the cluster, or until nobody wants the replica any more."""
+        """Wait for the cluster, or until the replica is not wanted any more."""
         if self._is_there.is_set():
             return
         lost = f"the Ray cluster at {self._address!r}, which is lost"
@@ -242,7 +242,7 @@ class RayLauncher:
         return 0
 
     def _adopt(self, order: ReplicaOrder) -> None:
-        # What it is told is the same as before, and has no effect on one that has begun.
+        # It is sent the same start as before, which an actor that has begun ignores.
         task = asyncio.get_running_loop().create_task(self._follow(order, is_new=False))
         self._adopting.add(task)
         task.add_done_callback(self._adopting.discard)
@@ -260,21 +260,21 @@ class RayLauncher:
         )
 
     def count_strays(self) -> int:
-        """Return how many actors nobody has adopted; see ``CountsStrays``."""
+        """Return how many actors have not been adopted; see ``CountsStrays``."""
         return len(self._found)
 
     def end_strays(self) -> None:
-        """End the actors that nobody has adopted; see ``LastingLauncher.end_strays``."""
+        """End the actors that have not been adopted; see ``LastingLauncher.end_strays``."""
         self._found.clear()
         self._ending_strays = asyncio.get_running_loop().create_task(self._end_strays())
 
     async def _end_strays(self) -> None:
-        # Those that are about to be followed are none.
+        # Actors that are about to be followed are not strays.
         await asyncio.gather(*self._adopting, return_exceptions=True)
         self._send(EndStrays(bool(self._ingress_address)))
 
     def let_go(self) -> None:
-        """Follow no actor any more; see ``LastingLauncher.let_go``."""
+        """Stop following all actors; see ``LastingLauncher.let_go``."""
         self._is_closing = True
         self._running.clear()
         self._ingresses.forget()
@@ -301,7 +301,7 @@ class RayLauncher:
         return Room(starts_max=_STARTS_MAX, why=f"{_STARTS_MAX} start at a time")
 
     def watch(self) -> Events:
-        """Return what becomes of replicas; see ``Launcher.watch``."""
+        """Return the events of replicas; see ``Launcher.watch``."""
         return self._events
 
     async def close(self) -> None:

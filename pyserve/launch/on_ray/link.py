@@ -1,4 +1,4 @@
-"""The controller's end of the agent: its process, and what it says."""
+"""The controller's connection to the agent: its process, and messages from it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pyserve.config import inherited_environment
 from pyserve.errors import MeshError
 from pyserve.launch.on_ray.messages import Connected, Message, Refused, receive, send
 
-# For what the agent does last; then it is killed.
+# How long the agent has to finish before it is killed.
 _ENDED_WITHIN_S = 5.0
 _ENDED_EARLY = "the process that connects with it has ended; the log of the mesh may say why"
 
@@ -86,20 +86,20 @@ class Link:
         )
 
     def send(self, message: Message) -> None:
-        """Tell it something; without effect when it has ended."""
+        """Send it a message; without effect when it has ended."""
         if not self._writer.is_closing():
             send(self._writer, message)
 
     async def receive(self) -> Message | None:
-        """Return what it says next; ``None``: it has ended."""
+        """Return its next message; ``None``: it has ended."""
         return await receive(self._reader)
 
     def let_go(self) -> None:
-        """Let it end; what is detached in the cluster stays."""
+        """Let it end; detached actors stay in the cluster."""
         self._writer.close()
 
     async def close(self) -> None:
-        """Let it end, and wait for that; it is killed where nobody waits any more."""
+        """Let it end, and wait for that; it is killed if the wait is cancelled or too long."""
         self.let_go()
         try:
             with contextlib.suppress(TimeoutError):

@@ -1,7 +1,7 @@
-"""What the launcher and the process that is connected with the cluster tell each other.
+"""The messages between the launcher and its agent, the process connected with the cluster.
 
-Besides these the agent tells events of launchers as they are, of ingresses too. Pickles in frames,
-over a pair of sockets that nobody else has.
+The agent also sends launcher events unchanged, including those of ingresses. Messages are framed
+pickles over a socket pair that no other process has.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from pyserve.control.replicas.launching import Ended, Waiting
 from pyserve.launch.on_ray.resource_request import Node, ResourceRequest
 from pyserve.types import ReplicaId
 
-# Of messages that the other one has not read; thousands of replicas make a few megabytes.
+# Of messages that the other side has not read; thousands of replicas make a few megabytes.
 UNREAD_BYTES_MAX = 64 << 20
 _LENGTH = struct.Struct("<I")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaStart:
-    """What a replica is started with.
+    """The inputs of a replica's start.
 
     Attributes:
         arguments: of ``python -m pyserve.replica``.
         token: of the mesh.
         environment: changes to the actor's own.
-        working_directory: where it runs; where that is no folder on the node, where the actor does.
-        names: of nodes that others of the mesh call otherwise than Ray, by Ray's ids.
+        working_directory: where it runs; the actor's own if the node has no such folder.
+        names: of nodes that the mesh and Ray call differently, by Ray's ids.
     """
 
     arguments: Sequence[str]
@@ -45,14 +45,14 @@ class ReplicaStart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Follow:
-    """Have a replica in an actor, and tell what becomes of it.
+    """Run a replica in an actor, and report its events.
 
     Attributes:
         replica_id: the name of the actor.
         is_new: make the actor; otherwise it is there.
         is_detached: it outlives the agent.
-        ingress_of: it is no replica but an ingress, of the node with this id of Ray; "": it is one.
-        packs: it is to lie where others do, so that few nodes are used.
+        ingress_of: the actor is an ingress of the node with this Ray id; "": it is a replica.
+        packs: place it where others are, so that few nodes are used.
     """
 
     replica_id: ReplicaId
@@ -74,7 +74,7 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class EndStrays:
-    """End every actor of the mesh that nobody has asked to follow.
+    """End every actor of the mesh that is not followed.
 
     Attributes:
         but_ingresses: those are about to be followed.
@@ -104,7 +104,7 @@ class Connected:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """There is no cluster, or it will not have us.
+    """The cluster was not found, or it cannot be used.
 
     Attributes:
         why: for people, with what to do.
@@ -118,7 +118,7 @@ class Followed:
     """The actor of a replica has been asked for.
 
     Attributes:
-        error: why Ray will not have it; "": it will.
+        error: why Ray refuses it; "": it does not.
     """
 
     replica_id: str
@@ -167,9 +167,10 @@ Message = (
 
 
 def send(writer: asyncio.StreamWriter, message: Message) -> None:
-    """Send a message; it waits in memory while the other one does not read.
+    """Send a message; it waits in memory while the other side does not read.
 
-    One that has not read for long is let go of, which to both is the end of the other.
+    If the other side has not read for long, the connection is dropped, which each side takes as the
+    end of the other.
     """
     if writer.transport.get_write_buffer_size() > UNREAD_BYTES_MAX:
         writer.transport.abort()
@@ -179,7 +180,7 @@ def send(writer: asyncio.StreamWriter, message: Message) -> None:
 
 
 async def receive(reader: asyncio.StreamReader) -> Message | None:
-    """Return the next message; ``None``: the other one has ended."""
+    """Return the next message; ``None``: the other side has ended."""
     try:
         (length,) = _LENGTH.unpack(await reader.readexactly(_LENGTH.size))
         message: Message = pickle.loads(await reader.readexactly(length))  # noqa: S301  # our own

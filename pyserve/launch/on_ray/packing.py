@@ -1,9 +1,9 @@
-"""On which node of a Ray cluster a replica is to lie so that few nodes are used. Pure.
+"""Chooses nodes of a Ray cluster for replicas so that few nodes are used. Pure.
 
-Best fit: a node that is in use before one that is not, and among those the one that has least left
-(Johnson 1974, "Fast algorithms for bin packing"; Ray Serve's PACK strategy does the same). So nodes
-fill up one after the other, the last that were used are the first to be free again, and a cluster
-that takes idle nodes away can do so.
+Best fit: a node in use before an idle one, and among those the node with the least left (Johnson
+1974, "Fast algorithms for bin packing"; Ray Serve's PACK strategy does the same). So nodes fill up
+one after the other, the last that were used become idle first, and a cluster that removes idle
+nodes can do so.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _UNIT = 1e-4
 
 
 class Packing:
-    """Where replicas have been put; the cluster shows what they take some time later only."""
+    """Where replicas have been placed; the cluster shows their resources only some time later."""
 
     def __init__(self) -> None:
         self._places: dict[str, tuple[str, Amounts]] = {}
@@ -53,7 +53,7 @@ class Packing:
             whole = {**dict.fromkeys(_COUNTED, 0.0), **node.resources, **_ones(requested.share)}
             said = {**free.get(node.id, {}), **_ones(requested.share)}
             taken = self._taken(node.id)
-            # We know of ours at once, the cluster of all some time later.
+            # We know our own replicas at once; the cluster shows all of them some time later.
             left = {
                 name: min(whole.get(name, 0.0) - taken[name], said.get(name, 0.0))
                 for name in {*_COUNTED, *amounts}

@@ -1,4 +1,4 @@
-"""What a replica asks of a Ray cluster, in Ray's words, and whether some node has it. Pure."""
+"""A replica's resource request in Ray's terms, and whether a node can satisfy it. Pure."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def _share_of_node(order: ReplicaOrder, options: DeploymentOptions) -> dict[str,
 
 
 def _environment(order: ReplicaOrder) -> dict[str, object]:
-    """Return Ray's ``runtime_env``, which has the same names, but for folders of this machine."""
+    """Return Ray's ``runtime_env``, with the same names, except for folders of this machine."""
     found: dict[str, object] = {}
     if order.environment:
         found["env_vars"] = dict(order.environment)
