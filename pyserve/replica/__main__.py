@@ -25,12 +25,12 @@ def _open_mesh(settings: WorkerSettings) -> InProcessRouter:
 def _show_metrics(
     settings: MeshSettings, controller: str, token: bytes
 ) -> AbstractContextManager[tuple[ProcessMetrics, str]]:
-    # Where an ingress does it, replicas have no use for what it takes.
+    # Imported only here: not needed where the ingress of the node shows the metrics.
     from pyserve.admin import showing_metrics
 
     return showing_metrics(settings, controller, token)
 
 
 _arguments = replica_arguments(sys.argv[1:])
-# A spare whose launcher is gone, or needs it no more, has served nobody.
+# A spare whose launcher has gone, or no longer needs it, ends without having served.
 sys.exit(0 if _arguments is None else main(_open_mesh, read_token, _show_metrics, _arguments))

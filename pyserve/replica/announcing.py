@@ -1,4 +1,4 @@
-"""What a replica tells the controller of itself: who it is, then what it serves."""
+"""A replica's messages to the controller about itself: its identity, then what it serves."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def ready(
     *,
     takes_http: bool,
 ) -> mesh_pb2.Ready:
-    """Return what it serves, and where."""
+    """Return the message with its services and addresses."""
     found = mesh_pb2.Ready(
         endpoints=endpoints,
         # A service of the .proto may have the name of the plain one.
@@ -41,7 +41,7 @@ def ready(
 
 
 def first_context(settings: WorkerSettings, assign: mesh_pb2.Assign) -> ReplicaContext:
-    """Return who it is, before it has constructed anything."""
+    """Return the message with its identity, sent before anything is constructed."""
     return ReplicaContext(
         app_name=settings.application,
         deployment=settings.deployment,

@@ -1,4 +1,4 @@
-"""``breakpoint()`` in a replica: says where it works, instead of ending the call by ``BdbQuit``."""
+"""``breakpoint()`` in a replica: raises with advice, instead of ``BdbQuit`` ending the call."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from pyserve.errors import WrongMoment
 
 
 def explain_breakpoints() -> None:
-    """Have ``breakpoint()`` raise with advice where nobody could answer the debugger.
+    """Make ``breakpoint()`` raise with advice if a debugger would lack a terminal.
 
-    A debugger that has set a hook of its own, ``PYTHONBREAKPOINT``, and a replica that has a
-    terminal keep what they have.
+    Nothing changes for a debugger that has set its own hook, for ``PYTHONBREAKPOINT``, and for a
+    replica with a terminal.
     """
     if sys.breakpointhook is sys.__breakpointhook__:
         sys.breakpointhook = _break

@@ -34,7 +34,7 @@ _FIRST = {_KINDS.POSITIONAL_ONLY, _KINDS.POSITIONAL_OR_KEYWORD, _KINDS.VAR_POSIT
 def find_by_name(
     target: type, functions: Sequence[str], besides: Sequence[Service]
 ) -> tuple[tuple[Service, ...], dict[str, Method], list[str]]:
-    """Return the services of which a class has methods, and these by path.
+    """Return the services whose RPCs a class has methods for, and these methods by path.
 
     What cannot be imported is left out with a line to log: other applications may be meant by
     the list. A method that cannot be called as its RPC has a line too, and its calls fail.
@@ -42,7 +42,7 @@ def find_by_name(
     Args:
         target: The class.
         functions: Import paths of generated ``add_XServicer_to_server``.
-        besides: Services that it implements by their bases; they are not looked at.
+        besides: Services that it implements by their bases; they are skipped.
 
     """
     inherited = {service.name for service in besides}
@@ -82,7 +82,7 @@ def _is_function(static: object) -> bool:
 
 
 def _method(static: object, descriptor: MethodDescriptor) -> Method:
-    """Return the method that answers an RPC, with what is wrong with it."""
+    """Return the method that answers an RPC, with any mistake in it."""
     if mistake := wrong_kind(static, descriptor):
         return Method(descriptor, static, takes_context=False, by_name=True, mistake=mistake)
     function = static.function if isinstance(static, Batched) else plain_function(static)
@@ -110,7 +110,7 @@ def _wrong_parameters(parameters: Sequence[inspect.Parameter]) -> str:
 
 
 def behavior(bound: Callable[..., Any], method: Method) -> Callable[[Any, Any], Any]:
-    """Return what a server calls with a request and the context.
+    """Return the handler that a server calls with a request and the context.
 
     Args:
         bound: The method of the instance.

@@ -100,7 +100,7 @@ def _owner(target: type, name: str) -> type:
 
 
 def _close_name(target: type, name: str, services: Sequence[Service]) -> str | None:
-    """Return a public method that looks like a misspelt ``name`` and is no RPC itself."""
+    """Return a public method that is not an RPC itself and looks like a misspelt ``name``."""
     rpcs = {rpc for service in services for rpc in service.methods}
     generated = {service.base for service in services}
     candidates = {
@@ -151,7 +151,7 @@ def _check_method(target: type, descriptor: MethodDescriptor) -> Method:
 
 
 def wrong_kind(static: object, descriptor: MethodDescriptor) -> str | None:
-    """Return what keeps a method of the class from being of its RPC's kind."""
+    """Return why a method does not fit its RPC's kind."""
     if isinstance(static, Batched):
         yields = inspect.isasyncgenfunction(static.function)
         if descriptor.client_streaming:
@@ -227,7 +227,7 @@ def _leaves_context(function: Any) -> bool:
         return False  # It takes what comes, and may hand it on.
     context = code.co_varnames[_WITH_CONTEXT - 1]
     steps = list(dis.get_instructions(code))
-    # A function inside may write; and who always raises answers with that.
+    # An inner function may write to it; and a method that always raises answers by that.
     is_read = context in code.co_cellvars or any(
         each.opname.startswith("LOAD_FAST") and _names(each.argval, context) for each in steps
     )
@@ -240,7 +240,7 @@ def _names(argument: object, name: str) -> bool:
 
 
 def plain_function(static: object) -> Callable[..., object] | None:
-    """Return what a class's attribute calls, if that is a function of Python's own kinds."""
+    """Return the function behind a class's attribute, if it is a Python function."""
     if isinstance(static, staticmethod | classmethod):
         static = static.__func__
     return static if inspect.isroutine(static) and callable(static) else None

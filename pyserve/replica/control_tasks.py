@@ -1,9 +1,9 @@
 """Where a replica's own duties run: beside user code in its loop, or in a thread of their own.
 
-The duties are the talk with the controller, the health checks, the load and routing stats; the data
-plane is native and has its own threads in any case. With a thread of their own they go on while
-user code holds its loop, and a check that user code does not answer fails in time. ``worker.py``
-uses either one through the same interface.
+The duties are the communication with the controller, health checks, and load and routing stats; the
+data plane is native and has its own threads in any case. In a thread of their own the duties go on
+while user code blocks its loop, and an unanswered health check times out. ``worker.py`` uses both
+variants through the same interface.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MakeMembership = Callable[[OnCommand], Membership]
 
 
 class ControlTasks(Protocol):
-    """What a worker asks for, from its own loop; see ``Membership`` for the first six."""
+    """The worker's interface to the duties, used in its own loop; see also ``Membership``."""
 
     async def join(self) -> mesh_pb2.Assign: ...
 
@@ -52,18 +52,18 @@ class ControlTasks(Protocol):
         Args:
             instance: The user's object.
             options: Of its deployment.
-            counts: Of the calls that run and have begun; ``None``: there is no load to tell of.
+            counts: Of the calls that run and have begun; ``None``: there is no load to report.
         """
 
     def follow(self, options: DeploymentOptions) -> None:
-        """Do the checks as these options say, from now on."""
+        """Use these options for the health checks from now on."""
 
 
 class SharedControlTasks:
     """Runs in the loop of user code.
 
     Args:
-        make_membership: Makes the talk with the controller, in the loop that it is to use.
+        make_membership: Makes the ``Membership``, in the loop that it is to use.
         on_command: Called with each command, in the loop of user code.
         health: Counts the checks.
     """
@@ -111,10 +111,10 @@ class SharedControlTasks:
 class ThreadedControlTasks:
     """Runs in a loop of its own, in a daemon thread that ends with ``leave``.
 
-    What a caller cancels here is cancelled there.
+    If a caller is cancelled, so is its task in that loop.
 
     Args:
-        make_membership: Makes the talk with the controller, in the loop that it is to use.
+        make_membership: Makes the ``Membership``, in the loop that it is to use.
         on_command: Called with each command, in the loop of user code.
         health: Counts the checks.
     """
@@ -168,7 +168,7 @@ class ThreadedControlTasks:
     ) -> AsyncIterator[None]:
         """See ``ControlTasks.watching``.
 
-        What is asked is user code, and runs in its loop, whose own signs of life are asked for.
+        The checks are user code and run in its loop; the loop's own responsiveness is checked too.
         """
         member, user_loop = self._joined(), self._user_loop
         probe = LoopProbe(running_endpoint())

@@ -1,4 +1,4 @@
-"""Answers, inside the mesh, what a call waited for in this replica."""
+"""Reports, inside the mesh, what a call waited for in this replica."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SERVICE = "pyserve.delays"
 OF = f"/{SERVICE}/Of"
 
 WEIGHTS: Mapping[str, int] = {OF: 0}
-"""Weights of the methods at the admission gate: a full replica is the one that is asked."""
+"""Weights of the methods at the admission gate: a full replica must answer these too."""
 
 
 def handlers() -> dict[str, Any]:

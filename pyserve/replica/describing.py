@@ -1,4 +1,4 @@
-"""Answers, inside the mesh, what this replica takes by plain HTTP, as a document of OpenAPI."""
+"""Describes, inside the mesh, this replica's plain HTTP interface as an OpenAPI document."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SERVICE = "pyserve.describing"
 HTTP = f"/{SERVICE}/Http"
 
 WEIGHTS: Mapping[str, int] = {HTTP: 0}
-"""Weights of the methods at the admission gate: full replicas are asked too."""
+"""Weights of the methods at the admission gate: full replicas must answer them too."""
 
 
 def handlers(describe: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:
@@ -31,7 +31,7 @@ def handlers(describe: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:
     async def http(_request: bytes, context: Any) -> bytes:
         await refuse_strangers(context)
         document = await asyncio.to_thread(describe)
-        # As FastAPI's own documents may: keys that are no texts, numbers that are no JSON.
+        # FastAPI's documents may have keys that are not strings, and numbers that JSON lacks.
         return orjson.dumps(document, option=orjson.OPT_NON_STR_KEYS)
 
     return {"Http": grpc.unary_unary_rpc_method_handler(http)}

@@ -1,4 +1,4 @@
-"""Where a replica listens, and what it tells others to dial."""
+"""Where a replica listens, and the address it gives to others."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class SocketPlace:
             return
         self.path.unlink(missing_ok=True)
         if self._own_directory is not None:
-            with contextlib.suppress(OSError):  # Somebody has removed it, or uses it too.
+            with contextlib.suppress(OSError):  # It was removed, or has other users.
                 self._own_directory.rmdir()
 
 
@@ -56,7 +56,7 @@ def bind_host(node: NodeSettings, controller: str) -> str:
 
 
 def advertised_host(node: NodeSettings, controller: str, bound: str) -> str:
-    """Return the host that others should dial for what is bound to ``bound``."""
+    """Return the host that others should dial to reach a socket bound to ``bound``."""
     if node.advertise_host is not None:
         return node.advertise_host
     if not is_everywhere(bound):

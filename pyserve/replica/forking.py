@@ -17,13 +17,13 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class _Held(threading.local):
-    """What a forking thread had blocked before."""
+    """The signal mask of a forking thread before the fork."""
 
     mask: frozenset[int] = frozenset()
 
 
 def separate_forks() -> None:
-    """See to it, for the rest of the process's life, that forks get no signals of the replica."""
+    """Keep the replica's signals from forks, for the rest of the process's life."""
     held = _Held()
 
     def before() -> None:

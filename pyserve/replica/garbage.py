@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import gc
 
-# As the interpreter starts, before any code of a user could choose.
+# The interpreter's initial thresholds, before user code can change them.
 _DEFAULTS = gc.get_threshold()
 # Some dozens of requests; what a collection then walks through takes below a millisecond, and the
 # most that waits for it is a few megabytes.
@@ -17,10 +17,10 @@ YOUNG_MAX = 10_000
 
 
 def settle() -> None:
-    """Look once at what has been loaded, never again, and seldom at what requests make.
+    """Collect once, exempt the objects loaded so far, and collect less often from then on.
 
     Model, modules and handlers live as long as the process: full collections need not walk through
-    them. Who has chosen thresholds of their own, or none, keeps them.
+    them. Thresholds that the user has set, or switched off, are kept.
     """
     gc.collect()
     gc.freeze()

@@ -1,7 +1,7 @@
 """Asks the loop of user code and the user's ``check_health`` at intervals, and reports failures.
 
-A replica without that hook is healthy as long as its loop gives signs of life. The controller
-decides how many failures replace a replica.
+A replica without that hook is healthy as long as its loop responds. The controller decides after
+how many failures a replica is replaced.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Report(Protocol):
 
 
 class HealthMeasures:
-    """What checks came to.
+    """The results of checks.
 
     Attributes:
         times: How long they took.
@@ -79,7 +79,7 @@ class HealthMonitor(Questioner[None]):
         self._measures = measures or HealthMeasures()
 
     def follow(self, options: DeploymentOptions) -> None:
-        """Check as these options say; a pause that runs begins anew. In the loop that checks."""
+        """Follow new options, and restart the current pause. Call it in the loop that checks."""
         for each in (self._own, self._loop_first):
             if each is not None:
                 each.timeout_s = options.health_check_timeout_s
@@ -121,11 +121,11 @@ async def _check(question: Question[None]) -> str:
 
 
 class _LoopStands(Exception):
-    """The loop of user code gives no sign of life."""
+    """The loop of user code does not respond."""
 
 
 class _LoopThenHook:
-    """A hook that is asked where the loop gives a sign of life."""
+    """Asks the loop for a sign of life, and then the hook."""
 
     def __init__(self, probe: LoopProbe, hook: Hook[None] | None, timeout_s: float) -> None:
         self._probe = probe
@@ -149,4 +149,4 @@ class _LoopThenHook:
 
 
 def _nothing(_answer: object) -> None:
-    """Whatever a check returns, it has not raised."""
+    """Accept any result: a check is passed if it does not raise."""

@@ -1,4 +1,4 @@
-"""Asks a method of the user's on the replica's behalf: in time, and whatever it does."""
+"""Calls a method of the user's for the replica, with a timeout and any exception handled."""
 
 from __future__ import annotations
 
@@ -97,16 +97,16 @@ class Hook(Generic[Value]):
 
 
 class Question(Protocol[Answer_co]):
-    """What can be asked again and again."""
+    """A question that can be asked repeatedly."""
 
     async def ask(self) -> Answer_co:
         """Return the answer; see ``Hook.ask``."""
 
 
 class Questioner(Generic[Value]):
-    """Asks while its context is entered; of a class without the method it asks nothing.
+    """Asks while its context is entered; for a class without the method it does nothing.
 
-    Those that derive from it say when, and what becomes of the answers.
+    Subclasses decide when to ask, and what to do with the answers.
 
     Args:
         hook: What is asked.

@@ -1,4 +1,4 @@
-"""Tells the controller of this replica's load, where its deployment scales with the load.
+"""Reports this replica's load to the controller, if its deployment scales with the load.
 
 Counters are native and looked at ten times a second while calls come; the user's
 ``record_autoscaling_stats`` is asked each second. Counts travel only when they have changed.
@@ -46,7 +46,7 @@ class LoadCounter:
         self._active_at = -math.inf
 
     def look(self, ongoing: int, calls: int, now: float) -> mesh_pb2.ReplicaLoad | None:
-        """Return what is to be told now; ``None``: nothing has changed."""
+        """Return the report due now; ``None``: nothing has changed."""
         if self._looked_at is not None:
             elapsed_s = now - self._looked_at
             self._busy_s += (self._ongoing + ongoing) / 2 * elapsed_s
@@ -59,7 +59,7 @@ class LoadCounter:
         return mesh_pb2.ReplicaLoad(ongoing=ongoing, calls=calls, busy_s=self._busy_s)
 
     def again(self) -> mesh_pb2.ReplicaLoad:
-        """Return what was told last."""
+        """Return the last report."""
         return mesh_pb2.ReplicaLoad(ongoing=self._ongoing, calls=self._calls, busy_s=self._busy_s)
 
     def period_s(self, now: float) -> float:

@@ -1,4 +1,4 @@
-"""From what the controller assigned to a constructed object, with errors a user can act on."""
+"""Loads and constructs what the controller assigned, with errors that a user can act on."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from pyserve.replica.plain.methods import PlainMethod
 
 _LOGGER = user_code_logger(__name__)
-# How long each of a user's last hooks may take at least, also where the calls took all the grace.
+# The least time for each of a user's last hooks, even if the calls took all of the grace.
 _CLOSE_TIMEOUT_S = 5.0
 
 Value = TypeVar("Value")
@@ -69,7 +69,7 @@ class LoadError(PyserveError):
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A class or function that has been imported and checked, and what its constructor gets."""
+    """A class or function that was imported and checked, and the arguments of its constructor."""
 
     target: Code
     options: DeploymentOptions
@@ -84,7 +84,7 @@ class Loaded:
     def model(self) -> Model | None:
         """The model whose tensors the class declares (``pyserve.inference``), if it does.
 
-        Whoever declares none need not have numpy.
+        Classes without a model need not have numpy installed.
         """
         if not hasattr(self.target, MODEL_ATTRIBUTE):
             return None
@@ -280,7 +280,7 @@ async def reconfigure(instance: object, config: object, *, timeout_s: float) -> 
 
 
 async def warm_up(instance: object) -> None:
-    """Load the models that are to be there from the start, then call the ``warmup`` hook.
+    """Load the models that are needed from the start, then call the ``warmup`` hook.
 
     Raises:
         LoadError: A loader or the hook raised.
@@ -303,7 +303,7 @@ async def warm_up(instance: object) -> None:
 
 
 async def check_first(instance: object, timeout_s: float) -> None:
-    """Ask ``check_health`` before calls come, so that what cannot work never takes one.
+    """Ask ``check_health`` before calls come, so that a broken replica never takes one.
 
     Args:
         instance: The user's object.
@@ -325,7 +325,7 @@ async def check_first(instance: object, timeout_s: float) -> None:
 
 
 async def metadata_json(instance: object) -> str:
-    """Return what the class says of itself by ``record_replica_metadata``; ``""`` without one.
+    """Return the result of ``record_replica_metadata``; ``""`` without that hook.
 
     Raises:
         LoadError: The hook raised, or its answer cannot travel.
@@ -398,7 +398,7 @@ async def stop_application(application: AsgiApplication) -> None:
 
 
 async def drain_batches(instance: object) -> None:
-    """From now on let every batch leave without a wait; return when no call waits in one."""
+    """Release every batch without a wait from now on; return when no call waits in one."""
     if isinstance(instance, Batched):
         await instance.drain()
     else:
@@ -406,10 +406,10 @@ async def drain_batches(instance: object) -> None:
 
 
 async def close(instance: object, ends_at: float) -> None:
-    """Unload models, then call ``aclose`` and an ``async def __del__`` if there are such.
+    """Unload models, then call ``aclose`` and an ``async def __del__`` if they exist.
 
-    A plain ``__del__`` follows the last reference. What they raise is logged: nobody is there
-    any more who could act upon it.
+    A plain ``__del__`` runs with the last reference. Exceptions are only logged, since there is
+    nothing left to act on them.
 
     Args:
         instance: The user's object.

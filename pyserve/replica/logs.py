@@ -1,4 +1,4 @@
-"""The logs of a replica: how its process logs, and one line for each call."""
+"""The logs of a replica: the setup of its process's log, and one line for each call."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class ReplicaLogging:
         logs.follow(config)
 
     def follow(self, config: LoggingConfig) -> None:
-        """Log in another way from now on.
+        """Change the way of logging from now on.
 
         Raises:
             OptionError: A file cannot be written there; nothing has changed.
@@ -99,7 +99,7 @@ class ReplicaLogging:
             self.watch(self._server)
 
     def watch(self, server: Server) -> None:
-        """Write a line for each call of a server that runs, if that is wanted; on its loop."""
+        """Write a line for each call of a running server, if configured; on its loop."""
         self._server = server
         wanted = self._settings.access_log
         everywhere = wanted is True
@@ -121,7 +121,7 @@ class ReplicaLogging:
         self._logs.write(records, everywhere=self._settings.access_log is True and not is_told)
 
     def close(self) -> None:
-        """Write what waits, and close the file. Idempotent."""
+        """Write the waiting lines, and close the file. Idempotent."""
         if self._access is not None:
             self._access.close()
             self._access = None
@@ -139,7 +139,7 @@ class WriteAccess(Protocol):
 class AccessLog:
     """A line for each call of a server, until ``close``.
 
-    Unless it was asked for, it pauses in seconds with more calls than anybody reads.
+    Unless it was asked for, it pauses in seconds with more calls than can be read.
     """
 
     def __init__(

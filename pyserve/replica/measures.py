@@ -1,4 +1,4 @@
-"""What a replica has counted, and where it says so."""
+"""A replica's metrics, and where they are shown."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _LOADS = {
 }
 
 OWN_METHODS = "/pyserve."
-"""How the paths of methods begin that the mesh asks for itself."""
+"""The prefix of the paths of methods that the mesh itself calls."""
 
 # Of one function, those that were used most. Arbitrary: more of them fit on no page.
 _MODELS_TOLD_MAX = 100
@@ -81,7 +81,7 @@ class ReplicaMetrics:
 
         Args:
             context: Who the replica is.
-            folder: Where the socket goes; ``None``: others show what is counted, or nobody.
+            folder: Where the socket goes; ``None``: metrics are shown otherwise, or not at all.
             token: Of the mesh.
         """
         self._metrics.labels.update(
@@ -104,14 +104,14 @@ class ReplicaMetrics:
         stalls: Callable[[], StallStats] | None,
         routes: RouteMeasures | None = None,
     ) -> None:
-        """Tell of calls too, until ``end_serving``.
+        """Report calls too, until ``end_serving``.
 
         Args:
             counts: ``_router.Server.stats``.
             measures: ``_router.Server.measures``.
             limit: Returns how many calls there may be at once.
             loop_counts: ``_router.Endpoint.stats`` of the loop of user code.
-            stalls: Of that loop; ``None``: nobody looks.
+            stalls: Of that loop; ``None``: they are not watched for.
             routes: Of the web application; ``None``: there is none.
         """
 
@@ -129,7 +129,7 @@ class ReplicaMetrics:
         self._ends.append(self._metrics.add(add))
 
     def end_serving(self) -> None:
-        """Let go of what ``serve`` was given."""
+        """Drop the arguments of ``serve``."""
         while self._ends:
             self._ends.pop()()
 
@@ -161,7 +161,7 @@ def add_calls(scrape: Scrape, counts: Mapping[str, int], limit: int) -> None:
 def add_methods(scrape: Scrape, measures: Mapping[str, Mapping[str, Any]]) -> None:
     """Add how the calls of each method ended, and how long they took.
 
-    Those that the mesh makes itself (``pyserve explain`` does) are nobody's.
+    Calls by the mesh itself (such as by ``pyserve explain``) are not counted.
     """
     for method, measured in measures.items():
         if _is_own(method):
@@ -202,7 +202,7 @@ def _ended(measured: Mapping[str, Any]) -> int:
 
 
 def add_loop(scrape: Scrape, counts: Mapping[str, int], stalls: StallStats | None) -> None:
-    """Add how the loop of user code fares."""
+    """Add the metrics of user code's loop."""
     scrape.add("pyserve_replica_loop_events_total", counts["events"])
     scrape.add("pyserve_replica_loop_wakeups_total", counts["wakeups"])
     scrape.add("pyserve_replica_loop_queue_length_max", counts["queue_length_max"])

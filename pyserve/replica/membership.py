@@ -22,7 +22,7 @@ from pyserve.errors import MeshError
 from pyserve.wire.v1 import mesh_pb2, mesh_pb2_grpc
 
 _LOGGER = logging.getLogger(__name__)
-# What a controller answers to a replica that it will never take.
+# Statuses with which a controller refuses a replica for good.
 _REFUSALS = frozenset(
     {
         grpc.StatusCode.FAILED_PRECONDITION,
@@ -68,14 +68,14 @@ class Membership:
         self._ready: mesh_pb2.Ready | None = None
         self._routing_stats: mesh_pb2.RoutingStats | None = None
         self._load: mesh_pb2.ReplicaLoad | None = None
-        self._call: JoinCall | None = None  # The stream that stands, if one does.
+        self._call: JoinCall | None = None  # The open stream, if there is one.
         self._write_lock = asyncio.Lock()  # grpc allows one write at a time.
         self._task: asyncio.Task[None] | None = None
         self._is_draining = False
         self._is_leaving = False
 
     async def join(self) -> mesh_pb2.Assign:
-        """Start to keep a stream open, and return what this replica shall run.
+        """Start to keep a stream open, and return what this replica is to run.
 
         Raises:
             MeshError: The controller refuses this replica.
@@ -86,7 +86,7 @@ class Membership:
         return await self._assigned
 
     async def announce(self, ready: mesh_pb2.Ready) -> None:
-        """Say that calls may come, now and after every new join."""
+        """Report that calls may come, now and after every new join."""
         self._ready = ready
         await self._send(mesh_pb2.ReplicaMessage(ready=ready))
 
@@ -145,7 +145,7 @@ class Membership:
             await asyncio.wait([self._task])
 
     async def _send(self, message: mesh_pb2.ReplicaMessage) -> bool:
-        """Write to the stream if one stands; a broken one is joined again by ``_stay``."""
+        """Write to the stream if it is open; ``_stay`` joins again after a broken one."""
         async with self._write_lock:
             if self._call is None:
                 return False
@@ -163,9 +163,9 @@ class Membership:
                 is_over = await self._stay_by(channel, redial)
 
     async def _stay_by(self, channel: Channel, redial: Redial) -> bool:
-        """Join over a channel again and again; return whether it has come to an end with that.
+        """Join over a channel repeatedly; return whether joining is over for good.
 
-        If not, nobody answers there, and another channel may find somebody.
+        If not, nothing answers there, and another channel may reach a controller.
         """
         stub: mesh_pb2_grpc.MeshAsyncStub = mesh_pb2_grpc.MeshStub(channel)
         while await is_reached(channel):
@@ -193,7 +193,7 @@ class Membership:
         return False
 
     async def _follow(self, call: JoinCall) -> bool:
-        """Speak on one stream until it ends; return whether the controller took us."""
+        """Use one stream until it ends; return whether the controller accepted this replica."""
         self._hello.now = time.time()
         await call.write(mesh_pb2.ReplicaMessage(hello=self._hello))
         taken = False

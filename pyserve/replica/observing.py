@@ -1,4 +1,4 @@
-"""Lets a replica tell of its calls, before its user code is loaded."""
+"""Sets up tracing and delay records of a replica's calls, before its user code is loaded."""
 
 from __future__ import annotations
 

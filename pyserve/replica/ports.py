@@ -1,8 +1,8 @@
 """Ports of replicas that balancers outside of the mesh reach directly.
 
-A file that the replicas of one machine share says who has which port, and which was left so
-short a time ago that a balancer may still send requests for somebody else there. What decides in
-the end is the bind: other programs do not read the file.
+The replicas of one machine share a file. It records who has which port, and which ports were left
+so recently that a balancer may still send another replica's requests there. In the end the bind
+decides, since other programs do not read the file.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ class _Entry:
     """A port that is, or was, a replica's.
 
     Attributes:
-        pid: who has it; 0: nobody any more.
-        left_at: when that was, on the machine's monotonic clock.
+        pid: its owner; 0: it has been left.
+        left_at: when it was left, on the machine's monotonic clock.
     """
 
     pid: int
@@ -39,7 +39,7 @@ class PortLedger:
 
     Args:
         path: the file; made when it is missing.
-        settings: how many ports to try, and how long one that was left is nobody's.
+        settings: how many ports to try, and how long one that was left stays unused.
         now: seconds on a clock that all processes of the machine share.
         lives: whether a process exists.
     """
@@ -92,7 +92,7 @@ class PortLedger:
         )
 
     def release(self, port: int) -> None:
-        """Leave a port; nobody gets it before the quarantine has passed. Idempotent."""
+        """Leave a port; it is not leased again before its quarantine has passed. Idempotent."""
         with self._locked() as entries:
             if port in entries and entries[port].pid == os.getpid():
                 entries[port] = _Entry(0, self._now())
@@ -148,7 +148,7 @@ class DirectPorts:
     def close(self) -> None:
         """Leave the ports, after their listeners have been closed. Idempotent."""
         while self._leased:
-            # A mesh whose controller was killed leaves no folder, and nobody who would ask.
+            # A mesh whose controller was killed leaves no folder, and no later user of it.
             with contextlib.suppress(FileNotFoundError):
                 self._ledger.release(self._leased.pop())
 

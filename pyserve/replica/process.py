@@ -36,13 +36,13 @@ from pyserve.types import ApplicationName, DeploymentName, ReplicaId
 
 
 class ReplicaMesh(Mesh, Protocol):
-    """The mesh, as a replica enters it."""
+    """A replica's access to the mesh."""
 
     def enter_zone(self, zone: str) -> None:
-        """This process is in a zone, if its environment names none; "": nobody knows."""
+        """Set the zone of this process if its environment names none; "": unknown."""
 
 
-# Of settings, controller and token: what takes the counts of this process, and where it shows them.
+# From settings, controller and token: the metrics of this process, and the address of their server.
 ShowMetrics = Callable[
     [MeshSettings, str, bytes], AbstractContextManager[tuple[ProcessMetrics, str]]
 ]
@@ -66,10 +66,11 @@ def main(
     """Run one replica; return the exit status: 0 after a drain, 1 when it could not serve.
 
     Args:
-        open_mesh: Makes the way to other deployments, for the handles of user code. It comes
-            from outside, as the next ones, since it is built on top of this layer.
-        read_token: Reads the file that a variable names, where no descriptor has the mesh token.
-        show_metrics: Shows what it counts, where no other process of its machine does.
+        open_mesh: Makes the access to other deployments, for the handles of user code. Like the
+            next ones it is passed in, since it is built on top of this layer.
+        read_token: Reads the mesh token from the file that a variable names, if no descriptor has
+            it.
+        show_metrics: Serves its metrics, if no other process of its machine does.
         arguments: Of the command line; by default the process's own.
     """
     options = _parse(arguments)
@@ -103,7 +104,7 @@ def main(
 
 
 def prepare_process() -> None:
-    """Make this process fit for a replica; before user code is imported."""
+    """Prepare this process for a replica, before user code is imported."""
     with contextlib.suppress(OptionError):  # Whoever reads all settings tells what is wrong.
         _, encoding = read_log_defaults()
         log_to_standard_error(encoding=encoding or LogSettings.encoding)
@@ -127,7 +128,7 @@ def run_worker(
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             return runner.run(_run(settings, mesh, liveness_fd))
     finally:
-        # Its thread must not meet an interpreter that is being taken down.
+        # Its thread must have ended before the interpreter is torn down.
         mesh.close()
         PROCESS_TRACING.stop()
 
@@ -164,7 +165,7 @@ class _StopSignal:
 
     def __call__(self, _number: int, _frame: FrameType | None) -> None:
         self._count += 1
-        # One that comes when the loop has been closed finds the process about to end.
+        # If the loop has been closed, the process is about to end anyway.
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(
                 self._worker.request_stop, None if self._count == 1 else 0.0
@@ -174,7 +175,7 @@ class _StopSignal:
 
 
 def _watch_launcher(liveness_fd: int, loop: asyncio.AbstractEventLoop, worker: Worker) -> None:
-    """Wait until the launcher's end of the pipe closes, then see to it that this process ends."""
+    """Wait until the launcher's end of the pipe closes, then make sure that this process ends."""
     while os.read(liveness_fd, 1):
         pass
     logging.getLogger(__name__).warning("the launcher is gone; this replica ends")
@@ -187,7 +188,7 @@ def _watch_launcher(liveness_fd: int, loop: asyncio.AbstractEventLoop, worker: W
 
 
 def _bound_output() -> None:
-    """Empty the file that the output goes to when nobody has followed it for long."""
+    """Empty the output file when it has not been followed for long."""
     ended = threading.Event()  # Never set: this thread ends with the process.
     while not ended.wait(OUTPUT_BOUND_PERIOD_S):
         empty_if_large(_STANDARD_OUTPUT)

@@ -1,4 +1,4 @@
-"""Takes on another ``user_config`` while the replica serves."""
+"""Applies a new ``user_config`` while the replica serves."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Reconfigurer:
             await asyncio.wait([self._task])
 
     def take(self, wanted: mesh_pb2.Reconfigure) -> None:
-        """Take a configuration on as soon as the one before has ended; report the outcome."""
+        """Apply a configuration as soon as the one before is done; report the outcome."""
         self._wanted = wanted
         if not self._has_ended and (self._task is None or self._task.done()):
             self._task = asyncio.create_task(self._run(), name="pyserve reconfigure")

@@ -1,8 +1,7 @@
-"""What a client is told where a call that its handler has made failed in the mesh.
+"""The answer to a client when a call that its handler made has failed in the mesh.
 
-User code that lets such an error through has nothing of its own to say, and whether it helps to
-come again is not the same for all of them. An ``Abort`` says everything itself. The statuses are
-those of the ingress.
+User code that lets such an error through does not choose an answer, and only some of these errors
+are worth a retry. An ``Abort`` has its own status and text. The statuses are those of the ingress.
 """
 
 from __future__ import annotations
@@ -24,13 +23,13 @@ if TYPE_CHECKING:
 _LOGGER = failure_logger(__name__)
 
 CallFailure = RequestError | ModelLoadFailed | ModelNotFound
-"""What a handler gets of a call that failed in the mesh, and not in user code.
+"""The exceptions of calls that failed in the mesh, and not in user code.
 
-That there is no such model says everything itself, and is logged where models are loaded.
+A model that does not exist needs no further text, and is logged where models are loaded.
 """
 
 
-_RETRY_AFTER_S = 1  # As the router says where it knows nothing better.
+_RETRY_AFTER_S = 1  # As the router answers when it has no better estimate.
 _TEXTS = {
     StatusCode.CANCELLED: "A call to a deployment behind this one was cancelled.",
     StatusCode.DEADLINE_EXCEEDED: "A deployment behind this one has not answered in time.",
@@ -42,13 +41,13 @@ _TEXTS = {
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """An answer of plain HTTP in the place of the handler's.
+    """A plain HTTP answer in place of the handler's.
 
     Attributes:
         status: Its status.
-        text: For people; it tells nothing about the inside of the mesh.
-        retry_after_s: Whole seconds; ``None``: it does not help to come again soon.
-        metadata: More headers; those of bytes are no headers.
+        text: For people; it reveals nothing about the mesh's internals.
+        retry_after_s: Whole seconds; ``None``: a retry would not help.
+        metadata: More headers; entries with bytes are left out.
     """
 
     status: int
@@ -62,7 +61,7 @@ class Refusal:
         return f"{self.text}\n".encode()
 
     def headers(self) -> list[tuple[bytes, bytes]]:
-        """Return those of the answer, but for the length."""
+        """Return the answer's headers without the length."""
         found = [(b"content-type", b"text/plain; charset=utf-8")]
         if self.retry_after_s is not None:
             found.append((b"retry-after", str(self.retry_after_s).encode()))
@@ -104,7 +103,7 @@ def status_of_refusal(error: BaseException, context: Any, *, development: bool) 
         development: Whether texts of exceptions may reach clients.
 
     Returns:
-        ``None``: It is no failure of a call in the mesh, or the handler has set a status itself.
+        ``None``: It is not a failure of a call in the mesh, or the handler has set a status itself.
     """
     if not isinstance(error, CallFailure) or (refusal := refusal_of(error)) is None:
         return None

@@ -1,7 +1,7 @@
-"""Asks the user's ``record_routing_stats`` at intervals and reports what it says, when it is new.
+"""Asks the user's ``record_routing_stats`` at intervals and reports changed results.
 
-Policies of the user's see the answers. One that fails costs a line in the log: routers keep the
-last good one.
+The user's routing policies see the results. A failure is only logged: routers keep the last good
+result.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ FACTS_BYTES_MAX = 16 * 1024
 
 
 def facts_json(value: object) -> str:
-    """Return what a class says of itself as it travels: a JSON object, ``""`` for an empty one.
+    """Return a hook's result as it is sent: a JSON object, ``""`` for an empty one.
 
     Raises:
         ValueError: It is no mapping, JSON cannot hold it, or it is larger than 16 KiB.

@@ -1,4 +1,4 @@
-"""Finds the generated servicers among a class's bases, and what their services consist of.
+"""Finds the generated servicers among a class's bases, and describes their services.
 
 Generated code is recognised by its own convention: beside the class ``XServicer`` its module
 holds ``add_XServicer_to_server``, which registers handlers on anything with the registration
@@ -107,7 +107,7 @@ def service_of_function(path: str) -> Service:
 
 
 class _AnyServicer:
-    """Has every method: who asks only wants to know the handlers."""
+    """Has every method, because only the handlers are of interest."""
 
     def __getattr__(self, name: str) -> object:
         return _never

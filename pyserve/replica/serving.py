@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pyserve.references import References
     from pyserve.replica.inference.doors import InferenceDoors
 
-# Of what other processes of the mesh ask for.
+# Of the methods that other processes of the mesh call.
 _OWN_WEIGHTS = {**remote.WEIGHTS, **delays.WEIGHTS, **describing.WEIGHTS}
 
 
@@ -54,16 +54,16 @@ def make_server(
         application: Its application.
         deployment: Its deployment; with the application's name it is the service's.
         replica_id: What a router's handshake must find.
-        token: The mesh token. Who has not proven it would go around the ingress's access rules.
+        token: The mesh token. A caller without it would bypass the ingress's access rules.
         development: Whether the texts of unexpected exceptions may reach clients.
         limits: Of the ingress; what of them is about connections holds at ports for strangers.
         references: Holds large results for handles.
         http: The ASGI application; ``None``: ``__call__`` answers plain HTTP, if there is one.
         describe: Makes the document of that application.
-        front: Puts something before ``__call__``; ``None``: nothing stands there.
+        front: Wraps ``__call__``, for example in middlewares; ``None``: nothing does.
 
     Raises:
-        ValueError: An interceptor is none, or the marks of a method cannot hold.
+        ValueError: An interceptor is not one, or a method has invalid marks.
     """
     plain = PlainDispatcher(
         instance,
@@ -84,7 +84,7 @@ def make_server(
         maximum_concurrent_rpcs=loaded.options.ongoing_requests_limit(),
         settings=ServerSettings(
             development=development,
-            outlives_exits=True,  # One request must not end the replica of all others.
+            outlives_exits=True,  # One request must not end the replica for all others.
             replica_id=replica_id,
             token=token,
             call_token=token,
@@ -128,7 +128,7 @@ def _register_more(
 
 
 def _of_plain(plain: PlainDispatcher, development: bool) -> dict[str, Any]:
-    """Return those settings of a server that are about plain calls."""
+    """Return the server settings for plain calls."""
     return {
         "codecs": plain.codecs(),
         "framed": plain.framed_handlers(),
@@ -159,7 +159,7 @@ def _plain_http(
 
 
 def _receive_limits(loaded: Loaded) -> dict[str, int]:
-    """Return the limits of methods that were found by their names: none unless somebody set one.
+    """Return the limits of methods that were found by their names: none unless one was set.
 
     Calls of their class by handles and plain HTTP have none either, and Ray Serve's have none.
     """

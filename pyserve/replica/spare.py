@@ -1,7 +1,7 @@
-"""The process that has a replica's imports behind it, and waits to be told which one it becomes.
+"""A process with a replica's imports done, which waits to be told which replica to become.
 
-Until then it has no thread, no loop and no code of users, and has read no setting: what it is told
-counts as if it had been started so. Its launcher is ``pyserve.launch.spares``.
+Until then it has no thread, no loop and no user code, and has read no setting, so it then behaves
+as if it had been started that way. ``pyserve.launch.spares`` starts it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def replica_arguments(arguments: Sequence[str]) -> list[str] | None:
 
 
 def _become(descriptor: int) -> list[str] | None:
-    """Wait for one line of JSON, do what it says, and return the arguments in it."""
+    """Wait for one line of JSON, apply its settings, and return the arguments in it."""
     text = b""
     while not text.endswith(b"\n"):
         chunk = os.read(descriptor, _READ_BYTES)

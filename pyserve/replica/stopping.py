@@ -1,4 +1,4 @@
-"""That a replica is to end, how long it has for that, and what does not wait for it."""
+"""A replica's request to stop: its grace, and cancelling steps of the start."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ class Stop:
         self._asked_at = 0.0
 
     def ask(self, grace_s: float | None = None) -> None:
-        """Let it end; of several times to do so in the shortest counts."""
+        """Ask it to end; of several graces the shortest counts."""
         if grace_s is not None and (self.grace_s is None or grace_s < self.grace_s):
             self.grace_s = grace_s
         self._asked_at = self._asked_at or asyncio.get_running_loop().time()
         self._asked.set()
 
     def await_another(self) -> None:
-        """Let ``wait`` wait for a second wish, which cuts the grace short."""
+        """Let ``wait`` wait for a second request, which cuts the grace short."""
         self._asked.clear()
 
     async def wait(self) -> None:
-        """Return when it is to end."""
+        """Wait until it is asked to end."""
         await self._asked.wait()
 
     def ends_at(self, default_s: float) -> float:
@@ -65,5 +65,5 @@ class Stop:
         left_s = self.ends_at(default_s) - asyncio.get_running_loop().time()
         await asyncio.wait({task}, timeout=max(left_s, 0.0))
         if task.done() and not task.cancelled():
-            task.exception()  # Else asyncio logs that nobody has asked.
+            task.exception()  # Otherwise asyncio logs an unretrieved exception.
         raise StoppedEarly

@@ -1,10 +1,9 @@
-"""Notices when user code holds the replica's event loop, and says where.
+"""Notices when user code blocks the replica's event loop, and logs where.
 
-Other calls of the replica wait for the loop, so a handler that blocks is a fault even where
-nothing fails. Looking costs next to nothing: a thread looks at intervals whether the loop's
-thread is inside a callback; only then it asks the loop for a sign of life, and only a loop that
-gives none in time has stalled. Code that keeps the interpreter lock all the while is seen late,
-when it lets go.
+Other calls of the replica wait for the loop, so a handler that blocks is a fault even if nothing
+fails. Watching costs next to nothing: a thread checks at intervals whether the loop's thread is
+inside a callback; only then it asks the loop for a sign of life, and a loop that gives none in time
+has stalled. Code that holds the interpreter lock all the while is noticed only when it releases it.
 """
 
 from __future__ import annotations
@@ -32,11 +31,11 @@ from pyserve.observe.delays import PROCESS_DELAYS, StallDelay, wall_clock_from
 IDLE_FACTOR = 10
 # The same place is not logged again within this time; every stall is counted (arbitrary).
 _REPEAT_S = 10.0
-# While a stall lasts, so often the thread looks whether it is to end.
+# How often, during a stall, the thread checks whether it is to end.
 _END_CHECK_S = 1.0
 _STACK_FRAMES_MAX = 30
 _UNSEEN = "code that was over before it could be looked at"
-# What users did not write, and cannot mend.
+# Code that users did not write, and cannot fix.
 _LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")})
 
 _LOGGER = logging.getLogger(__name__)
@@ -214,7 +213,7 @@ class _Heartbeat:
 
 
 def _place(frame: FrameType) -> str:
-    """Return the innermost line that is of no library, for people."""
+    """Return the innermost line that is not in a library, for people."""
     own: FrameType | None = frame
     while own is not None and own.f_code.co_filename.startswith(_LIBRARIES):
         own = own.f_back

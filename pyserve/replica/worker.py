@@ -65,7 +65,8 @@ from pyserve.replica.watchdog import LoopWatchdog
 from pyserve.types import ApplicationName, DeploymentName, ReplicaId
 from pyserve.wire.v1 import mesh_pb2
 
-# The kernel closes what the launcher had in any order: its end is known before its lock is free.
+# The kernel closes a launcher's descriptors in any order: its end may be seen before its lock is
+# free.
 _LAUNCHER_END_TIMEOUT_S = 3.0
 
 _LOGGER = logging.getLogger(__name__)
@@ -73,16 +74,16 @@ _LOGGER = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerSettings:
-    """What the launcher tells a replica.
+    """A replica's settings from its launcher.
 
     Attributes:
         controller: ``host:port`` or ``unix:path``.
         token: The mesh token.
-        application, deployment: What it shall run.
-        replica_id: Its name; empty: the controller gives it one.
+        application, deployment: What to run.
+        replica_id: Its name; empty: the controller assigns one.
         mesh: Node, zone and directories from the environment.
         tls: Certificates for TCP between processes of the mesh; None: plain.
-        external: What it runs, if nobody of the mesh has started it; None: the controller knows.
+        external: What it runs, if it was not started by the mesh; None: the controller knows.
         metrics: Takes what the replica counts.
         admin: ``host:port`` where they are shown, if this process does so itself; "": its node's
             ingress does.
@@ -132,9 +133,9 @@ class Worker:
             membership, self._on_command, self._metrics.health
         )
         self.is_constructing = False
-        """User code holds the loop: nothing is in flight, and only a signal can end it."""
+        """User code blocks the loop: nothing is in flight, and only a signal can end it."""
         self.is_orphan = False
-        """The launcher is gone, and with it whoever would tidy up after this replica."""
+        """The launcher has gone, so nothing else cleans up after this replica."""
 
     def request_stop(self, grace_s: float | None = None) -> None:
         """Begin the drain: what is in flight gets ``grace_s``, by default the deployment's."""
@@ -170,8 +171,8 @@ class Worker:
             told = await self._control_tasks.fail(
                 summary=error.summary, traceback=error.traceback, user_code=error.user_code
             )
-            # Who was told shows it, or keeps it for those who ask; but whoever has started this
-            # process himself looks here.
+            # A controller that was told shows or keeps the error. A user who started this process
+            # himself looks at its log.
             if not told or self._settings.external is not None:
                 _LOGGER.error("%s\n%s", error.summary, error.traceback)
             return 1
@@ -246,7 +247,7 @@ class Worker:
             self._server = server
             if self._logs is not None:
                 self._logs.watch(server)
-            # Loads that are under way are told too; whoever routes prefers this replica then.
+            # Models that are still loading are reported too, so that routers prefer this replica.
             PROCESS_DIRECTORY.subscribe(server.native.set_models)
             server.native.set_models(PROCESS_DIRECTORY.models())
             # The native half alone: the other one keeps the instance alive beyond its end.
@@ -413,7 +414,7 @@ class Worker:
         been told.
 
         Returns:
-            What is left of ``grace_s``, which bounds the drain as a whole.
+            The rest of ``grace_s``, which bounds the whole drain.
         """
         server.native.set_healthy(False)
         loop = asyncio.get_running_loop()
@@ -451,7 +452,7 @@ class Worker:
             try:
                 self._take_options(DeploymentOptions.from_peer(limits.options_json))
             except OptionError as error:
-                # The deploy has ended: whoever reads the log is the one to tell.
+                # The deploy has ended, so this can only be logged.
                 _LOGGER.error("%s; this replica goes on as before", error)
 
     def _take_options(self, options: DeploymentOptions) -> None:

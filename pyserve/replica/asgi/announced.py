@@ -1,4 +1,4 @@
-"""Refuses a WebSocket message by the heads of its frames, before what they announce has come."""
+"""Refuses too large a WebSocket message by its frames' headers, before their payloads come."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from wsproto.frame_protocol import CloseReason, FrameDecoder, FrameProtocol, Opc
 
 
 class AnnouncedSize(Extension):
-    """What wsproto asks about every frame's head. It is never offered to a client.
+    """An extension that wsproto calls for every frame header. It is never offered to a client.
 
     Args:
         message_bytes_max: The most that the frames of one message may announce together.
@@ -21,15 +21,15 @@ class AnnouncedSize(Extension):
         self._message_frames_max = message_frames_max
         self._announced_bytes = 0
         self._frames = 0
-        self._is_noted = False  # The head of the frame under way.
+        self._is_noted = False  # The header of the current frame.
         self.refusal: CloseReason | None = None
 
     def enabled(self) -> bool:
-        """Take part, though no handshake has named it."""
+        """Be enabled although no handshake has negotiated it."""
         return True
 
     def offer(self) -> bool:
-        """Stay unknown to clients."""
+        """Offer nothing to clients."""
         return False
 
     def frame_inbound_header(
@@ -39,7 +39,7 @@ class AnnouncedSize(Extension):
         rsv: RsvBits,  # noqa: ARG002  # as above
         payload_length: int,
     ) -> CloseReason | RsvBits:
-        """Count what a frame announces; end the connection where that is too much.
+        """Count the announced payload of a frame; end the connection if it is too large.
 
         wsproto asks again when the mask that ends the head has not come yet.
         """
@@ -62,6 +62,6 @@ class AnnouncedSize(Extension):
         proto: FrameDecoder | FrameProtocol,  # noqa: ARG002  # wsproto gives it
         data: bytes,
     ) -> bytes:
-        """Note that a head was complete: after each comes a payload, be it an empty one."""
+        """Note that a header was complete: each is followed by a payload, even if it is empty."""
         self._is_noted = False
         return data

@@ -26,7 +26,7 @@ class AsgiApplication:
     Args:
         app: Any ASGI 3 application.
         idempotent_routes: Whose requests may be repeated, see ``idempotence``.
-        inner: What stands behind middlewares; ``None``: none are before it.
+        inner: The application behind middlewares; ``None``: there are no middlewares.
 
     Attributes:
         inner: The same.
@@ -76,7 +76,7 @@ class AsgiApplication:
             self._sessions.discard(session)
 
     def drain(self) -> None:
-        """Ask the clients of all WebSockets to come again; requests go on."""
+        """Ask the clients of all WebSockets to reconnect; requests go on."""
         for session in self._sessions:
             session.drain()
 

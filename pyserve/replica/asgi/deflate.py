@@ -1,7 +1,7 @@
 """Compressed messages of WebSockets, permessage-deflate of RFC 7692, as an extension of wsproto.
 
-wsproto's own takes a control frame between two fragments for the end of their message, and raises
-for parameters that are no numbers.
+wsproto's own extension treats a control frame between two fragments as the end of their message,
+and raises for parameters that are not numbers.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _TAIL = b"\x00\x00\xff\xff"
 
 
 class Deflate(Extension):
-    """Compression as both sides have agreed on it.
+    """The negotiated compression.
 
     Args:
         bits: log2 of the client's and of our window; None: not named, which means 15.
@@ -44,14 +44,14 @@ class Deflate(Extension):
         self._inflater: zlib._Decompress | None = None
         self._deflater: zlib._Compress | None = None
         self._is_control = False
-        self._is_compressed = False  # The message under way, whose first frame says so.
+        self._is_compressed = False  # The current message, by its first frame.
 
     def enabled(self) -> bool:
-        """Take part: there is none without an agreement."""
+        """Be enabled: it exists only after a negotiation."""
         return True
 
     def offer(self) -> bool:
-        """Stay away from handshakes of clients."""
+        """Offer nothing in handshakes of clients."""
         return False
 
     @property
@@ -73,7 +73,7 @@ class Deflate(Extension):
         rsv: RsvBits,
         payload_length: int,  # noqa: ARG002  # as above
     ) -> CloseReason | RsvBits:
-        """Note whose payload follows. The same head may come again, when it was not complete."""
+        """Note the frame whose payload follows. An incomplete header is passed here again later."""
         self._is_control = opcode.iscontrol()
         may_say = not self._is_control and opcode is not Opcode.CONTINUATION
         if may_say:
@@ -85,7 +85,7 @@ class Deflate(Extension):
         proto: FrameDecoder | FrameProtocol,  # noqa: ARG002  # wsproto gives it
         data: bytes,
     ) -> bytes | CloseReason:
-        """Return what a piece of a payload becomes."""
+        """Return a piece of a payload, decompressed."""
         return self._inflate(data) if self._is_compressed and not self._is_control else data
 
     def frame_inbound_complete(
@@ -93,7 +93,7 @@ class Deflate(Extension):
         proto: FrameDecoder | FrameProtocol,  # noqa: ARG002  # wsproto gives it
         fin: bool,
     ) -> bytes | CloseReason | None:
-        """Return what the end of a message adds."""
+        """Return the decompressed rest at the end of a message."""
         if self._is_control or not fin or not self._is_compressed:
             return None
         rest = self._inflate(_TAIL)
@@ -139,13 +139,13 @@ class Deflate(Extension):
 
 
 def agree(values: Iterable[bytes]) -> Deflate | None:
-    """Return what a handshake's offers come to, the first of those that can be had.
+    """Return the compression for a handshake's offers: the first one that is acceptable.
 
     Args:
         values: Those of the client's headers Sec-WebSocket-Extensions.
 
     Returns:
-        ``None``: to do without. Offers that cannot be read are declined (RFC 7692, 5.1 and 7).
+        ``None``: no compression. Offers that cannot be read are declined (RFC 7692, 5.1 and 7).
     """
     for value in values:
         for offer in value.split(b","):

@@ -1,7 +1,7 @@
-"""One HTTP request of an ASGI application: ``receive``, ``send``, and what it left undone.
+"""One HTTP request of an ASGI application: ``receive``, ``send``, and completing the answer.
 
-An answer whose body is one message goes out as one command. The head waits for that body until
-the end of the loop's turn, and leaves alone when none came: a stream's client sees it at once.
+An answer whose body is one message is sent as one command. The head waits for the body until the
+end of the loop's turn, and is then sent alone, so that a stream's client sees it at once.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ FAILURE_HEADERS = [
 async def serve_http(
     app: Application, call: HttpCall, scope: Scope, measures: RouteMeasures | None = None
 ) -> None:
-    """Run ``app`` for one request and see to it that it is answered.
+    """Run ``app`` for one request, and make sure that the request is answered.
 
     When the client leaves, ``receive`` and ``send`` say so, and the application has
     ``LEAVE_TIMEOUT_S`` to end. What it does after its last message is not limited.
@@ -54,7 +54,7 @@ async def serve_http(
         app: The application.
         call: The request.
         scope: Of the request.
-        measures: Counts it by its route; ``None``: nobody does.
+        measures: Counts it by its route; ``None``: it is not counted.
 
     Raises:
         asyncio.CancelledError: The application did not end in that time, or the deadline has
@@ -88,7 +88,7 @@ async def serve_http(
 def pairs(headers: Iterable[Iterable[bytes]]) -> HeaderList:
     """Return the headers of an answer as the native side takes them.
 
-    It puts names in lower case and leaves out what is about one connection only.
+    That side puts names in lower case and leaves out connection-specific headers.
     """
     return list(map(tuple, headers))  # type: ignore[arg-type]  # the native side counts them
 
@@ -97,7 +97,7 @@ def _content_length(headers: HeaderList) -> int | None:
     """Return the length that an answer announces.
 
     Raises:
-        RuntimeError: It is no number of bytes, or there are two (RFC 9110, 8.6).
+        RuntimeError: It is not a number of bytes, or there are two (RFC 9110, 8.6).
     """
     found = None
     for name, value in headers:
@@ -120,7 +120,7 @@ class HttpExchange:
 
     Attributes:
         ended: The answer's end was sent.
-        refused: Why the answer's head could not be sent; ``None``: it could, or waits still.
+        refused: Why the answer's head could not be sent; ``None``: it was, or still waits.
         status: Of the answer; 0: there is none.
     """
 
@@ -189,8 +189,8 @@ class HttpExchange:
     async def send(self, message: Message) -> None:
         """Send the head or a piece of the body; waits while the client does not read.
 
-        What ends by itself may be sent to a client that has gone, and is thrown away: an exception
-        would make frameworks skip what the application does after its answers.
+        Answers that end by themselves may be sent to a client that has gone, and are discarded: an
+        exception would make frameworks skip the application's work after its answers.
 
         Raises:
             OSError: The client has gone, more was to follow, of no announced length, and no other
@@ -283,7 +283,7 @@ class HttpExchange:
                 raise
 
     def refuse(self, refusal: Refusal) -> bool:
-        """Answer in the application's place; return whether it is not too late for that."""
+        """Answer in the application's place; return whether that was still possible."""
         if self._has_head or self._call.is_over:
             return False
         self.ended = True
@@ -301,11 +301,11 @@ class HttpExchange:
         if error is not None:
             note_failure(call.call, error)
         if self._is_cut or (call.is_over and not self.ended):
-            # Often because nobody waits any more.
+            # Often because the client has gone.
             _LOGGER.debug(text, *values, exc_info=exc_info_of(error))
             return
         path = call.head.target.partition(b"?")[0].decode("latin-1")
-        # Clients choose the path, which is no format therefore.
+        # Clients choose the path, so it must not be part of the format string.
         _LOGGER.error(
             "%s %s: " + text, call.head.method, path, *values, exc_info=exc_info_of(error)
         )

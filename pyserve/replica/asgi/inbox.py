@@ -1,4 +1,4 @@
-"""What a WebSocket's client has sent and the application has not taken yet."""
+"""Messages that a WebSocket's client has sent and the application has not received yet."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pyserve.replica.asgi.types import Message
 
-# Limits of what is read before the application takes it. A close and pongs behind that wait too.
-# The number is uvicorn's, the size is arbitrary.
+# Limits on the messages read ahead of the application. A close and pongs behind them wait too. The
+# number is uvicorn's, the size is arbitrary.
 _UNREAD_MESSAGES_MAX = 32
 _UNREAD_BYTES_MAX = 64 * 1024
 
@@ -21,7 +21,7 @@ class MessageTooLarge(Exception):
 
 
 class Inbox:
-    """Messages in order, put together from their fragments; at the end the disconnect.
+    """Messages in order, assembled from their fragments; at the end the disconnect.
 
     Args:
         message_bytes_max: The most that one message may have, text as UTF-8.
@@ -71,7 +71,7 @@ class Inbox:
         self.put(message, size_bytes)
 
     def finish(self, code: int, reason: str | None = "") -> None:
-        """Say how it ended, once; the application gets that after what has come before."""
+        """Record how it ended, once; the application gets that after the earlier messages."""
         if self._end is None:
             self._end = {"type": "websocket.disconnect", "code": code, "reason": reason or ""}
             self._changed.set()
@@ -92,12 +92,12 @@ class Inbox:
 
     @property
     def is_full(self) -> bool:
-        """Nothing more is to be read before the application takes what is here."""
+        """Whether reading has to stop until the application has taken some messages."""
         is_much = len(self._messages) >= _UNREAD_MESSAGES_MAX
         return (is_much or self._unread_bytes >= _UNREAD_BYTES_MAX) and self._end is None
 
     async def room(self) -> None:
-        """Return when there is room for more, or nothing will be taken."""
+        """Wait until there is room for more, or nothing will be taken any more."""
         while self.is_full:
             self._taken.clear()
             await self._taken.wait()

@@ -1,4 +1,4 @@
-"""The lifespan of an application: one task that it runs in from startup to shutdown."""
+"""The lifespan of an application: one task in which it runs from startup to shutdown."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Lifespan:
         app: The application.
 
     Attributes:
-        state: What the application keeps there is in the scope of every request.
+        state: Set by the application in its startup; in the scope of every request.
     """
 
     def __init__(self, app: Application) -> None:
@@ -48,7 +48,7 @@ class Lifespan:
         self._stopping = False
 
     async def startup(self) -> None:
-        """Wait until the application is ready, or turns out to know no lifespan.
+        """Wait until the application is ready, or proves not to support lifespans.
 
         Raises:
             LifespanFailed: It says that it failed.

@@ -1,7 +1,7 @@
-"""Answers of web applications to failures of calls that their handlers have made, and to Abort.
+"""Answers of web applications to failed calls of their handlers, and to ``Abort``.
 
-Starlette answers what nobody handles with 500 before anybody around it sees the exception, so the
-answer has to be a handler of the application's own, where it has no other one.
+Starlette answers unhandled exceptions with 500 before middlewares see them, so the answer has to be
+an exception handler of the application, unless it has one already.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _REASON_BYTES_MAX = 123
 
 
 def answer_refusals(app: Application) -> None:
-    """Have a Starlette application, and those mounted in it, answer what came of calls.
+    """Add these answers to a Starlette application and those mounted in it.
 
     Handlers that it has for these errors, or for those below them, stay. Others are left alone.
     """

@@ -1,4 +1,4 @@
-"""Which route of an application answered a request, and how long the calls of each took."""
+"""Counts requests by the route of the application that answered them, with durations."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from pyserve.replica.asgi.types import Application, Scope
 
 ROUTES_MAX = 200
-"""So many are told apart, whatever an application makes while it runs. Arbitrary."""
+"""The most routes that are counted separately. Arbitrary."""
 _OTHERS = "others"
 
 
@@ -21,7 +21,7 @@ class RouteMeasures:
     Requests that no route takes are not among them.
 
     Args:
-        app: Whose routes they are; of others than FastAPI's nothing is told.
+        app: Whose routes they are; only FastAPI applications are counted.
 
     Attributes:
         times: How long requests took in the application, by verb and template: ``GET /items/{id}``.
@@ -65,6 +65,6 @@ class RouteMeasures:
         path = self._paths.get(id(route))
         if path is not None:
             return path
-        # Of a mounted application, or made since.
+        # Of a mounted application, or added later.
         mounted = scope["root_path"].removeprefix(root_path)
         return f"{mounted}{getattr(route, 'path', '')}"

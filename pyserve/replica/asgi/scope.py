@@ -1,4 +1,4 @@
-"""The scope of a request: what uvicorn would give for it, with the route prefix as root path."""
+"""The scope of a request: the same as uvicorn's, with the route prefix as root path."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _DEFAULT_PORTS = {"http": 80, "https": 443}
 # The ingress takes away what is about the connection, and over HTTP/2 a handshake has none of it.
 # Under uvicorn, hypercorn and granian applications find these, and some (Socket.IO) ask for them.
 _HANDSHAKE = ((b"upgrade", b"websocket"), (b"connection", b"Upgrade"))
-# Names by which clients have lately called: a handful, unless somebody makes them up (arbitrary).
+# Host names that clients have used lately: a handful, unless a client makes them up (arbitrary).
 _HOSTS_KEPT = 64
 
 
@@ -80,7 +80,7 @@ def _host(headers: list[tuple[bytes, bytes]]) -> bytes:
 
 @lru_cache(_HOSTS_KEPT)
 def _server(host: bytes, scheme: str) -> tuple[str, int] | None:
-    """Return what the client has called: the replica knows no address of the ingress."""
+    """Return the host that the client has addressed: the replica does not know the ingress's."""
     text = host.decode("latin-1")
     name, separator, port = text.rpartition(":")
     if not separator or port.endswith("]"):

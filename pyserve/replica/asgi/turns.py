@@ -1,4 +1,4 @@
-"""Takes turns: who has much to read lets the others of its event loop go between."""
+"""Takes turns: a task with much to read lets others of its event loop run in between."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections import deque
 
 
 class Turns:
-    """A line of those that wait for a turn of the event loop; each turn is for one of them.
+    """A queue of tasks that wait for a turn of the event loop; each turn is for one of them.
 
-    So a hundred that have much to read together delay everybody else by as much as one does.
+    So a hundred tasks that have much to read delay all others by no more than one does.
     """
 
     def __init__(self) -> None:
@@ -17,7 +17,7 @@ class Turns:
         self._is_turning = False
 
     async def next(self) -> None:
-        """Wait until it is the caller's turn again; others have had theirs by then."""
+        """Wait until it is the caller's turn again, after the others in the queue."""
         loop = asyncio.get_running_loop()
         turn = loop.create_future()
         self._waiting.append(turn)

@@ -1,4 +1,4 @@
-"""What an ASGI application is called with; version 3 of the specification."""
+"""The types of ASGI's interface; version 3 of the specification."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """One WebSocket of an ASGI application.
 
-The ingress has made the handshake's HTTP out of it; what comes and goes here are the frames of
-RFC 6455, which wsproto reads and writes. Three things run beside each other: the application, a
-reader that answers pings while the application does something else, and the keepalive.
+The ingress handles the HTTP of the handshake; only the frames of RFC 6455, which wsproto reads and
+writes, pass here. Three tasks run concurrently: the application, a reader that answers pings while
+the application does something else, and the keepalive.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ _MESSAGE_BYTES_MAX = 16 * 1024 * 1024
 _PING_INTERVAL_S = 20.0
 _PONG_TIMEOUT_S = 20.0
 _CLOSE_TIMEOUT_S = 10.0  # for the client's answer to a close
-# So many frames are read before others have their turn: a tenth of a millisecond, and as long as
-# their messages take the application. Arbitrary.
+# How many frames are read before others get their turn: a tenth of a millisecond, plus the
+# application's time for their messages. Arbitrary.
 _FRAMES_PER_TURN = 8
 # 16 MiB in fragments of 256 bytes each.
 _MESSAGE_FRAMES_MAX = 65_536
@@ -77,7 +77,7 @@ class WebSocketSession:
         app: The application.
         call: The request that carries it.
         state: What the lifespan has left.
-        turns: Where those wait that have much to read.
+        turns: The queue for WebSockets that have much to read.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class WebSocketSession:
         self._frames_left = _FRAMES_PER_TURN
         self._scope = websocket_scope(call, state)
         self._state = _State.CONNECTING
-        self._closed_by_us = False  # And not by the application, which is told so.
+        self._closed_by_us = False  # And not by the application, which is notified.
         self._connection: Connection | None = None
         self._is_compressed = False
         self._announced: AnnouncedSize | None = None
@@ -128,7 +128,7 @@ class WebSocketSession:
         self._call.end()
 
     def drain(self) -> None:
-        """Close with 1012, which tells clients to come again; another replica takes them."""
+        """Close with 1012, which tells clients to reconnect; another replica takes them."""
         self._is_draining = True
         if self._state is _State.OPEN:
             self._help(self._close_ourselves(_RESTART, ""))
@@ -270,7 +270,7 @@ class WebSocketSession:
         await self._write(events.CloseConnection(code=code, reason=reason))
 
     async def _close_ourselves(self, code: int, reason: str, told: int | None = None) -> None:
-        """Close a WebSocket of an application that did not ask for it, and tell it."""
+        """Close a WebSocket on the server's own account, and notify the application."""
         if self._state is _State.OPEN:
             self._closed_by_us = True
             self._inbox.finish(code if told is None else told, reason)
@@ -366,7 +366,7 @@ class WebSocketSession:
                     await self._write(events.Ping(payload=self._ping))
                     await self._ponged.wait()
             except TimeoutError:
-                # A client whose pong we have not read is none that has vanished.
+                # A client whose pong has not been read yet has not vanished.
                 if loop.time() - self._unread_until >= _PONG_TIMEOUT_S:
                     reason = "keepalive ping timeout"
                     await self._close_ourselves(_INTERNAL, reason, told=_NO_STATUS)
@@ -386,7 +386,7 @@ def _refusal_text(code: int) -> str:
 async def _end(application: asyncio.Task[None]) -> None:
     """Give an application whose WebSocket is closed the time to end; then cancel it.
 
-    It has been told, as under any server, and may have something to put away.
+    It was notified, as under any server, and may have to clean up.
     """
     if application.done():
         return

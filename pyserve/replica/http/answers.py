@@ -1,4 +1,4 @@
-"""From what a handler returned to the answer."""
+"""Makes the answer from a handler's result."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def answer(http: HttpCall, result: Any) -> Coroutine[Any, Any, None] | None:
 
 
 def _answer_other(http: HttpCall, result: Any) -> Coroutine[Any, Any, None] | None:
-    # Who has made a response has imported the module.
+    # A handler that returns a response has imported the module.
     starlette = sys.modules.get("starlette.responses")
     if starlette is not None and isinstance(result, starlette.Response):
         return _send_response(http, result)

@@ -1,8 +1,7 @@
-"""What a handler gets: the request, its parsed body, or the fields of its body.
+"""Makes a handler's arguments: the request, its parsed body, or the fields of its body.
 
-Worked out once from the handler's signature. A parameter whose annotation is a data type asks
-for the body, every other one for the request; several parameters, and one that has to be given by
-its name, ask for fields by name.
+Determined once from the handler's signature. A parameter whose annotation is a data type gets the
+body, every other one the request; several parameters, or a keyword-only one, get fields by name.
 """
 
 from __future__ import annotations
@@ -55,12 +54,12 @@ class Arguments:
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """What a handler takes of a request, by its parameters.
+    """How a handler's parameters are filled from a request.
 
     Attributes:
         takes: The request, the whole body, fields of a JSON object by name, or nothing.
         parameters: All of them.
-        hints: The annotation of each; of a batched handler that of an element.
+        hints: The annotation of each; for a batched handler that of an element.
         problem: Why it cannot be called; "": it can.
     """
 
@@ -209,7 +208,7 @@ def _text_of(body: bytes) -> str:
 
 
 def _fields(signature: Signature) -> Arguments:
-    """Give parameters the fields of their names, or the request."""
+    """Fill parameters with the fields of their names, or with the request."""
     hints = signature.hints
     named = [each for each in signature.parameters if each.kind not in _VARIADIC]
     fields = {

@@ -61,7 +61,7 @@ def behind(handler: HttpHandler, middlewares: Sequence[Middleware]) -> HttpHandl
 
 
 class RelayedCall:
-    """Stands in for an ``HttpCall`` behind middlewares; whatever is not here is the call's.
+    """Stands in for an ``HttpCall`` behind middlewares; other attributes are the call's own.
 
     Args:
         http: The call.
@@ -84,7 +84,7 @@ class RelayedCall:
         self._has_all = False
         self.task = asyncio.current_task()
         self._may_leave = False
-        # What was queued where nobody could wait.
+        # Messages from methods that are not coroutines, which ``deliver`` sends.
         self._queued: list[Message] = []
 
     def __getattr__(self, name: str) -> Any:
@@ -125,7 +125,7 @@ class RelayedCall:
         return self.whole_body
 
     async def over(self) -> None:
-        """See ``HttpCall.over``; the middlewares know that somebody waits for it."""
+        """See ``HttpCall.over``; the middlewares know of the wait."""
         while (await self._receive())["type"] != "http.disconnect":
             pass
 
@@ -158,7 +158,7 @@ class RelayedCall:
         if not self.is_over:
             self._end(b"")
         elif not self.finished:
-            self._http.end()  # It has nobody to tell, and notes that the handler is done.
+            self._http.end()  # There is no client left; it notes that the handler is done.
 
     def abort(self) -> None:
         """See ``HttpCall.abort``."""

@@ -1,4 +1,4 @@
-"""From the body of a request to the value that a handler's parameter asks for."""
+"""Converts a request's body to the value of a handler's parameter."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def parse_json(body: bytes) -> Any:
     """Return the value of a JSON text.
 
     Raises:
-        InvalidJson: It is none, or has a number or a text that no JSON could give back.
+        InvalidJson: It is not JSON, or has a number or a string that JSON cannot represent.
     """
     try:
         value = orjson.loads(body)

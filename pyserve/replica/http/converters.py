@@ -1,7 +1,7 @@
-"""What a data type's annotation asks of JSON, worked out once.
+"""Converters from JSON to annotated data types, compiled once for each annotation.
 
-Checked is what has to be built or is cheap to look at: the elements of a ``list[float]`` are
-what the JSON says.
+Only values that have to be built or are cheap to check are checked: the elements of a
+``list[float]`` are taken from the JSON as they are.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ _PROPOSED_LENGTH_MAX = 128
 
 
 def is_data(annotation: object) -> bool:
-    """Say whether an annotation asks for the body, and not for the request."""
+    """Say whether a parameter with this annotation gets the body rather than the request."""
     return _compiled(annotation) is not None
 
 
 def converter_of(annotation: object) -> Convert:
-    """Return the function that makes a value of a data type of what JSON says.
+    """Return the function that converts a JSON value to a data type.
 
     It takes the place of the value in the body too, and raises ``InvalidBody``.
     """

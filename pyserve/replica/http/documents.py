@@ -1,6 +1,6 @@
-"""What answers plain HTTP in a replica, as a document of OpenAPI 3.1 with paths below its prefix.
+"""A replica's plain HTTP interface as an OpenAPI 3.1 document, with paths below its prefix.
 
-Made when somebody asks, since most replicas are never asked.
+Made on request, since most replicas are never asked.
 """
 
 from __future__ import annotations
@@ -214,7 +214,7 @@ class _Schemas:
         return schema
 
     def knows(self, schema: Document) -> bool:
-        """Return whether a schema will say anything."""
+        """Return whether a schema will have any content."""
         return bool(schema) or any(each is schema for each, _, _ in self._wanted)
 
     def components(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What is wrong with a body, said so that its sender can mend it."""
+"""Errors of a request's body, described so that its sender can fix them."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ Location = tuple[str | int, ...]
 
 
 class InvalidJson(json.JSONDecodeError):
-    """A body is no JSON. Answered with 400."""
+    """The body is not valid JSON. Answered with 400."""
 
 
 class InvalidBody(PyserveError, ValueError):
-    """A body is JSON, but not what the handler's annotation asks for. Answered with 422.
+    """The body is JSON, but does not match the handler's annotation. Answered with 422.
 
     Args:
-        errors: One dict for each mistake: ``loc``, ``msg`` and ``type``, as FastAPI tells them.
+        errors: One dict for each mistake: ``loc``, ``msg`` and ``type``, as in FastAPI's answers.
     """
 
     def __init__(self, errors: list[dict[str, Any]]) -> None:
@@ -38,7 +38,7 @@ def refuse(where: Location, text: str, kind: str) -> NoReturn:
 
 
 def name_of(value: object) -> str:
-    """Return what JSON calls a value."""
+    """Return JSON's name of a value's type."""
     names = {dict: "an object", list: "an array", str: "a string", bool: "a boolean"}
     return "null" if value is None else names.get(type(value), "a number")
 

@@ -1,4 +1,4 @@
-"""From what a handler raised to the answer; the twin of ``plain.failures`` for HTTP."""
+"""Makes the answer from a handler's exception; the counterpart of ``plain.failures`` for HTTP."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ _NO_BODY = frozenset({204, 304})
 
 
 def answer_failure(http: HttpCall, error: Exception) -> None:
-    """Answer a request whose handler raised; log what nobody expected.
+    """Answer a request whose handler raised; log unexpected exceptions.
 
     An answer that has begun is broken off.
     """
     end_if_forked(error)
     if http.cancel_reason is not None or isinstance(error, ClientDisconnected):
-        # Often the consequence of the client's leave: nobody waits for the answer.
+        # Often because the client has left, so the answer is not needed.
         _LOGGER.debug("%s raised after its client left", _path(http), exc_info=exc_info_of(error))
     elif http.started or not _may_answer(http, error):
         _answer_unexpected(http, error)
@@ -55,7 +55,7 @@ def _may_answer(http: HttpCall, error: Exception) -> bool:
 
 
 def _answer_expected(http: HttpCall, error: Exception) -> bool:
-    """Answer with what the error says itself, if it is one of those."""
+    """Answer with the error's own status and text, if it has them."""
     if isinstance(error, Abort):
         http.fail(error.code, error.details, error.trailing_metadata)
     elif isinstance(error, ModelNotFound):

@@ -1,4 +1,4 @@
-"""Compiles ``__call__`` of a deployment into what answers its plain HTTP requests."""
+"""Compiles ``__call__`` of a deployment into the handler of its plain HTTP requests."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _BATCHED = frozenset({Kind.BATCHED, Kind.BATCHED_GENERATOR})
 
 
 def plain_handler(method: PlainMethod) -> HttpHandler:
-    """Return what answers plain HTTP requests with a method.
+    """Return the handler that answers plain HTTP requests with a method.
 
     Args:
         method: ``__call__``, as ``find_methods`` has found it.

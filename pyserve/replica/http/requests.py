@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pyserve.replica.asgi.types import Scope
 
 
-# What of a scope other processes understand.
+# The keys of a scope that other processes understand.
 _PASSED = (
     "type", "asgi", "http_version", "server", "client", "scheme", "method", "root_path", "path",
     "raw_path", "query_string", "headers",
@@ -51,13 +51,13 @@ class PassedRequest(Request):
 
 
 class PlainRequest(Request, Input):
-    """A ``starlette.requests.Request`` that makes its scope when somebody looks at it.
+    """A ``starlette.requests.Request`` that makes its scope on first use.
 
     As an argument of a call it is passed on with its body. ``json()`` raises ``InvalidJson``, a
     ``json.JSONDecodeError``: a handler that lets it pass is answered with 400.
     """
 
-    # What the base class sets for each request.
+    # The base class sets these for each request.
     _stream_consumed = False
     _is_disconnected = False
     _form = None
@@ -65,7 +65,7 @@ class PlainRequest(Request, Input):
     _exchange: HttpExchange | None = None
 
     def __init__(self, http: HttpCall) -> None:
-        # The base class would want the scope now.
+        # Not calling the base class's constructor, which needs the scope now.
         self._http = http
 
     @cached_property
@@ -107,7 +107,7 @@ class PlainRequest(Request, Input):
         return self._json
 
     async def is_disconnected(self) -> bool:
-        """Tell whether the client has gone, or its deadline has passed."""
+        """Say whether the client has gone, or its deadline has passed."""
         return self._http.cancel_reason is not None
 
     async def arrive(self) -> None:

@@ -57,13 +57,13 @@ def to_json(value: Any) -> bytes:
             return dumps_long_numbers(value, _simplified, options | orjson.OPT_NON_STR_KEYS)
     except TypeError as error:
         refusal = error
-    # orjson wraps what our function raised in a text that says less.
+    # orjson wraps our function's exception in a less informative text.
     cause = refusal.__cause__
     raise TypeError(f"the result is no JSON: {cause or refusal}") from cause
 
 
 def _simplified(value: Any) -> Any:
-    """Return what stands for a value that orjson does not know."""
+    """Return the replacement for a value that orjson does not know."""
     if hasattr(value, "model_dump"):  # pydantic's models
         return value.model_dump(mode="json")
     # Arrays that orjson leaves to us are not contiguous.

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _LOGGER = failure_logger(__name__)
 
 _JSON = [(b"content-type", b"application/json")]
-# What the protocol has statuses for; everything else is the server's mistake.
+# Errors that have a status of their own; all others are the server's mistake.
 _STATUSES = {
     grpc.StatusCode.INVALID_ARGUMENT: 400,
     grpc.StatusCode.NOT_FOUND: 404,
@@ -38,7 +38,7 @@ _NEUTRAL_TEXT = "the model raised an exception; the server's log has the traceba
 
 
 class InferenceDoors:
-    """What a replica registers for its model.
+    """The endpoints that a replica registers for its model.
 
     Args:
         model: What the class declares.
@@ -103,7 +103,7 @@ class InferenceDoors:
     async def _model_ready(
         self, request: pb.ModelReadyRequest, _context: object
     ) -> pb.ModelReadyResponse:
-        # As others answer it: what is not served is not ready, which is no error.
+        # As in other servers: a model that is not served is not ready, and asking is not an error.
         is_served = request.name == self._model.name and (
             not request.version or request.version in self._model.versions
         )
@@ -141,7 +141,7 @@ class InferenceDoors:
     # --- plain HTTP ---------------------------------------------------------------------
 
     def in_front_of(self, handler: HttpHandler | None) -> HttpHandler:
-        """Return what answers requests below the prefix, and leaves others to ``handler``."""
+        """Return a handler for requests below the prefix that leaves others to ``handler``."""
 
         async def handle(call: HttpCall) -> None:
             if handler is None or self._below_prefix(call) is not None:

@@ -191,7 +191,8 @@ class PlainDispatcher:
         context = LocalContext(subtype, framed, request)
         CURRENT.set(request)
         if self._all[method].streams:
-            # Only a caller that is wrong about the method comes here; the first step tells it.
+            # Only callers that take a streaming method for a unary one come here; the first step
+            # raises the error.
             stream = self.stream(
                 method, message, subtype=subtype, framed=framed, request=request, executor=executor
             )

@@ -42,7 +42,7 @@ _FOREIGN = -1  # in the place of flags: the message is not framed
 
 
 class IncomingCall(Protocol):
-    """What an exchange needs of ``_router.ServerCall``."""
+    """The part of ``_router.ServerCall`` that an exchange needs."""
 
     @property
     def subtype(self) -> str:
@@ -57,7 +57,7 @@ class IncomingCall(Protocol):
 
 
 class CallContext(Protocol):
-    """What a plain call needs of its context: that of ``pyserve.aio``, or that of a local call.
+    """The part of a context that a plain call needs: of ``pyserve.aio``, or of a local call.
 
     Attributes:
         request_id: Of the request to be made; set before anybody asks for it.
@@ -79,12 +79,12 @@ class Door:
         request_codec: What the request is read with.
         response_codec: What the result is written with.
         flags: Of the request's frame; ``None``: it is not framed, and neither are its answers.
-        holding: Where large results stay that the flags ask to be held.
+        holding: Where large results are held if the flags ask for it.
         references: See the attribute.
 
     Attributes:
         codec: That of the request.
-        references: Where arguments are to be put in, and the descriptors of their values.
+        references: The places of arguments that are held elsewhere, with descriptors of the values.
         streams: Whether the caller wants a stream; ``None``: it takes what comes.
     """
 
@@ -239,7 +239,7 @@ class Exchange:
                 f".options(stream=True) and remote, for a broadcast takes one value of each replica"
             )
 
-    # --- arguments that somebody else holds ---------------------------------------------
+    # --- arguments that others hold -----------------------------------------------------
 
     async def resolve(self, door: Door, args: list[Any], kwargs: dict[str, Any]) -> None:
         """Put the referenced arguments in their places; all are fetched at once.

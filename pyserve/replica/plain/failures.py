@@ -1,7 +1,7 @@
-"""From what a plain call raised to the status of its end.
+"""Turns the exception of a plain call into the status of its end.
 
-A handle gets the exception itself, as plain data in a trailer. Everybody else gets a status and
-a text that says nothing about the service's inside, unless the mesh runs in development mode.
+A handle gets the exception itself, as plain data in a trailer. Other callers get a status and a
+text that reveals nothing about the service's internals, unless the mesh runs in development mode.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _NEUTRAL_DETAILS = "The deployment raised an exception; its log has the tracebac
 
 
 def status_of_plain(error: BaseException, context: Any, *, development: bool) -> Status:
-    """Return the status of a plain call whose handler raised; log what nobody expected.
+    """Return the status of a plain call whose handler raised; log unexpected exceptions.
 
     Args:
         error: What it raised.
@@ -61,8 +61,8 @@ _DETAILS_MAX = 500
 
 
 def _code_of(error: BaseException) -> StatusCode:
-    # Errors of calls that the method itself has made say whether trying again may help. Others
-    # of our own (a codec that cannot carry a result) are no mistake of this call's caller.
+    # Errors of calls that the method itself has made say whether a retry may help. Our other
+    # errors (a codec that cannot carry a result) are not the fault of this call's caller.
     if isinstance(error, CallFailure):
         return error.code
     return StatusCode.INTERNAL

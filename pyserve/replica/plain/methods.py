@@ -1,6 +1,6 @@
 """Finds the methods of a deployment that handles can call, and of what kind each of them is.
 
-Looked at once, when the replica starts: a call looks nothing up but the method's number.
+Done once, when the replica starts: a call looks up only the method's number.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ class PlainMethod:
         function: Takes the arguments of one call; for the batched kinds it submits them.
         options: What ``@pyserve.method`` says.
         takes_context: It implements an RPC and wants the context after the request.
-        flush: Of the batched kinds: lets the calls leave that still wait for company.
-        written: What the user has written, bound; of the batched kinds it takes lists.
+        flush: For the batched kinds: releases the calls that still wait for a full batch.
+        written: The user's own method, bound; for the batched kinds it takes lists.
     """
 
     name: str
@@ -95,7 +95,7 @@ def find_methods(
         batched: What takes the places of methods of these names.
 
     Raises:
-        UsageError: A method has marks that cannot hold; the text names its place.
+        UsageError: A method has invalid marks; the text names its place.
     """
     if is_function(instance):
         return {CALL: _method(CALL, instance, instance)}
@@ -112,7 +112,7 @@ def find_methods(
 
 
 def uncallable_text(target: type) -> str:
-    """Return what is to be said of a class that nobody can call, often a forgotten base.
+    """Return a warning about a class without callable methods, often for a forgotten base.
 
     Empty for a class with a public method.
     """
@@ -201,7 +201,7 @@ def _kind(static: object, bound: Any) -> Kind:
 
 
 def _callables(bound: Any) -> Iterable[Any]:
-    """Return what may tell the kind: the callable, and ``__call__`` of an object."""
+    """Return the functions that show the kind: the callable, and ``__call__`` of an object."""
     while isinstance(bound, functools.partial):
         bound = bound.func
     return bound, getattr(bound, CALL, None)

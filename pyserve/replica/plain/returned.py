@@ -1,7 +1,7 @@
-"""Answers of methods that return a generator in place of yielding themselves.
+"""Answers of methods that return a generator instead of yielding themselves.
 
-``def stream(self, n): return self.numbers(n)`` is no generator function, so whether it answers
-with a stream is known when it has returned.
+``def stream(self, n): return self.numbers(n)`` is not a generator function, so whether it answers
+with a stream is known only when it has returned.
 """
 
 from __future__ import annotations
