@@ -1,8 +1,8 @@
-"""The admin server of a node: one port where people and programs see what a mesh does.
+"""The admin server of a node: one port at which people and programs can observe a mesh.
 
 Started by the process that hosts the ingress, or by one that is alone on its node. It listens from
-the start on and loads what answers HTTP when the first client comes, so a mesh that nobody looks
-at pays nothing for it. Payloads and secrets are never shown.
+the start and loads its HTTP server when the first client comes, so a mesh that is not observed pays
+nothing for it. Payloads and secrets are never shown.
 """
 
 from pyserve.admin.context import AdminContext, Described, Door, Front

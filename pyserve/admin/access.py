@@ -1,14 +1,13 @@
-"""Who may look: on loopback everybody, from elsewhere those who have the mesh token or a key.
+"""Who may view: on loopback everybody, from elsewhere clients with the mesh token or a key.
 
-A page in a browser may send what it likes to 127.0.0.1, so on loopback the request has to name a
-loopback host, which a page of another name cannot, and must not come from another origin.
+Web pages may send any request to 127.0.0.1, so on loopback the request has to name a loopback host,
+which a page of another name cannot do, and must not come from another origin.
 
-What is shown has the names of applications and methods, and ids of requests and models. Where
-access rules or certificates keep them from callers, other users of the machine are asked for the
-same.
+The server shows names of applications and methods, and ids of requests and models. If access rules
+or certificates keep these from callers, other users of the machine need the token or key too.
 
-The token makes its owner a member of the mesh, so where the network could read it, it counts for
-nothing, and the key is asked for: whoever has put the token there learns it from the refusal.
+The token makes its owner a member of the mesh, so it is not accepted where the network could read
+it, and the key is required instead: the refusal says so to a user who sent the token.
 """
 
 from __future__ import annotations
@@ -36,23 +35,23 @@ _PLAIN_REFUSAL = (
 
 
 def viewing_key(token: bytes) -> str:
-    """Return what lets somebody look who shall not be a member of the mesh.
+    """Return the key for viewing the admin server, which does not admit to the mesh.
 
-    Commands show it, and not the token: whoever has taken the port of an admin server that has
-    ended learns no more than that.
+    Commands send it instead of the token, so that a process that has taken the port of an ended
+    admin server learns no more than this key.
     """
     return hmac.digest(token, _PURPOSE, "sha256").hex()
 
 
 class Doorkeeper:
-    """Lets in who may look.
+    """Admits clients that may view the admin server.
 
     Args:
         application: What is behind it.
         token: Of the mesh.
-        is_open: Says of a path whether everybody may have what is there.
-        is_guarded: The token, or ``viewing_key``, is asked for on loopback too.
-        is_private: Nobody else reads what comes from elsewhere, so that the token counts.
+        is_open: Says whether a path is open to everybody.
+        is_guarded: The token, or ``viewing_key``, is required on loopback too.
+        is_private: Connections from elsewhere are private, so that the token is accepted.
     """
 
     def __init__(
@@ -84,7 +83,7 @@ class Doorkeeper:
         ):
             await self._application(scope, receive, send)
             return
-        # Whoever goes on has to connect anew, which costs less than a request.
+        # A client that tries again must reconnect, which costs less than a request.
         head = {"www-authenticate": "Bearer", "connection": "close"}
         text = _PLAIN_REFUSAL if is_token else _REFUSAL
         await PlainTextResponse(text, status_code=401, headers=head)(scope, receive, send)

@@ -19,7 +19,7 @@ _SILENT = "pyserve_scrape_processes"
 
 
 def routes(admin_context: AdminContext) -> list[Route]:
-    """Return the routes; without an ingress and a mesh to ask there are none."""
+    """Return the routes; none without an ingress and a mesh to ask."""
     if admin_context.status is None or admin_context.front is None:
         return []
     source = _SnapshotSource(admin_context, admin_context.status, admin_context.front)
@@ -27,7 +27,7 @@ def routes(admin_context: AdminContext) -> list[Route]:
 
 
 class _SnapshotSource:
-    """Takes looks: asks the controller how the mesh is, and this node what it has counted."""
+    """Takes snapshots: asks the controller for its status, and this node for its counts."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class _SnapshotSource:
         self._front = front
 
     async def take(self) -> MeshSnapshot:
-        """Take a look.
+        """Take a snapshot.
 
         Raises:
             MeshUnavailable: The controller does not answer.

@@ -1,4 +1,4 @@
-"""What the admin server answers. Each group of paths is a module with a function ``routes``."""
+"""The admin server's application. Each group of paths is a module with a function ``routes``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def make_application(
     admin_context: AdminContext, token: bytes, *, is_guarded: bool, is_private: bool
 ) -> ASGIApp:
-    """Return the application of one admin server, for who may look."""
+    """Return the application of one admin server, guarded by a ``Doorkeeper``."""
     routes = [*metrics_routes.routes(admin_context), *api_routes.routes(admin_context)]
     if admin_context.front is not None:
         routes += page_routes.routes()

@@ -1,7 +1,7 @@
-"""Fewer buckets for who keeps them: most of what a large node shows are bounds of histograms. Pure.
+"""Fewer histogram buckets for Prometheus, which make up most of a large node's metrics. Pure.
 
-Processes count by bounds that are the same everywhere. A text for Prometheus may leave some of them
-out, which loses no call; it cannot have others.
+All processes count with the same bounds. The text for Prometheus may leave some of them out without
+losing calls; it cannot have other bounds.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _OF_REQUESTS = (
 _OF_MODELS = ("pyserve_model_load_seconds", "pyserve_model_unload_seconds")
 
 Bounds = Mapping[str, frozenset[float]]
-"""The bounds that a family's buckets keep, by its name; those of others keep all."""
+"""The bounds that a family's buckets keep, by its name; other families keep all."""
 
 
 def bounds_of(settings: MetricsSettings) -> Bounds:
-    """Return what a node shows: for each bound that was asked for the nearest that there is."""
+    """Return the bounds that a node shows: for each requested one the nearest available one."""
     asked = [(_OF_REQUESTS, settings.request_bounds_ms), (_OF_MODELS, settings.model_bounds_ms)]
     return {
         name: frozenset(_nearest(each) for each in bounds_ms)
@@ -40,7 +40,7 @@ def bounds_of(settings: MetricsSettings) -> Bounds:
 
 
 def others_taken(bounds_ms: Iterable[float]) -> str:
-    """Say for each of these bounds that there is not which one is taken; "" if there are all."""
+    """Say which bound replaces each unavailable one; "" if all of them are available."""
     return ", ".join(
         f"{found * 1000:g} for {each:g}"
         for each in bounds_ms

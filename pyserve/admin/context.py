@@ -1,4 +1,4 @@
-"""What the routes of an admin server ask: the rest of its process, behind a few callables."""
+"""The data sources of an admin server's routes: the rest of its process as a few callables."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from pyserve.wire.v1 import control_pb2
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """What a deployment says of its services.
+    """A deployment's description of its services.
 
     Attributes:
-        application: The header of that name picks it where several have a method.
+        application: Selected by the header of that name where several have a method.
         deployment: Its name.
         services: Full names.
         files: Serialized FileDescriptorProtos.
-        prefixes: Below which it takes plain HTTP.
+        prefixes: The paths below which it takes plain HTTP.
     """
 
     application: str
@@ -38,7 +38,7 @@ class Described:
 
 @dataclass(frozen=True, slots=True)
 class Door:
-    """Where the ingress of this process listens.
+    """The address of this process's ingress.
 
     Attributes:
         address: ``host:port``.
@@ -50,13 +50,13 @@ class Door:
 
 
 class Front(Protocol):
-    """What an admin server asks the ingress of its process."""
+    """The ingress of an admin server's process, as that server sees it."""
 
     def described(self) -> Sequence[Described]:
         """Return what is deployed, with descriptors."""
 
     def door(self) -> Door | None:
-        """Return where it listens; ``None``: nowhere."""
+        """Return where it listens; ``None``: it does not."""
 
     def models(self) -> Mapping[str, tuple[str, ...]]:
         """Return the models that replicas have, as far as its router knows, by their ids."""
@@ -65,31 +65,31 @@ class Front(Protocol):
         """Return ids of the replicas of "application/Deployment" that its router knows."""
 
     def kept_calls(self) -> CallStore:
-        """Return what is kept of finished calls, since the ingress is there."""
+        """Return the finished calls kept since the ingress started."""
 
     def take_calls(self) -> None:
-        """Take the records that wait."""
+        """Take in the waiting records."""
 
     async def delays_of(self, target: str, replica_id: str, request_id: str) -> Mapping[str, Any]:
         """Ask a replica what a call waited for there, see ``pyserve.observe.delays``.
 
         Raises:
-            ConnectionError: It does not say.
+            ConnectionError: It does not answer.
         """
 
     async def document_of(self, target: str, replica_id: str) -> Mapping[str, Any]:
-        """Ask a replica what its deployment takes by plain HTTP, as a document of OpenAPI.
+        """Ask a replica for the OpenAPI document of its deployment's plain HTTP.
 
         Its paths are below the route prefix.
 
         Raises:
-            ConnectionError: It does not say.
+            ConnectionError: It does not answer.
         """
 
 
 @dataclass(frozen=True, kw_only=True)
 class AdminContext:
-    """What is behind the routes.
+    """The sources of data for the routes.
 
     Attributes:
         gathering: What the processes of this node have counted.

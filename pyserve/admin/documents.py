@@ -1,4 +1,4 @@
-"""What deployments take by plain HTTP, as their replicas say it. For one event loop."""
+"""The deployments' OpenAPI documents of plain HTTP, from replicas. For one event loop."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _ASKED_MAX = 2
 
 
 class Documents:
-    """Documents of OpenAPI, each kept while the replica lives that has said it.
+    """OpenAPI documents, each kept while the replica that sent it lives.
 
     Args:
         front: The ingress of this process, whose replicas are asked.
@@ -24,13 +24,13 @@ class Documents:
         self._known: dict[str, tuple[str, Mapping[str, Any]]] = {}
 
     def keep(self, targets: Collection[str]) -> None:
-        """Forget what deployments have said that are gone."""
+        """Forget the documents of deployments that have gone."""
         self._known = {each: self._known[each] for each in targets if each in self._known}
 
     async def of(self, target: str) -> tuple[Mapping[str, Any] | None, str]:
         """Return the document of "application/Deployment", and why there is none.
 
-        Replicas are asked, unless one that has said it is still there.
+        Replicas are asked, unless the one that sent the document is still there.
         """
         replicas = self._front.replicas_of(target)
         said_by, document = self._known.get(target, ("", None))

@@ -1,4 +1,4 @@
-"""Writes families as Prometheus and OpenMetrics read them."""
+"""Writes metric families in the formats of Prometheus and OpenMetrics."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from prometheus_client.samples import Exemplar
 
 from pyserve.observe.metrics import Family
 
-# What no client asks for by itself; it may still be that one sends this much.
+# Longer than any usual header; a client may still send this much.
 _ACCEPT_LENGTH_MAX = 1024
 
 
@@ -40,7 +40,7 @@ def _encoder(accept: str) -> tuple[Callable[[Any], bytes], str]:
 
 
 class _Families:
-    """As much of a registry of prometheus_client as its encoders ask for."""
+    """The part of a prometheus_client registry that its encoders use."""
 
     def __init__(self, families: Sequence[Family]) -> None:
         self._families = families

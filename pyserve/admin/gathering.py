@@ -1,8 +1,8 @@
-"""Gathers what the processes of one node have counted, and merges it.
+"""Gathers and merges the metrics of one node's processes.
 
 Processes of one user and node share a home directory, in which each mesh and each ingress has a run
-folder. Where several of them have an admin server, one asks all processes and each of the others
-its own only: so nothing is scraped twice.
+folder. If several processes have an admin server, one of the servers asks all processes, and the
+others only their own: so nothing is scraped twice.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pyserve.observe.metrics import Family, ProcessMetrics, Sample, Scrape
 from pyserve.observe.metrics.answering import mark_of
 from pyserve.observe.metrics.asking import Gathered, gather
 
-# What the processes of a node may take; one that does not answer costs its own lines only.
+# The time that a node's processes may take; if one does not answer, only its lines are missing.
 TIMEOUT_S = 1.0
 _LOCK = "metrics.lock"
 _RUN_FOLDERS = ("run", "mesh-*")
@@ -43,7 +43,7 @@ class NodeGathering:
         self._lock = -1
 
     async def gather(self) -> list[Family]:
-        """Return what all of them say, as if one had counted everything."""
+        """Return the metrics of all of them, as if one process had counted everything."""
         begun = time.monotonic()
         found = Gathered()
         if self._home is not None and self._asks_all(self._home):
@@ -55,7 +55,7 @@ class NodeGathering:
         return merged([self._own.collect(), *found.families, scrape.families()])
 
     def close(self) -> None:
-        """Let another process ask all. Idempotent."""
+        """Let another process ask all of them. Idempotent."""
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1

@@ -1,4 +1,4 @@
-"""How a process comes to its admin server."""
+"""Makes the admin server of a process."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from pyserve.wire.v1 import control_pb2
 
 _LOGGER = logging.getLogger(__name__)
 _START_TIMEOUT_S = 5.0
-# Its own end is bounded; this is for one that is held up.
+# Its own end is bounded; this is for a server that is blocked.
 _END_TIMEOUT_S = 10.0
 
 
@@ -36,7 +36,7 @@ def make_admin(
     front: Front | None = None,
     is_of_driver: bool = False,
 ) -> AdminServer | None:
-    """Return the admin server of this process, ``None`` if there shall be none.
+    """Return the admin server of this process, ``None`` if it is switched off.
 
     Args:
         settings: Of this process.
@@ -46,7 +46,7 @@ def make_admin(
         run_dir: A run folder of this mesh that need not lie there.
         status: As of ``AdminContext``.
         front: The same.
-        is_of_driver: The mesh ends with who has started it, so that methods may be called from
+        is_of_driver: The mesh ends with its starter, so that methods may be called from
             its page unless the settings say no.
     """
     port = settings.metrics.port
@@ -123,7 +123,7 @@ class ThreadedAdmin:
 def showing_metrics(
     settings: MeshSettings, controller: str, token: bytes
 ) -> Iterator[tuple[ProcessMetrics, str]]:
-    """Show what a replica counts, at a port of its own: no other process knows its socket.
+    """Serve a replica's metrics at a port of its own, since no other process knows its socket.
 
     Args:
         settings: Of this process.
@@ -131,7 +131,7 @@ def showing_metrics(
         token: Of the mesh.
 
     Yields:
-        What takes its counts, and ``host:port`` where they are shown, "" if nowhere.
+        Its metrics, and ``host:port`` where they are served, "" if nowhere.
     """
     metrics = ProcessMetrics("replica")
     server = make_admin(settings, own=metrics, token=token)

@@ -26,7 +26,7 @@ _FORMATS_MAX = 4
 
 
 def routes(admin_context: AdminContext) -> list[Route]:
-    """Return the routes; without a mesh to ask there are no targets."""
+    """Return the routes; the one for targets only if the mesh's status is available."""
     found = [Route("/metrics", _Metrics(admin_context).get, methods=["GET"])]
     if admin_context.status is not None:
         found.append(Route("/-/targets", _Targets(admin_context).get, methods=["GET"]))

@@ -1,6 +1,6 @@
-"""The page for people: files of the package, which hold no data and ask nobody else for any.
+"""The web page: files of the package, which contain no data and load nothing from elsewhere.
 
-Everybody may have them, also who has no token yet: the page asks for it and shows it to ``/api``.
+They are open to everybody, also without the token: the page asks for it and sends it to ``/api``.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _POLICY = "; ".join(
         "default-src 'none'",
         "script-src 'self'",
         "style-src 'self'",
-        # What calls from the page have brought is at an address of the page's own.
+        # The results of calls from the page are at addresses of the page's own.
         "img-src 'self' blob:",
         "connect-src 'self'",
         "base-uri 'none'",
@@ -45,7 +45,7 @@ _HEADERS = {
     "cross-origin-resource-policy": "same-origin",
     "referrer-policy": "no-referrer",
     "x-content-type-options": "nosniff",
-    # Asked again each time, so that a new version of pyserve brings its own page.
+    # Revalidated each time, so that a new version of pyserve brings its own page.
     "cache-control": "no-cache",
 }
 

@@ -1,4 +1,4 @@
-"""Where an admin server listens, and what it tells others to dial."""
+"""Where an admin server listens, and the address it gives to others."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def listening_host(node: NodeSettings) -> str:
 
 
 def advertised_address(node: NodeSettings, bound: str, reached_at: str = "") -> str:
-    """Return ``host:port`` for others, for what is bound to ``bound``.
+    """Return the ``host:port`` at which others reach a socket bound to ``bound``.
 
     Args:
         node: Of this process.
@@ -24,7 +24,7 @@ def advertised_address(node: NodeSettings, bound: str, reached_at: str = "") -> 
     if node.advertise_host is not None:
         host = node.advertise_host
     elif is_everywhere(host):
-        # A name that this node has for itself is the best guess where nobody says another.
+        # This node's own name is the best guess if no other is given.
         is_known = reached_at and not is_loopback(reached_at)
         host = reached_at if is_known else node.node_id
     return host_port(host, int(port))

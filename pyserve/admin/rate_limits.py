@@ -1,7 +1,7 @@
-"""What costs all processes of a node something is made for all who ask together, and with pauses.
+"""Makes expensive results once for all concurrent requests, with pauses in between.
 
-On loopback everybody may ask, other users of the machine too, and as often as they like. Whoever
-asks gets what was made after that, so that nobody sees numbers of before.
+On loopback everybody may ask as often as they like, including other users of the machine. A request
+gets a result whose making began after it, so that it never sees outdated numbers.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _PAUSE_FACTOR = 3.0
 
 
 class RateLimited(Generic[Made]):
-    """Makes one after the other, as long as somebody asks; for one loop.
+    """Makes results one after the other, while there are requests; for one loop.
 
     Args:
         make: Makes one.
@@ -30,10 +30,10 @@ class RateLimited(Generic[Made]):
         self._next: asyncio.Task[Made] | None = None
 
     async def get(self) -> Made:
-        """Return one whose making has begun after this call; what ``make`` raises comes through."""
+        """Return one whose making begins after this call; raises what ``make`` raises."""
         if self._next is None:
             self._next = asyncio.create_task(self._make_next())
-            # Whoever asked may have gone.
+            # Retrieves an exception that no caller is left to receive.
             self._next.add_done_callback(lambda task: task.cancelled() or task.exception())
         return await asyncio.shield(self._next)
 
@@ -41,7 +41,7 @@ class RateLimited(Generic[Made]):
         clock = asyncio.get_running_loop().time
         async with self._turn:
             await asyncio.sleep(self._may_begin_at - clock())
-            # Whoever comes from now on asks for the one after it.
+            # Callers from now on get the next one.
             self._next = None
             begun = clock()
             try:

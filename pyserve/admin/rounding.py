@@ -1,8 +1,8 @@
-"""Numbers as people and tools read them: as many digits as mean something. Pure."""
+"""Rounds numbers to their meaningful digits. Pure."""
 
 from __future__ import annotations
 
-# A microsecond: clocks and histograms say no more.
+# A microsecond: clocks and histograms are not more precise.
 _SECONDS_DIGITS = 6
 
 
@@ -12,10 +12,10 @@ def seconds(value: float | None) -> float | None:
 
 
 def rate(count: int, passed_s: float) -> float:
-    """Return how often something happened a second."""
+    """Return how often something happened per second."""
     return round(count / passed_s, 1)
 
 
 def share(part: int, whole: int) -> float | None:
-    """Return what share a part is; ``None`` of nothing."""
+    """Return a part as a share of the whole; ``None`` if the whole is nothing."""
     return round(part / whole, 5) if whole else None

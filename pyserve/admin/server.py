@@ -1,4 +1,4 @@
-"""The listener of an admin server, and what answers HTTP behind it."""
+"""The listener of an admin server, and the HTTP server behind it."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ class AdminServer:
         admin_context: What its routes ask.
         host: Where it listens.
         port: The same; another one if it is taken, 0: any.
-        token: Of the mesh; whoever is not on loopback has to show it, or the key made of it.
-        tls: Certificates, for what is not on loopback; None: plain text.
-        is_guarded: Others of this machine have to show one of them too.
-        takes_plain_token: The token counts in plain text from other machines, too.
+        token: Of the mesh; clients that are not on loopback have to send it, or the key made of it.
+        tls: Certificates, for clients that are not on loopback; None: plain text.
+        is_guarded: Clients on loopback have to send one of them too.
+        takes_plain_token: The token is accepted in plain text from other machines too.
 
     Attributes:
         address: ``host:port`` where it listens; "" before.
@@ -63,7 +63,7 @@ class AdminServer:
         """Listen from now on.
 
         Raises:
-            MeshError: The host is none of this machine.
+            MeshError: The host is not an address of this machine.
         """
         self._listener = self._listen()
         self._listener.setblocking(False)
@@ -80,7 +80,7 @@ class AdminServer:
             except OSError as error:
                 if error.errno not in (errno.EADDRINUSE, errno.EACCES):
                     raise
-                # Another mesh of this machine, most likely, which is no reason not to serve.
+                # Most likely another mesh of this machine has the port; serve at a free one.
                 listener = socket.create_server((self._host, 0), family=family, backlog=_BACKLOG)
         except OSError as error:
             raise MeshError(
@@ -96,14 +96,14 @@ class AdminServer:
         return listener
 
     def _on_first(self) -> None:
-        """Somebody has come: now what answers is worth its memory."""
+        """Load the HTTP server for the first client: only now it is worth its memory."""
         assert self._listener is not None, "it listens"
         asyncio.get_running_loop().remove_reader(self._listener)
         self._beginning = asyncio.create_task(self._begin(self._listener))
         self._beginning.add_done_callback(_log_failure)
 
     async def _begin(self, listener: socket.socket) -> None:
-        # Imports of a fifth of a second, which must not hold up the loop.
+        # Imports take a fifth of a second, which must not block the loop.
         self._server = await asyncio.to_thread(self._make, listener)
         self._server.start()
 
@@ -120,7 +120,7 @@ class AdminServer:
         return SideServer(application, listener, tls=self._tls)
 
     async def close(self) -> None:
-        """Take nothing more, and let what is asked end for a moment. Idempotent."""
+        """Accept nothing more, and give current requests a moment to end. Idempotent."""
         listener, self._listener = self._listener, None
         if listener is None:
             return

@@ -1,4 +1,4 @@
-"""All admin servers of a mesh, as Prometheus's discovery over HTTP takes them. Pure."""
+"""All admin servers of a mesh, in the format of Prometheus's HTTP discovery. Pure."""
 
 from __future__ import annotations
 

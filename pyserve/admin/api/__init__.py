@@ -1,1 +1,1 @@
-"""What people and tools look at: the mesh as JSON, computed when somebody looks."""
+"""The mesh as JSON for people and tools, computed on request."""

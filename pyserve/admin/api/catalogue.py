@@ -1,4 +1,4 @@
-"""All that can be called through the ingress: as a document of OpenAPI, and as forms."""
+"""Everything callable through the ingress, as an OpenAPI document and as forms."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _REASON_CHARACTERS_MAX = 300
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """What was made at one moment.
+    """A document and its forms, made at the same time.
 
     Attributes:
         document: Of OpenAPI 3.1.
@@ -33,11 +33,11 @@ class Made:
 
 
 class Catalogue:
-    """Makes both, for all who ask together. For one event loop.
+    """Makes both, once for all concurrent requests. For one event loop.
 
     Args:
         front: The ingress of this process.
-        documents: What its replicas say.
+        documents: The documents of its replicas.
     """
 
     def __init__(self, front: Front, documents: Documents) -> None:
@@ -46,7 +46,7 @@ class Catalogue:
         self._rationed = RateLimited(self._make)
 
     async def get(self) -> Made:
-        """Return what was made after this call."""
+        """Return a result that was made after this call."""
         return await self._rationed.get()
 
     async def _make(self) -> Made:
@@ -54,7 +54,7 @@ class Catalogue:
         found = await asyncio.gather(*(self._parts_of(each) for each in described))
         self._documents.keep([each.target for each in described])
         parts = [part for each in found for part in each]
-        # With hundreds of methods it would hold up the loop, which has other things to do.
+        # With hundreds of methods it would block the loop for too long.
         return await asyncio.to_thread(_made, self._url(), described, parts)
 
     def _url(self) -> str:
@@ -81,10 +81,10 @@ def _made(url: str, described: Sequence[Described], parts: Sequence[Part]) -> Ma
 
 
 def _sound(part: Part) -> Part:
-    """Return the part without its document, if there is something odd in it.
+    """Return the part without its document if that document is malformed.
 
-    It is what an application says, of which everything may be of another type than it should be;
-    the document of all has to be there for the others.
+    The document comes from an application, and anything in it may have a wrong type; the common
+    document must still work for the others.
     """
     if part.document is None:
         return part

@@ -1,7 +1,6 @@
-"""What the processes of a node have counted, as the part of a look that counts. Pure.
+"""Reads the metrics of a node's processes into the counts of a snapshot. Pure.
 
-The same families that Prometheus scrapes: what a page shows and what a dashboard shows cannot
-differ.
+They are the families that Prometheus scrapes, so the page and a dashboard cannot differ.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from pyserve.admin.api.histograms import Histogram
 from pyserve.admin.api.snapshot import Batches, Cache, Routed
 from pyserve.observe.metrics import MODELS, Family, Sample
 
-# Counters of a deployment's router, by what they are called here.
+# Counters of a deployment's router, by their names here.
 _COUNTS = {
     "pyserve_router_calls": "calls",
     "pyserve_router_attempts": "attempts",
@@ -23,7 +22,7 @@ _COUNTS = {
     "pyserve_router_hedges": "hedges",
     "pyserve_router_ejections": "ejections",
 }
-# Those that have a label which says what of it, by that label.
+# Counters with a label that divides them, by that label.
 _COUNTS_BY = {
     "pyserve_router_ended_attempts": "outcome",
     "pyserve_router_unsent_calls": "reason",
@@ -32,7 +31,7 @@ _CODES = "pyserve_router_ended_calls"
 _RELEASES = "pyserve_router_releases"
 _ATTEMPTS = "pyserve_router_attempt_seconds"
 _PARKED, _IN_FLIGHT = "pyserve_router_parked_calls", "pyserve_router_in_flight_calls"
-# Histograms, by the label that tells them apart.
+# Histograms, by the label that distinguishes them.
 _TIMES = {
     "pyserve_router_call_seconds": "outcome",
     "pyserve_router_parked_seconds": "",
@@ -46,8 +45,8 @@ _BATCH_TIMES = {
     "pyserve_batch_execution_seconds": "runs",
 }
 _BATCHES, _BATCH_WAITING = "pyserve_batches", "pyserve_batch_waiting_calls"
-# What the models of one function did in a replica, by what it is called here; counters by the label
-# that tells them apart.
+# Metrics of one function's models in a replica, with their names here; counters have the label that
+# distinguishes them.
 _CACHES = {
     "pyserve_models_loaded": "models",
     "pyserve_models_max": "max",
@@ -65,7 +64,7 @@ _Counts = defaultdict[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """What a look takes from it, see ``MeshSnapshot``."""
+    """The counts for a snapshot, see ``MeshSnapshot``."""
 
     edges: Mapping[_Edge, Routed]
     ends: Mapping[str, Mapping[str, int]]
@@ -75,7 +74,7 @@ class Counted:
 
 
 def read_families(families: Iterable[Family]) -> Counted:
-    """Return what routers and replicas have done."""
+    """Return the counts of routers and replicas."""
     edges: defaultdict[_Edge, _Edges] = defaultdict(_Edges)
     ends: defaultdict[str, _Counts] = defaultdict(_counts)
     methods: defaultdict[str, defaultdict[str, Buckets]] = defaultdict(_buckets)
@@ -96,7 +95,7 @@ def read_families(families: Iterable[Family]) -> Counted:
                 key = _target(labels), labels["replica"], labels["function"]
                 caches[key].take(family.name, sample)
     return Counted(
-        # An ingress knows all deployments, also those that nobody calls through it.
+        # An ingress knows all deployments, including those that are never called through it.
         {edge: each.routed() for edge, each in edges.items() if each.counts["calls"]},
         {name: dict(each) for name, each in ends.items()},
         {
@@ -124,7 +123,7 @@ class Buckets:
             self._sum += sample.value
 
     def histogram(self) -> Histogram:
-        """Return it; the last bound is infinite, and so no bound."""
+        """Return it; the last bound is infinite, and left out."""
         bounds = sorted(self._upto)
         upto = [int(self._upto[bound]) for bound in bounds]
         counts = [now - before for before, now in zip([0, *upto], upto, strict=False)]
@@ -141,7 +140,7 @@ def _buckets() -> defaultdict[str, Buckets]:
 
 @dataclass(slots=True)
 class _Edges:
-    """What samples say of one edge, until all of them have been seen."""
+    """Collects the samples of one edge, until all of them have been seen."""
 
     counts: _Counts = field(default_factory=_counts)
     codes: _Counts = field(default_factory=_counts)

@@ -1,4 +1,4 @@
-"""One deployment with all that is known of it. Pure."""
+"""One deployment with everything known about it. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pyserve.admin.rounding import rate, seconds, share
 
 
 def deployment_details(between: Between, application: str, name: str) -> dict[str, Any] | None:
-    """Return one deployment as JSON has it, ``None`` if there is none of that name."""
+    """Return one deployment as JSON, ``None`` if there is none with that name."""
     found = next(
         (
             (of, each)
@@ -62,7 +62,7 @@ def _batches(function: str, found: Batches, passed_s: float) -> dict[str, Any]:
 
 
 def histogram(found: Histogram) -> Mapping[str, Any]:
-    """Return a histogram as JSON has it."""
+    """Return a histogram as JSON."""
     return {
         "buckets": list(found.bounds),
         "counts": list(found.counts),

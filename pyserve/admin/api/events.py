@@ -1,6 +1,6 @@
-"""What has happened of late, newest first, from what the parts of a mesh say of themselves. Pure.
+"""Recent events, newest first, derived from the states of the parts of a mesh. Pure.
 
-Nobody keeps a list of events: each part knows since when it is as it is, and why.
+No list of events is stored: each part knows its state, since when it has it, and why.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 from pyserve.wire.v1 import control_pb2
 
 _EVENTS_MAX = 50
-# States that somebody should look at, and those that pass by themselves.
+# States that need attention, and those that pass by themselves.
 _BAD = frozenset({"UNHEALTHY", "DEPLOY_FAILED", "SILENT"})
 _PASSING = frozenset({"DEPLOYING", "UPDATING", "DRAINING", "DELETING", "STARTING", "NOT_STARTED"})
 
@@ -19,7 +19,7 @@ _PASSING = frozenset({"DEPLOYING", "UPDATING", "DRAINING", "DELETING", "STARTING
 def events_of(
     status: control_pb2.StatusReply, outliers: Mapping[str, str], unix_s: float
 ) -> list[dict[str, Any]]:
-    """Return what is known to have happened; what is so now without a beginning comes first."""
+    """Return the known events; current states without a known beginning come first."""
     found = [*_now(status, outliers, unix_s), *_dated(status)]
     found.sort(key=lambda event: event["at"], reverse=True)
     return found[:_EVENTS_MAX]

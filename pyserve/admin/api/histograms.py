@@ -1,4 +1,4 @@
-"""Times as counts by bounds: differences of two looks, sums, and quantiles. Pure."""
+"""Histograms of times: differences of two snapshots, sums, and quantiles. Pure."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from itertools import accumulate
 
 @dataclass(frozen=True, slots=True)
 class Histogram:
-    """How often something took how long.
+    """A histogram of how long something took.
 
     Attributes:
         bounds: Upper ones of the buckets, in seconds, ascending.
-        counts: Of each bucket by itself, and last of those above all bounds.
-        sum_s: All of the times together.
+        counts: Of each bucket by itself, the last one for times above all bounds.
+        sum_s: The sum of all times.
     """
 
     bounds: tuple[float, ...] = ()
@@ -23,10 +23,10 @@ class Histogram:
 
     @classmethod
     def of(cls, bounds: Sequence[float], counts: Sequence[int], sum_s: float) -> Histogram:
-        """Return one of plain values.
+        """Return one from plain values.
 
         Raises:
-            ValueError: There is not one count more than there are bounds.
+            ValueError: The number of counts is not that of the bounds plus one.
         """
         if len(counts) != len(bounds) + 1:
             raise ValueError(f"{len(bounds)} bounds need {len(bounds) + 1} counts")
@@ -34,17 +34,17 @@ class Histogram:
 
     @property
     def count(self) -> int:
-        """How many times there are."""
+        """The number of times."""
         return sum(self.counts)
 
     @property
     def mean_s(self) -> float | None:
-        """Their mean; ``None`` of none."""
+        """Their mean; ``None`` if there are none."""
         count = self.count
         return self.sum_s / count if count else None
 
     def since(self, earlier: Histogram) -> Histogram:
-        """Return what has come since an earlier look; all of it if counting began anew."""
+        """Return the counts since an earlier histogram; all of them if counting was restarted."""
         if earlier.bounds != self.bounds or earlier.count > self.count:
             return self
         counts = [now - then for now, then in zip(self.counts, earlier.counts, strict=True)]
@@ -53,7 +53,7 @@ class Histogram:
         return Histogram(self.bounds, tuple(counts), max(0.0, self.sum_s - earlier.sum_s))
 
     def plus(self, other: Histogram) -> Histogram:
-        """Return both together.
+        """Return the sum of both.
 
         Raises:
             ValueError: Their bounds differ.
@@ -66,10 +66,10 @@ class Histogram:
         return Histogram(self.bounds, tuple(counts), self.sum_s + other.sum_s)
 
     def quantile(self, share: float) -> float | None:
-        """Return the time that a share of all does not exceed; ``None`` of none.
+        """Return the quantile for a share of all times; ``None`` if there are none.
 
-        It lies on a line through its bucket, as Prometheus's ``histogram_quantile`` has it; above
-        the last bound nothing is known but the bound.
+        Interpolated linearly within its bucket, like Prometheus's ``histogram_quantile``; above the
+        last bound it is that bound.
         """
         count = self.count
         if not count:
@@ -88,7 +88,7 @@ class Histogram:
 
 
 def total(parts: Iterable[Histogram]) -> Histogram:
-    """Return all of them together."""
+    """Return the sum of all."""
     found = Histogram()
     for part in parts:
         found = found.plus(part)

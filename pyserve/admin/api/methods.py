@@ -1,4 +1,4 @@
-"""The methods that can be tried, each with what its request takes, from descriptors. Pure."""
+"""The methods that can be tried, each with a form for its request, from descriptors. Pure."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from google.protobuf.descriptor import (
 from pyserve.admin.api.pools import methods_in
 from pyserve.admin.context import Described
 
-# Messages may hold themselves, and forms of deep ones are filled in as JSON anyway.
+# Messages may be recursive, and deep ones are filled in as JSON anyway.
 _DEPTH_MAX = 4
 _FIELDS_MAX = 400
 _ENUM_VALUES_MAX = 200
-# Types whose JSON is no object, by the mapping of proto3.
+# Types whose JSON is not an object, by the JSON mapping of proto3.
 _AS_TEXT = {
     "google.protobuf.Timestamp": "a time, 2026-01-31T12:00:00Z",
     "google.protobuf.Duration": "a duration, 1.5s",
@@ -64,7 +64,7 @@ def _method(described: Described, method: MethodDescriptor) -> dict[str, Any]:
 
 
 class _Budget:
-    """How many fields may still be described."""
+    """The number of fields that may still be described."""
 
     def __init__(self, left: int) -> None:
         self.left = left
@@ -96,7 +96,7 @@ def _field(field: FieldDescriptor, depth: int, budget: _Budget) -> dict[str, Any
 
 
 def _input(field: FieldDescriptor, depth: int, budget: _Budget) -> dict[str, Any]:
-    """Say what a person fills in for one value."""
+    """Describe the input for one value."""
     if field.type == FieldDescriptor.TYPE_ENUM:
         assert field.enum_type is not None, "it has one"
         return {"kind": "enum", "values": _values(field.enum_type)}

@@ -1,4 +1,4 @@
-"""What is loaded where, and what it costs to have it there. Pure."""
+"""The models that replicas have loaded, and the cost of keeping them loaded. Pure."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any
 from pyserve.admin.api.snapshot import Cache, MeshSnapshot
 from pyserve.admin.rounding import seconds, share
 
-# More of them fit on no screen.
+# More do not fit on a screen.
 _MODELS_SHOWN_MAX = 500
 
 
 def models(look: MeshSnapshot) -> dict[str, Any]:
-    """Return the models of all replicas as JSON has them, those used most first.
+    """Return the models of all replicas as JSON, those used most first.
 
     Counts are those of this node's replicas since they started; of a replica elsewhere only the
     ids are known.

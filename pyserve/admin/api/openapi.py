@@ -1,4 +1,4 @@
-"""All that a mesh serves by JSON and plain HTTP, as one document of OpenAPI 3.1. Pure."""
+"""Everything that a mesh serves by JSON and plain HTTP, as one OpenAPI 3.1 document. Pure."""
 
 from __future__ import annotations
 
@@ -56,14 +56,14 @@ _DESCRIPTION = (
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What one deployment takes by plain HTTP.
+    """One deployment's plain HTTP interface.
 
     Attributes:
         application: Its application.
         deployment: Its name.
-        prefix: Below which.
+        prefix: The route prefix.
         document: Of OpenAPI, whose paths are below the prefix; ``None``: it is not known.
-        reason: Why not.
+        reason: Why it is not known.
     """
 
     application: str
@@ -80,9 +80,9 @@ def document_of(
 
     Args:
         version: The mesh's.
-        url: Where its ingress is; "": nowhere.
+        url: Of its ingress; "": none.
         described: The deployments with their services.
-        parts: What they take by plain HTTP.
+        parts: Their plain HTTP interfaces.
     """
     whole = _Whole()
     for each in described:
@@ -114,7 +114,7 @@ class _Whole:
     # --- services -----------------------------------------------------------------------
 
     def add_services(self, described: Described) -> None:
-        """Add what can be called with one message of JSON."""
+        """Add the methods that can be called with one JSON message."""
         schemas = MessageSchemas()
         found: list[tuple[str, str, dict[str, Any]]] = []
         for method in methods_in(described):
@@ -132,7 +132,7 @@ class _Whole:
             self._applications.setdefault((path, verb), []).append(described.application)
 
     def choose_applications(self) -> None:
-        """Say where a header picks the application."""
+        """Describe the header that selects the application, where it is needed."""
         for (path, verb), applications in self._applications.items():
             schema = {"type": "string", "enum": list(dict.fromkeys(applications))}
             header = {"name": "application", "in": "header", "schema": schema}
@@ -155,7 +155,7 @@ class _Whole:
     # --- plain HTTP ---------------------------------------------------------------------
 
     def add_part(self, part: Part) -> dict[str, str] | None:
-        """Add what a deployment takes by plain HTTP; return why that is not known."""
+        """Add a deployment's plain HTTP interface; return why it is not known."""
         where = {"application": part.application, "prefix": part.prefix}
         if part.document is None:
             return {**where, "reason": part.reason}
@@ -200,8 +200,8 @@ class _Whole:
 
         Args:
             given: By section and name.
-            owner: Goes before their names.
-            is_shared: It does so only where another one has the name.
+            owner: Prefix of their names.
+            is_shared: The prefix is added only if the name is taken.
         """
         names: dict[str, str] = {}
         for section, found in given.items():
@@ -220,7 +220,7 @@ class _Whole:
 
 
 class _Document:
-    """What of another document is taken over."""
+    """The sections of another document that are taken over."""
 
     def __init__(self, given: Mapping[str, Any]) -> None:
         self.paths: Mapping[str, Any] = given.get("paths") or {}
@@ -296,5 +296,5 @@ def _own_name(scheme: str, names: Mapping[str, str]) -> str:
 
 
 def _safe(name: str) -> str:
-    """Return a name with the characters that names of components may have."""
+    """Return a name reduced to the characters that component names may have."""
     return re.sub(r"[^A-Za-z0-9._-]", "_", name)

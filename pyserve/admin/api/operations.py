@@ -1,4 +1,4 @@
-"""Forms for operations of plain HTTP, made of a document of OpenAPI. Pure."""
+"""Forms for plain HTTP operations, made from an OpenAPI document. Pure."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from pyserve.admin.api.openapi import VERBS
 
 Field = dict[str, Any]
 
-# Schemas may hold themselves, and forms of deep ones are filled in as JSON anyway.
+# Schemas may be recursive, and deep ones are filled in as JSON anyway.
 _DEPTH_MAX = 4
 _FIELDS_MAX = 400
 _VALUES_MAX = 200
 _HINT_CHARACTERS_MAX = 300
 _SIMPLE = {"integer": "integer", "number": "number", "boolean": "bool", "string": "text"}
-# What a body can be filled in as, the most convenient first.
+# The forms in which a body can be filled in, the most convenient first.
 _BODIES = (
     ("application/json", "json"),
     ("multipart/form-data", "form"),
@@ -89,7 +89,7 @@ class _Forms:
         return {"type": others[0], "kind": "raw"} if others else None
 
     def field(self, name: str, schema: Any, depth: int) -> Field:
-        """Return what a person fills in for a value."""
+        """Return the description of the input for a value."""
         self._left -= 1
         schema = self._resolved(schema if isinstance(schema, Mapping) else {})
         found: Field = {"name": name, "label": name, "type": _type(schema)}
@@ -138,7 +138,7 @@ class _Forms:
         return _JSON
 
     def _resolved(self, given: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Follow references, and leave out that a value may be null."""
+        """Resolve references, and drop the alternative that a value is null."""
         for _ in range(_FIELDS_MAX):  # References may go in a circle.
             reference = given.get("$ref")
             if isinstance(reference, str) and reference.startswith("#/components/"):

@@ -1,4 +1,4 @@
-"""Which replica is an outlier among its siblings, and in what. Pure.
+"""Finds replicas that are outliers among their siblings, and in what respect. Pure.
 
 A replica is *slow* if two things hold:
 
@@ -41,13 +41,13 @@ FACTOR_MIN = 1.5
 """Replicas that differ by less are alike, as machines of one kind are."""
 
 FAILED_SHARE_MORE = 0.01
-"""A certain difference may still be too small to look at."""
+"""Even a significant difference may be too small to matter."""
 
 ALARMS_PER_HOUR = 0.001
-"""How often chance may call a replica of a deployment an outlier, per hour of watching it."""
+"""The accepted rate of false alarms per deployment, per hour of watching it."""
 
 LOOKS_PER_HOUR = 1800
-"""One every two seconds. Each is another chance to be wrong, as each replica is."""
+"""One every two seconds. Each one, and each replica, is another chance for a false alarm."""
 
 CALLS_MIN = 5
 """Fewer may all be the cold first ones of a new process."""
@@ -63,13 +63,13 @@ _TESTS = 3
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """The calls of a replica, of late.
+    """The recent calls of a replica.
 
     Attributes:
         calls: That ended, failed ones among them.
         failed: Those of them by the replica's fault.
-        times: How long they took, as far as routers have seen it.
-        methods: The same by method, as the replica has seen it; empty: nobody knows.
+        times: How long they took, as measured by routers.
+        methods: The same by method, as measured by the replica; empty: unknown.
     """
 
     calls: int
@@ -79,7 +79,7 @@ class Served:
 
 
 def outliers(served: Mapping[str, Served]) -> dict[str, str]:
-    """Say of each replica that is an outlier what sets it apart, in a few words."""
+    """Return in a few words what sets each outlier apart."""
     busy = {name: each for name, each in served.items() if each.calls >= CALLS_MIN}
     if len(busy) < 2:
         return {}
@@ -153,7 +153,7 @@ def _slow_words(factor: float) -> str:
 def _slow(
     times: Mapping[str, Histogram], failing: Mapping[str, str], log_level: float
 ) -> dict[str, float]:
-    """Return by what factor replicas are slow that are, of calls of one kind."""
+    """Return by which factor each slow replica is slow, for calls of one kind."""
     times = {name: each for name, each in times.items() if each.count >= CALLS_MIN}
     factors = _factors(times, failing)
     measures = total(each for name, each in times.items() if name not in failing)
@@ -190,7 +190,7 @@ def _factors(times: Mapping[str, Histogram], failing: Mapping[str, str]) -> dict
 
 
 def _usual(ordered: Sequence[float], left_out: float | None) -> float:
-    """Return the median of values but for one.
+    """Return the median of the values except one.
 
     Of two in the middle it is the higher, lest one fast replica of three make the others slow.
     """

@@ -1,7 +1,7 @@
-"""The mesh on one page: what runs, how it is, what it does now. Pure.
+"""The mesh on one page: what runs, its health, and its current activity. Pure.
 
-Rates, shares and quantiles are of the time between two looks; which replicas are outliers is
-judged over a longer time, since few calls say little.
+Rates, shares and quantiles are of the time between two snapshots; outliers are found over a longer
+time, since few calls say little.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from pyserve.admin.rounding import rate, seconds, share
 from pyserve.wire.v1 import control_pb2
 
 FORMAT = 1
-"""Of the JSON; another number says that names have changed their meaning."""
+"""The version of the JSON; it changes when the meaning of a name does."""
 
-# More of them fit on no screen; the page of a deployment has all.
+# More do not fit on a screen; the page of a deployment has all.
 REPLICAS_SHOWN_MAX = 50
 _MODELS_SHOWN_MAX = 20
 _REFUSED = ("queue_full", "expired")
@@ -28,7 +28,7 @@ _REFUSED = ("queue_full", "expired")
 
 @dataclass(frozen=True, slots=True)
 class Between:
-    """What happened between two looks.
+    """The changes between two snapshots.
 
     Attributes:
         now: The later one.
@@ -50,10 +50,10 @@ class Between:
 
     @classmethod
     def of(cls, then: MeshSnapshot, now: MeshSnapshot, long_ago: MeshSnapshot | None) -> Between:
-        """Compare two looks.
+        """Compare two snapshots.
 
         Args:
-            then: The earlier look.
+            then: The earlier snapshot.
             now: The later one.
             long_ago: Since when replicas are compared; ``None``: since their start.
         """
@@ -107,7 +107,7 @@ def overview(between: Between) -> dict[str, Any]:
 
 
 def edges(between: Between) -> list[dict[str, Any]]:
-    """Return who has called which deployment, clients of the ingress and drivers too."""
+    """Return which caller has called which deployment, including ingress clients and drivers."""
     status = between.now.status
     known = {f"{app.name}/{each.name}" for app in status.applications for each in app.deployments}
     return [
@@ -173,7 +173,7 @@ def deployment(
         "parked_p99_s": seconds(routed.parked.quantile(0.99)),
         "prediction": prediction(routed),
         "scaling": _scaling(found),
-        # What they have written is not for the page: `pyserve logs` has it.
+        # Their output is not for the page: `pyserve logs` has it.
         "ended": [
             {"replica": each.replica_id, "at": each.ended_at, "summary": each.summary}
             for each in found.ended
@@ -184,7 +184,7 @@ def deployment(
 
 
 def prediction(routed: Routed) -> dict[str, Any]:
-    """Return how well the router foresaw ends: means of what it was off by."""
+    """Return the mean errors of the router's predictions of when calls end."""
     calls = routed.early.count + routed.late.count
     return {
         "calls": calls,

@@ -1,4 +1,4 @@
-"""Pools of descriptors from what deployments say of their services. Pure."""
+"""Descriptor pools from deployments' descriptions of their services. Pure."""
 
 from __future__ import annotations
 

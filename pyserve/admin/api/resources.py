@@ -1,6 +1,6 @@
 """The resources below ``/api``, for the page, ``pyserve top`` and ``pyserve explain``.
 
-Whoever starts the admin server mounts them, behind its check of the mesh token.
+The admin server mounts them behind its check of the mesh token.
 """
 
 from __future__ import annotations
@@ -39,19 +39,19 @@ if TYPE_CHECKING:
     from pyserve.admin.trying import Event
 
 PAGE_HEADER = "x-pyserve-page"
-"""What a form of another site cannot send: a browser asks first, and is told no."""
+"""A header that a form of another site cannot send: a browser's preflight is refused."""
 
 _NO_STORE = {"cache-control": "no-store"}
 _STREAMED = {**_NO_STORE, "x-accel-buffering": "no"}
 
 
 class Api:
-    """The resources, over what looks at the mesh.
+    """The resources, backed by a sampler.
 
     Args:
-        sampler: Takes looks.
+        sampler: Takes snapshots.
         front: The ingress of this process.
-        tries: Methods may be called; else nothing here calls any.
+        tries: Whether methods may be called from here.
     """
 
     def __init__(self, sampler: Sampler, front: Front, *, tries: bool = False) -> None:
@@ -128,7 +128,7 @@ class Api:
 
 
 class _Trying:
-    """What calls methods."""
+    """The resources that call methods."""
 
     def __init__(self, front: Front, tries: Tries) -> None:
         self._front = front
@@ -148,7 +148,7 @@ class _Trying:
         if door is None:
             return _refusal(503, "the ingress of this process listens nowhere")
         events = self._tries.call(door, wanted)
-        # Before the head, so that what keeps it from beginning has a status of its own.
+        # Before the head, so that a failure to begin can have a status of its own.
         first = await anext(events)
         return _Stream(_tried(first, events))
 
@@ -164,7 +164,7 @@ class _Trying:
 
 
 class _Stream(StreamingResponse):
-    """Server-sent events, whose source ends at once when nobody reads them any more."""
+    """Server-sent events, whose source ends as soon as the client has gone."""
 
     def __init__(self, events: AsyncGenerator[bytes, None]) -> None:
         super().__init__(events, media_type="text/event-stream", headers=_STREAMED)
@@ -205,7 +205,7 @@ def _event(latest: Between | PyserveError) -> bytes:
 def _answering(
     resource: Callable[[Request], Awaitable[Response]],
 ) -> Callable[[Request], Awaitable[Response]]:
-    """Return a resource whose errors are answers."""
+    """Return a resource that turns errors into answers."""
 
     async def answered(request: Request) -> Response:
         try:
@@ -241,7 +241,7 @@ async def _body_of_page(request: Request) -> bytes:
 
 
 class _Unread(Exception):
-    """Refuses a request whose body is left."""
+    """Refuses a request whose body is not read."""
 
     def __init__(self, status: int, text: str) -> None:
         super().__init__(text)
@@ -261,7 +261,7 @@ def _refusal(status: int, text: str) -> Response:
 
 
 def _unread(status: int, text: str) -> Response:
-    """Refuse a request whose body is left; clients learn that the server closes its connection."""
+    """Refuse a request without reading its body; its connection is closed afterwards."""
     answer = _refusal(status, text)
     answer.headers["connection"] = "close"
     return answer

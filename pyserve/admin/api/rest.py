@@ -14,7 +14,7 @@ from pyserve.admin.api.schemas import MessageSchemas, Schema
 
 _VARIABLE = re.compile(r"\{([\w.]+)(?:=([^{}]*))?\}", re.ASCII)
 _VERBS = ("get", "put", "post", "delete", "patch")
-# A query of deeper fields is nobody's idea of one.
+# Query parameters for deeper fields would be of no practical use.
 _DEPTH_MAX = 3
 
 
@@ -23,12 +23,12 @@ def rest_operations(
 ) -> Iterator[tuple[str, str, dict[str, Any]]]:
     """Yield path, verb and operation for each path of a method.
 
-    Left out are those that OpenAPI has no words for: any verb, and segments without a name.
+    Paths that OpenAPI cannot express are left out: any verb, and segments without a name.
 
     Args:
-        method: Of whichever pool.
+        method: From any pool.
         schemas: Takes its messages.
-        error: What a refusal's schema is referred to by.
+        error: The reference to the schema of errors.
     """
     # Options of other pools do not know the extension.
     options = MethodOptions.FromString(method.GetOptions().SerializeToString())

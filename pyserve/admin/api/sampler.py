@@ -1,4 +1,4 @@
-"""Looks at the mesh while somebody watches, once for all of them, and not otherwise."""
+"""Takes snapshots of the mesh while it is watched, shared by all viewers."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ from pyserve.admin.api.snapshot import MeshSnapshot
 from pyserve.errors import PyserveError
 
 INTERVAL_S = 2.0
-"""Between two looks while somebody watches; a person reads no faster."""
+"""Between two snapshots while the mesh is watched; people do not read faster."""
 
 FIRST_INTERVAL_S = 1.0
-"""Between the two looks of somebody who asks once."""
+"""Between the two snapshots of a single request."""
 
 VIEWERS_MAX = 32
 """Arbitrary: more than a team has screens."""
 
-# Which replica is an outlier shows over a longer time, of which some looks are kept.
+# Outliers show only over a longer time, for which some snapshots are kept.
 _KEPT_S = 60.0
 KEPT_EVERY_S = 10.0
 
 
 class TooManyViewers(PyserveError):
-    """As many watch already as may."""
+    """The largest number of viewers has been reached."""
 
 
 class Sampler:
-    """Takes looks in turn for all viewers. For one event loop.
+    """Takes snapshots one after the other for all viewers. For one event loop.
 
     Args:
-        take: Takes one look.
-        interval_s: From one look to the next while somebody watches.
-        first_interval_s: Between the first two, which somebody waits for.
+        take: Takes one snapshot.
+        interval_s: From one snapshot to the next while the mesh is watched.
+        first_interval_s: Between the first two, for which a viewer waits.
     """
 
     def __init__(
@@ -56,11 +56,11 @@ class Sampler:
 
     @property
     def viewers(self) -> int:
-        """How many watch."""
+        """The number of viewers."""
         return self._viewers
 
     async def watch(self) -> AsyncGenerator[Between | PyserveError, None]:
-        """Yield what happened between two looks, or why that cannot be said, again and again.
+        """Yield the changes between two snapshots, or why they are unknown, repeatedly.
 
         A viewer that is slow skips some.
 
@@ -87,26 +87,26 @@ class Sampler:
                 self._task = self._latest = None
 
     async def once(self) -> Between:
-        """Return what happened lately, or happens within a moment.
+        """Return the recent changes, or those of the next moment.
 
-        Who asks while others ask gets what they get.
+        Concurrent requests get the same result.
 
         Raises:
-            PyserveError: It cannot be said.
+            PyserveError: It is not known.
         """
         if isinstance(self._latest, Between):
             return self._latest
         if self._asking is None:
             self._asking = asyncio.create_task(self._ask())
             self._asking.add_done_callback(self._on_asked)
-        # One who goes leaves the others what they wait for.
+        # A caller that goes must not cancel what the others wait for.
         return await asyncio.shield(self._asking)
 
     async def at_once(self) -> Between:
-        """Return what is known now, of which what happened between two looks may be nothing.
+        """Return the current state, in which the changes between two snapshots may be empty.
 
         Raises:
-            PyserveError: It cannot be said.
+            PyserveError: It is not known.
         """
         if isinstance(self._latest, Between):
             return self._latest
@@ -114,7 +114,7 @@ class Sampler:
         return Between.of(now, now, None)
 
     async def close(self) -> None:
-        """Look no more."""
+        """Stop taking snapshots."""
         tasks = [task for task in (self._task, self._asking) if task is not None]
         for task in tasks:
             task.cancel()
@@ -128,7 +128,7 @@ class Sampler:
     def _on_asked(self, task: asyncio.Task[Between]) -> None:
         self._asking = None
         if not task.cancelled():
-            task.exception()  # Whoever asked has it, if anybody still waits.
+            task.exception()  # Those who still wait get it.
 
     async def _run(self) -> None:
         kept: deque[MeshSnapshot] = deque()
@@ -159,7 +159,7 @@ class Sampler:
 
 
 def _long_ago(kept: deque[MeshSnapshot], now: MeshSnapshot) -> MeshSnapshot | None:
-    """Return the oldest look of the last minute, if there is one that is old enough to tell."""
+    """Return the oldest snapshot of the last minute, if one is old enough to compare with."""
     while kept and now.at_s - kept[0].at_s > _KEPT_S:
         kept.popleft()
     return kept[0] if kept and now.at_s - kept[0].at_s >= KEPT_EVERY_S else None

@@ -1,4 +1,4 @@
-"""Messages of protobuf as JSON Schema, by the mapping of proto3. Pure."""
+"""Protobuf messages as JSON Schema, by the JSON mapping of proto3. Pure."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class MessageSchemas:
         if self.is_text(message):  # Of those that are left, a wrapper.
             return {"anyOf": [self._single(message.fields_by_name["value"]), {"type": "null"}]}
         if name not in self.components:
-            # Before its fields, since messages may hold themselves.
+            # Before its fields, since messages may be recursive.
             schema = self.components[name] = {"type": "object"}
             if message.fields:
                 properties = {each.json_name: self.of_field(each) for each in message.fields}

@@ -1,7 +1,7 @@
-"""One look at a mesh: what its controller says, and what the routers of its processes have counted.
+"""A snapshot of a mesh: its controller's status, and the counts of its processes' routers.
 
-Plain values without behaviour beyond differences. Everything that counts does so from the start of
-whoever counts, so what happened between two looks is a difference.
+Plain values without behaviour beyond differences. All counts begin at the start of their process,
+so the changes between two snapshots are differences.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ INGRESS = "ingress"
 """The caller in edges that begin outside of the mesh."""
 
 LEFT = "left"
-"""In the place of a code: the caller did not wait for one."""
+"""In place of a code: the caller did not wait for one."""
 
 ERRORS = frozenset(
     (
@@ -43,7 +43,7 @@ class Routed:
         parked: Waits in the router.
         early: By how much calls ended sooner than predicted.
         late: By how much they ended later.
-        releases: Parked calls that were sent, by what let them go.
+        releases: Parked calls that were sent, by the cause of their release.
         replicas: How long attempts took that a replica ended, by its id.
         in_flight: Calls that replicas have now, by id.
         parked_now: Calls that wait for a replica now.
@@ -72,7 +72,7 @@ class Routed:
         return errors(self.codes)
 
     def since(self, earlier: Routed) -> Routed:
-        """Return what has come since an earlier look."""
+        """Return the counts since an earlier snapshot."""
         return Routed(
             counts=_counts_since(self.counts, earlier.counts),
             codes=_counts_since(self.codes, earlier.codes),
@@ -91,7 +91,7 @@ class Routed:
         )
 
     def plus(self, other: Routed) -> Routed:
-        """Return both together."""
+        """Return the sum of both."""
         replicas = dict(self.replicas)
         for name, each in other.replicas.items():
             replicas[name] = replicas.get(name, _NOTHING).plus(each)
@@ -112,10 +112,10 @@ class Routed:
 
 @dataclass(frozen=True, slots=True)
 class Batches:
-    """What the replicas of a deployment did with one batched function.
+    """The batches of one batched function in the replicas of a deployment.
 
     Attributes:
-        reasons: Batches by why they left.
+        reasons: Numbers of batches, by the reason why they were released.
         sizes: How many calls they had; the bounds are numbers of calls.
         waits: How long the oldest call of each waited.
         runs: How long they took.
@@ -129,7 +129,7 @@ class Batches:
     waiting_now: int = 0
 
     def since(self, earlier: Batches) -> Batches:
-        """Return what has come since an earlier look."""
+        """Return the counts since an earlier snapshot."""
         return Batches(
             _counts_since(self.reasons, earlier.reasons),
             self.sizes.since(earlier.sizes),
@@ -141,7 +141,7 @@ class Batches:
 
 @dataclass(frozen=True, slots=True)
 class Cache:
-    """What one replica did with the models of one function, since it started.
+    """One replica's use of the models of one function, since it started.
 
     Attributes:
         counts: ``hit``, ``miss``, ``evictions``, ``reloads``, how loads ended (``loaded``,
@@ -159,12 +159,12 @@ class Cache:
 
 @dataclass(frozen=True, slots=True)
 class MeshSnapshot:
-    """A mesh at one moment.
+    """The state of a mesh at one moment.
 
     Attributes:
         at_s: Of a clock that never goes back.
-        unix_s: The same for people.
-        status: What the controller says.
+        unix_s: The same as Unix time.
+        status: The controller's status reply.
         edges: What routers have done, by caller and called deployment. Names are
             "application/Deployment"; calls from outside come from ``INGRESS`` and "driver".
         ends: Calls of each replica by the words of codes, by its id, from all callers.
@@ -188,7 +188,7 @@ class MeshSnapshot:
     missing: tuple[str, ...] = ()
 
     def nodes(self) -> dict[str, str]:
-        """Return on which node each replica is, by its id."""
+        """Return the node of each replica, by its id."""
         return {
             replica.replica_id: replica.node
             for application in self.status.applications
@@ -197,7 +197,7 @@ class MeshSnapshot:
         }
 
     def edges_since(self, earlier: MeshSnapshot | None) -> dict[tuple[str, str], Routed]:
-        """Return what routers have done since an earlier look; ``None``: since their start."""
+        """Return the counts of routers since an earlier snapshot; ``None``: since their start."""
         if earlier is None:
             return dict(self.edges)
         nothing = Routed()
@@ -206,12 +206,12 @@ class MeshSnapshot:
         }
 
     def ends_since(self, earlier: MeshSnapshot | None) -> dict[str, dict[str, int]]:
-        """Return how calls of each replica ended since an earlier look; as above."""
+        """Return how calls of each replica ended since an earlier snapshot; as above."""
         before = {} if earlier is None else earlier.ends
         return {name: _counts_since(each, before.get(name, {})) for name, each in self.ends.items()}
 
     def methods_since(self, earlier: MeshSnapshot | None) -> dict[str, dict[str, Histogram]]:
-        """Return how long calls took in replicas since an earlier look; as above."""
+        """Return how long calls took in replicas since an earlier snapshot; as above."""
         before = {} if earlier is None else earlier.methods
         return {
             name: {
@@ -222,7 +222,7 @@ class MeshSnapshot:
         }
 
     def batches_since(self, earlier: MeshSnapshot | None) -> dict[tuple[str, str], Batches]:
-        """Return what batches left since an earlier look; as above."""
+        """Return the batches released since an earlier snapshot; as above."""
         if earlier is None:
             return dict(self.batches)
         nothing = Batches()
@@ -242,7 +242,7 @@ def errors(codes: Mapping[str, int]) -> int:
 
 
 def by_target(edges: Mapping[tuple[str, str], Routed]) -> dict[str, Routed]:
-    """Return what all callers together have done, by called deployment."""
+    """Return the counts of all callers together, by called deployment."""
     found: dict[str, Routed] = {}
     for (_, target), each in edges.items():
         found[target] = found[target].plus(each) if target in found else each

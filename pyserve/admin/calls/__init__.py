@@ -1,1 +1,1 @@
-"""Calls that are worth a look: those that failed, the slowest, and those that were asked for."""
+"""Calls of interest: those that failed, the slowest, and those that were to be kept."""

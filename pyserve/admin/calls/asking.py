@@ -1,4 +1,4 @@
-"""Explains a call: from what the ingress has kept of it, and what replicas answer."""
+"""Explains a call from the ingress's record of it and the answers of replicas."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from pyserve.admin.context import Front
 
 HEADER = "x-pyserve-explain: 1"
-"""What a request carries whose call shall be kept."""
+"""The header of a request whose call is to be kept."""
 
 # Enough for a screen; all of them can be explained by their ids.
 _LISTED_MAX = 100
-# A call is tried a few times and calls a few deployments. Which of their replicas had its calls
-# nobody wrote down, so all are asked, up to so many.
+# A call is tried a few times and calls a few deployments. Which of their replicas served it is not
+# recorded, so all are asked, up to this number.
 _ASKED_MAX = 64
 
 
@@ -46,7 +46,7 @@ class Calls:
         self._store = front.kept_calls()
 
     async def kept(self) -> dict[str, Any]:
-        """Return the first calls of each kind in a few fields."""
+        """Return summaries of the first calls of each kind."""
         self._front.take_calls()
         found = {kind: self._store.of_kind(kind) for kind in KINDS}
         listed = {
@@ -88,7 +88,7 @@ class Calls:
         try:
             seen = await self._look()
         except PyserveError as error:
-            # What is known of the call is worth telling all the same.
+            # The information about the call is still useful without the snapshot.
             return replace(known, silent={**known.silent, "the mesh": str(error)})
         return replace(known, outliers=seen.outliers, nodes=seen.now.nodes())
 
@@ -113,7 +113,7 @@ class Calls:
 
 
 def not_kept(request_id: str) -> str:
-    """Say what to do about a call of which nothing is known."""
+    """Return advice about a call of which nothing is known."""
     return (
         f"no call {request_id} is kept here; those that fail, the slowest of late and the sampled "
         f"ones are, and those that come with the header {HEADER}"

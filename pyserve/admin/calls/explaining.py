@@ -12,9 +12,9 @@ from pyserve.admin.calls.timeline import Span, deciding, delay_spans, shares, sp
 from pyserve.admin.rounding import seconds, share
 
 FORMAT = 1
-"""Of the JSON; another number says that names have changed their meaning."""
+"""The version of the JSON; it changes when the meaning of a name does."""
 
-# What a child's call waited for is worth a word if it is so much of it.
+# A span in a called replica is mentioned if it covers at least this share of the child's call.
 _SHARE_WITHIN_MIN = 0.5
 # Where a call waited less than this for a deployment, an outlier there does not explain it.
 # Arbitrary.
@@ -24,15 +24,15 @@ _SPANS_MAX = 500
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What replicas say of a call, and of themselves.
+    """Information from replicas about a call, and about themselves.
 
     Attributes:
         delays: What the call waited for, by replica, see ``pyserve.observe.delays``; replicas of
             deployments that it called are among them.
         replicas: Those of each deployment that was asked, by "application/Deployment".
         outliers: What sets outliers among replicas apart, by id.
-        nodes: Where replicas are that have not ended, by id.
-        silent: Why replicas did not say anything, by id.
+        nodes: The nodes of replicas that have not ended, by id.
+        silent: Why replicas did not answer, by id.
     """
 
     delays: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -43,7 +43,7 @@ class Known:
 
 
 def explanation(call: Call, known: Known) -> dict[str, Any]:
-    """Return where the time of a call went, as JSON has it."""
+    """Return where the time of a call went, as JSON."""
     spans = spans_of(call, known.delays)
     parts = _parts(call, spans, known)
     return {
@@ -70,7 +70,7 @@ def explanation(call: Call, known: Known) -> dict[str, Any]:
 
 
 def summary(call: Call) -> dict[str, Any]:
-    """Return a call in a few fields, as JSON has it; no payload, and not who made it."""
+    """Return a summary of a call as JSON, without its payload and its caller."""
     last = deciding(call.attempts)
     return {
         "request_id": call.request_id,
@@ -103,7 +103,7 @@ def called(delays: Mapping[str, Any]) -> set[str]:
 
 
 def _parts(call: Call, spans: Sequence[Span], known: Known) -> list[dict[str, Any]]:
-    """Return what took the time, most first; spans that say the same are one part."""
+    """Return what took the time, the longest first; spans with the same text are one part."""
     taken: dict[tuple[str, str], float] = {}
     first: dict[tuple[str, str], Span] = {}
     for span, time_s in shares(call, spans).items():
@@ -125,7 +125,7 @@ def _parts(call: Call, spans: Sequence[Span], known: Known) -> list[dict[str, An
 
 
 def share_of(time_s: float, whole_s: float) -> float | None:
-    """Return what share of a time another one is."""
+    """Return one time as a share of another."""
     return share(round(time_s * 1e9), round(whole_s * 1e9))
 
 
@@ -155,7 +155,7 @@ def _within(call: Call, child: Span, time_s: float, known: Known) -> str:
     if time_s < _SHARE_OF_OUTLIER_MIN * call.duration_s:
         return ""
     found_ids = [name for name in known.replicas.get(child.target, ()) if name in known.outliers]
-    # Nobody wrote down which of them had the call.
+    # Which of them served the call is not recorded.
     if not found_ids:
         return ""
     return f"may have met an outlier: {found_ids[0]} is {known.outliers[found_ids[0]]}"

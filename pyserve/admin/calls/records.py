@@ -1,4 +1,4 @@
-"""What is known of a finished call at the ingress, as plain values in seconds. Pure."""
+"""The ingress's records of finished calls, as plain values in seconds. Pure."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class Attempt:
         replica_id: Which replica.
         start_s, end_s: From when to when.
         head_s: When the head of its answer came; ``None``: never.
-        why: ``first``, ``retry``, ``hedge`` and what else the native side says.
-        outcome: ``ok`` and what else it says.
+        why: ``first``, ``retry``, ``hedge`` or another word of the native side.
+        outcome: ``ok`` or another word of the native side.
     """
 
     replica_id: str
@@ -39,7 +39,7 @@ class Call:
         target: "application/Deployment"; "": none was found.
         started_at: Unix time.
         duration_s: Of the whole call.
-        parked_s: Of it, in the router, before attempts and between them.
+        parked_s: The part of it in the router, before attempts and between them.
         refused: Why no replica took it; "": one did.
     """
 
@@ -65,7 +65,7 @@ class Call:
 
 
 def read_record(record: CallRecord) -> Call:
-    """Return what a record says."""
+    """Read a record."""
     target = f"{record.application}/{record.deployment}" if record.deployment else ""
     return Call(
         request_id=record.request_id,

@@ -1,4 +1,4 @@
-"""Which route of a web application a call was for, by what its deployment says of itself."""
+"""Finds the route of a web application for a call, from its deployment's OpenAPI document."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Routes:
     """Names calls of plain HTTP by their routes: ``GET /shop/items/{id}``.
 
     Args:
-        documents: What deployments say of themselves.
+        documents: The deployments' OpenAPI documents.
     """
 
     def __init__(self, documents: Documents) -> None:

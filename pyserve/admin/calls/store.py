@@ -1,6 +1,6 @@
-"""Calls that are kept to be looked at: the newest of each kind, and the slowest of late.
+"""Keeps calls for inspection: the newest of each kind, and the slowest recent ones.
 
-The native side judges what is worth it.
+The native side decides which calls to keep.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ KEPT_MAX = 1000
 """Of each kind, see ``CallRecord.kept_for``."""
 
 SLOW_FOR_S = 600.0
-"""So long may a call be among the slowest: two of the intervals in which the native side judges."""
+"""How long a call may be among the slowest: two of the native side's intervals for judging."""
 
 KINDS = ("asked", "failed", "slow", "sampled")
 _NANOS = 1_000_000_000
 
 
 class CallStore:
-    """Bounded; for one thread. Records are read when somebody wants to see them: most are not."""
+    """Bounded; for one thread. Records are parsed only when they are viewed: most never are."""
 
     def __init__(self, kept_max: int = KEPT_MAX) -> None:
         self._kept_max = kept_max
@@ -47,7 +47,7 @@ class CallStore:
                     newest.popitem(last=False)
 
     def of_kind(self, kind: str) -> list[CallRecord]:
-        """Return what was kept for one reason: the slowest first, of others the newest."""
+        """Return the calls kept for one reason: slow ones by duration, others the newest first."""
         if kind == "slow":
             found = [record for _, record in self._slowest.of_late()]
             return sorted(found, key=lambda record: record.duration_ns, reverse=True)
@@ -71,7 +71,7 @@ class _Slowest:
         self._looked_ns = 0
 
     def add(self, number: int, record: CallRecord) -> None:
-        """Take one in; where that makes too many, an old one goes, or the fastest."""
+        """Add one; if that makes too many, an old one or the fastest is dropped."""
         self._newest_ns = max(self._newest_ns, _ended_ns(record))
         heapq.heappush(self._heap, (record.duration_ns, number, record))
         if len(self._heap) > self._kept_max:

@@ -1,9 +1,9 @@
 """Where the time of a call went: each moment of it belongs to one span. Pure.
 
 The ingress knows when the call came, was parked, tried and answered; replicas know what it waited
-for in them. Where spans of replicas overlap, the one that says most has the moment: code that holds
-the event loop, and so everything, before a load, that before a child's call, that before a wait for
-a batch, that before its run, and all of them before the bare fact that the call was there.
+for in them. Where spans of replicas overlap, the most informative one has the moment. The order is:
+code that blocks the event loop, and so everything; a load; a child's call; the wait for a batch;
+the batch's run; and last the bare fact that the call was at the replica.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 from pyserve.admin.calls.records import Attempt, Call
 from pyserve.errors import RequestCancelled
 
-# By what they say, most first. "here" is the rest: the call was at the replica.
+# The most informative first. "here" is the rest: the call was at the replica.
 _SAYS_MOST = ("stall", "load", "call", "batch_wait", "batch_run", "answer", "here")
 
 
@@ -90,9 +90,9 @@ def shares(call: Call, spans: Sequence[Span]) -> dict[Span, float]:
 
 
 def _weight(span: Span) -> tuple[int, float]:
-    """Order spans that share a moment: the least has it."""
+    """Order spans that share a moment: the smallest one has it."""
     says = _SAYS_MOST.index(span.kind) if span.kind in _SAYS_MOST else len(_SAYS_MOST)
-    # Of two of a kind the one that ends later is what the call waits for.
+    # Of two of a kind, the call waits for the one that ends later.
     return says, -span.end_s
 
 
@@ -170,7 +170,7 @@ def delay_spans(
 
 def _end_of(error: str) -> str:
     """Return how a call of a handle has ended, by the type of what came instead of its answer."""
-    if error == RequestCancelled.__name__:  # Mostly since whoever waited for it has left.
+    if error == RequestCancelled.__name__:  # Mostly because its caller has left.
         return " (it was cancelled)"
     return f" (it raised {error})" if error else ""
 
@@ -198,4 +198,4 @@ REASONS = {
     "drain": "the replica was to end",
     "flush": "somebody asked it to",
 }
-"""Why batches leave, by the words of ``pyserve.batching.batcher.Reason``."""
+"""Why batches are released, by the words of ``pyserve.batching.batcher.Reason``."""

@@ -1,7 +1,7 @@
-"""Calls that a person makes from the page, through the door that every client's calls take.
+"""Calls made from the page, through the same ingress as every client's calls.
 
-Access rules, routing and limits are those of the ingress. What a call carries and brings is told to
-whoever made it, and kept nowhere.
+Access rules, routing and limits are those of the ingress. A call's payloads are shown only to its
+caller, and not kept.
 """
 
 from pyserve.admin.trying.calls import DoorClosed, Event, TooManyTries, Tries

@@ -1,4 +1,4 @@
-"""The calls that are under way from the page, and what they bring as it comes."""
+"""The running calls from the page, and their events as they come."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 Event = tuple[str, dict[str, Any]]
 
-# An answer that is shown on a screen; what comes after that ends the call.
+# Enough for an answer on a screen; anything beyond it ends the call.
 _ANSWER_BYTES_MAX = 1 << 20
 # People try one method at a time; a few of them may sit in front of one page.
 _TRIES_MAX = 4
-# For the way to the ingress and back, after which the call's own time is over.
+# Added to the call's own timeout for the way to the ingress and back.
 _MARGIN_S = 2.0
 # Of headers, those that say something about the call; others may be of user code.
 _SHOWN = ("content-type", "location", "x-request-id", "x-pyserve-explain", "x-pyserve-error")
@@ -36,7 +36,7 @@ _BROKEN = (OSError, h11.ProtocolError)
 
 
 class TooManyTries(PyserveError):
-    """As many calls are under way already as may."""
+    """The largest number of running calls has been reached."""
 
 
 class DoorClosed(PyserveError):
@@ -51,7 +51,7 @@ class Tries:
         self._open: dict[str, Exchange] = {}
 
     async def call(self, door: Door, wanted: Wanted) -> AsyncGenerator[Event, None]:
-        """Call a method; yield what comes of it. Closing the iterator cancels the call.
+        """Call a method; yield its events. Closing the iterator cancels the call.
 
         The first event is ``begun`` with the id of the call. Then come ``head``, the answer as
         ``piece`` after ``piece`` or, of a stream of messages, as ``message`` after ``message`` and
@@ -86,7 +86,7 @@ class Tries:
                 exchange.close()
 
     async def send(self, call_id: str, data: bytes) -> None:
-        """Send one more message, in its envelope; ``b""``: there are no more.
+        """Send one more message, in its envelope; ``b""``: end of the messages.
 
         Raises:
             UsageError: There is no such call, or none that takes more.

@@ -1,4 +1,4 @@
-"""What somebody wants to call, read from what the page sends. Pure."""
+"""Reads the requested call from a request of the page. Pure."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Wanted:
         headers: What goes with it.
         body: All of it, or the messages that are there from the start.
         is_stream: Messages and answers are in Connect's envelopes.
-        has_more: More messages come until somebody says that there are no more.
+        has_more: More messages come until the page ends them.
         timeout_s: Until the call is given up.
     """
 
