@@ -188,9 +188,10 @@ class CallState:
             await future
 
     def add_done_callback(self, callback: Callable[[], None]) -> None:
-        """Call ``callback()`` when the call is settled; at once when it is.
+        """Call ``callback()`` when the call is settled; immediately if it already is.
 
-        What it raises goes to the loop's exception handler, but at once to the caller here.
+        An exception of the callback goes to the loop's exception handler, or, if it was called
+        immediately, to the caller of this method.
         """
         if self.settled:
             callback()

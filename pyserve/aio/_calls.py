@@ -46,9 +46,9 @@ class _Call:
         return self._state.done()
 
     def add_done_callback(self, callback: Callable[[Any], None]) -> None:
-        """Call ``callback(call)`` when the call has ended; at once when it has.
+        """Call ``callback(call)`` when the call has ended; immediately if it already has.
 
-        What it raises while it runs later goes to the loop's exception handler.
+        If the callback runs later, its exceptions go to the loop's exception handler.
         """
         self._state.add_done_callback(partial(callback, self))
 

@@ -143,7 +143,7 @@ class Channel(grpc.aio.Channel):
             endpoint = self._bind()
         pairs = to_wire(metadata) if metadata else ()
         if self._outgoing is not None and (carried := self._outgoing()):
-            # What the caller says itself counts.
+            # The caller's own metadata takes precedence.
             said = {key for key, _ in pairs}
             pairs += tuple(pair for pair in carried if pair[0] not in said)
         call = self._native.start_call(

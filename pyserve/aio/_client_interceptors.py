@@ -210,7 +210,7 @@ class InterceptedCall:
         return await getattr(call, question)()
 
     async def _below(self) -> Any:
-        # Whoever asks for the status and is cancelled must not cancel the call.
+        # Cancelling a task that only waits for the status must not cancel the call.
         return await asyncio.shield(self._task)
 
 

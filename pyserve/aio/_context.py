@@ -115,7 +115,7 @@ class ServicerContext:
             self.stream.wake_all()
 
     def run_done_callbacks(self) -> None:
-        """Tell everybody who asked that the handler has ended. Runs once, on the loop."""
+        """Run the done callbacks, once the handler has ended. Called once, on the loop."""
         self.ended = True
         if self._done_callbacks is not None:
             callbacks, self._done_callbacks = self._done_callbacks, None
@@ -125,7 +125,7 @@ class ServicerContext:
     # --- the request of user code ----------------------------------------------------------
 
     def request(self) -> Request:
-        """Return the request that child calls inherit from; made on first use."""
+        """Return the request that child calls inherit from. It is made on first use."""
         found = self.request_made
         if found is None:
             found = self.adopt_request(_request_of(self))
@@ -360,7 +360,7 @@ class ServicerContext:
     def add_done_callback(self, callback: Callable[[Any], None]) -> None:
         """Call ``callback(context)`` on the loop when the handler has ended.
 
-        What it raises goes to the loop's exception handler.
+        An exception of the callback goes to the loop's exception handler.
         """
         if self._done_callbacks is None:
             self._done_callbacks = []

@@ -25,17 +25,17 @@ class DeferredUnary:
         self.queue = queue
 
     async def __call__(self, request: object, context: object) -> object:
-        """Answer a call that has a task all the same, because of interceptors or a time limit."""
+        """Answer a call that needs a task anyway, because of interceptors or a time limit."""
         result: asyncio.Future[object] = asyncio.get_running_loop().create_future()
         self.queue(request, context, CURRENT.get(), result)
         return await result
 
 
 class DeferredReply:
-    """The one response of a call, with as much of a future as whoever answers it needs.
+    """The single response of a call, with those methods of a future that are needed to answer it.
 
-    It is used on the loop only. Unlike a future's, its result is sent before ``set_result``
-    returns, and an exception is the end of the call and not kept.
+    It is used on the loop only. Unlike with a future, the result is sent before ``set_result``
+    returns. An exception ends the call and is not kept.
     """
 
     __slots__ = ("_callbacks", "_context", "_is_done", "_token")
@@ -64,7 +64,7 @@ class DeferredReply:
             if context.plain:
                 known = type(response) is method.response_type
                 raw = method.serialize(response) if known else method.serialize_checked(response)
-                # Before it counts as finished: a payload that the ring refuses is a failure.
+                # Before the call counts as finished: a payload that the ring rejects fails it.
                 must_flush = context.call.reply(raw)
                 context.finished = True
                 if must_flush:
@@ -78,7 +78,7 @@ class DeferredReply:
 
     def set_exception(self, error: BaseException, /) -> None:
         """End the call as a handler that raised ``error`` would."""
-        # Whoever answers many calls runs in the context of none.
+        # The answering code serves many calls, so it does not run in this call's context.
         variable = CURRENT.set(self._context)
         try:
             fail(self._context, error)

@@ -1,4 +1,4 @@
-"""What the native server has to know so that clients of other protocols can call a service."""
+"""Describes services to the native server, so that clients of other protocols can call them."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ def describing_files(services: Iterable[str]) -> list[bytes]:
     """Return the files that describe ``services``, serialized, dependencies first.
 
     Args:
-        services: Full names. Those whose generated module nobody has imported are left out:
-            their clients can send protobuf, which needs no description, but no JSON.
+        services: Full names. Services whose generated module has not been imported are left out:
+            their clients can send protobuf, which needs no description, but not JSON.
     """
     pool = descriptor_pool.Default()
     found: dict[str, bytes] = {}

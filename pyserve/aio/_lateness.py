@@ -8,8 +8,9 @@ LATE_DETAILS = "The deadline of the call has passed."
 def is_late(error: BaseException, remaining_s: float | None) -> bool:
     """Tell whether a handler gave up because its call's deadline has passed.
 
-    What it waits for (a nested call, ``asyncio.timeout``) often has the deadline of its own call.
-    Either may be cancelled first, and the caller is to get the same in both cases.
+    A handler often waits for something (a nested call, ``asyncio.timeout``) that has the same
+    deadline as its own call. Either may expire first, and the caller must get the same status in
+    both cases.
 
     Args:
         error: What the handler raised.

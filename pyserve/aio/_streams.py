@@ -21,7 +21,7 @@ _WRITABLE = rust.WRITABLE
 
 
 class StreamCall(Protocol):
-    """What a stream needs of the native call, incoming or outgoing."""
+    """The part of the native call, incoming or outgoing, that a stream uses."""
 
     def writable(self) -> bool:
         """Less than the buffer's bound waits to be sent."""

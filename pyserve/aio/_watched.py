@@ -116,7 +116,7 @@ class WatchedCall:
             self.context = None
 
     def reply(self, message: rust.Payload) -> bool:
-        """See ``ServerCall``; a payload that the ring refuses is no end."""
+        """See ``ServerCall``. If the ring rejects the payload, the call has not ended."""
         queued = self.call.reply(message)
         self._end(0)
         return queued

@@ -209,7 +209,7 @@ class Followed:
             _LOGGER.error("the new %s cannot be used, the old stay: %s", self._what, error)
             return
         except Exception:
-            # Whoever follows must outlive a file that surprises it: nobody would start it again.
+            # ``follow`` must survive any bad file, since nothing would restart it.
             _LOGGER.exception("the new %s cannot be used, the old stay", self._what)
             return
         if paths != self._paths:

@@ -7,7 +7,7 @@ from typing import Any
 import grpc
 
 METHOD_NOT_FOUND = "Method not found!"
-"""What is said of methods that are not there, as grpc.aio does."""
+"""The details of the status for a method that does not exist, as in grpc.aio."""
 
 
 async def refuse_strangers(context: Any) -> None:
