@@ -13,17 +13,17 @@ from pyserve.config.actors import DeploymentActorConfig, deployment_name
 from pyserve.config.options import DeploymentOptions
 from pyserve.errors import OptionError
 
-# Ray's own: a class without coroutines expects to be called by one at a time.
+# Ray's defaults: a class without coroutines expects one call at a time.
 _CONCURRENCY_OF_THREADS, _CONCURRENCY_OF_COROUTINES = 1, 1000
-# What a helper has of the deployment that it belongs to.
+# The options that a helper takes over from the deployment it belongs to.
 _INHERITED = ("env_vars", "working_dir", "pip", "startup_timeout_s", "logging_config")
 
 
 def get_deployment_actor(actor_name: str) -> DeploymentHandle[Any]:
     """Return a handle to a helper that all replicas of this deployment share.
 
-    ``handle.method.remote(...)`` calls it, and may be awaited as any call. A helper that has failed
-    is made anew, and the same handle reaches it: calls wait until it is there.
+    ``handle.method.remote(...)`` calls it, and may be awaited like any call. A helper that has
+    failed is replaced. The same handle reaches the new one, and calls wait until it is ready.
 
     Args:
         actor_name: As in ``deployment_actors`` of this code's deployment.

@@ -73,7 +73,7 @@ def _is_foreign(route: Any, target: type) -> bool:
 
 
 def require_bound(app: Any, target: type) -> None:
-    """Find methods of classes that were made routes, but whose class is no ingress.
+    """Refuse routes that are methods of a class that is not an ingress.
 
     Raises:
         UsageError: There is one; the text names it.
@@ -142,7 +142,7 @@ def routes_with_paths(app: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def is_router(app: Any) -> bool:
-    """Tell a FastAPI router, which is no application by itself."""
+    """Return whether this is a FastAPI router, which is not an application by itself."""
     return _is_fastapi(app) and hasattr(app, "default_response_class")
 
 
@@ -163,18 +163,18 @@ def _method_name(target: type, endpoint: Any) -> str | None:
 
 
 def _kept_name(target: type, endpoint: Any) -> str | None:
-    """Keep a function that its class body has defined anew, and return its name in the class.
+    """Keep a function whose name the class body has redefined; return its new name in the class.
 
-    ``@app.get("/x") def x(self)`` and then ``@app.post("/x") def x(self)``: the class has the
-    second one only, the application both.
+    After ``@app.get("/x") def x(self)`` and then ``@app.post("/x") def x(self)`` the class has
+    only the second function, and the application has both.
     """
     if not inspect.isfunction(endpoint) and not isinstance(endpoint, Batched):
-        return None  # What is bound, or static, needs no instance.
+        return None  # Bound and static functions need no instance.
     for owner in target.__mro__:
         name = getattr(endpoint, "__name__", "")
         place = getattr(endpoint, "__module__", ""), getattr(endpoint, "__qualname__", "")
         newer = vars(owner).get(name)
-        # A cell of a notebook that runs again makes a class of the same place in another file.
+        # A notebook cell that is run again makes a class with the same name in another file.
         if place == (owner.__module__, f"{owner.__qualname__}.{name}") and (
             _files(endpoint) & _files(newer)
         ):

@@ -56,7 +56,7 @@ def ship(target: Code) -> ShippedCode:
             which part.
     """
     directory = str(Path.cwd())
-    # An empty entry means the working directory of whoever imports.
+    # An empty entry means the working directory of the importing process.
     sys_path = tuple(entry or directory for entry in sys.path)
     reachable = is_reachable(target)
     return ShippedCode(

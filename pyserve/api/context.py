@@ -191,9 +191,10 @@ def attachment() -> Mesh | None:
 
 
 def expect_calls() -> None:
-    """Note that a replica has got a handle: its first call shall not wait for the mesh's view.
+    """Start to fetch the mesh's view when a replica gets a handle.
 
-    That call may be made on the loop that answers the replica's own calls.
+    The first call then need not wait for the view. That matters because it may be made on the loop
+    that answers the replica's own calls.
     """
     if _process.replica is not None and _process.mesh is not None:
         _process.mesh.prepare()

@@ -43,13 +43,13 @@ else:
 
 
 class Deployment(Generic[Deployed_co, Arguments]):
-    """A class or function together with how the mesh shall run it. Immutable.
+    """A class or function together with the options for running it in the mesh. Immutable.
 
-    The type parameters are the class and what its constructor takes, which may be left out; of a
-    function its type, and nothing.
+    The type parameters are the class and the parameters of its constructor, which may be left out.
+    For a function they are its type, and no parameters.
 
     Attributes:
-        target: The user's class, or the function, which is what ``__call__`` runs then.
+        target: The user's class, or the function, which ``__call__`` then runs.
         settings: The validated options.
     """
 
@@ -208,11 +208,11 @@ class Application(_BoundHandle[Deployed_co]):
 
 
 class Deployable:
-    """A base for classes that type checkers shall know by their name once they are deployed.
+    """A base for deployed classes that lets type checkers use the class's own name.
 
-    Python's checkers let a decorated class be either the class or what the decorator returns.
-    With this base it is both for them: ``Predictor.bind(...)`` is checked against the constructor,
-    and ``DeploymentHandle[Predictor]`` names a class. It has no effect when the code runs.
+    Type checkers treat a decorated class as either the class or the decorator's result. With this
+    base they treat it as both: ``Predictor.bind(...)`` is checked against the constructor, and
+    ``DeploymentHandle[Predictor]`` names a class. It has no effect at run time.
     """
 
     if TYPE_CHECKING:

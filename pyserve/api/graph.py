@@ -64,7 +64,7 @@ class PackedApplication:
 
 
 Adjust = Callable[[DeploymentName, DeploymentOptions], DeploymentOptions]
-"""Returns the options that a deployment shall have instead of those in the code."""
+"""Returns the options of a deployment that replace those in the code."""
 
 
 def pack(
@@ -75,8 +75,8 @@ def pack(
 ) -> PackedApplication:
     """Collect everything that an application refers to.
 
-    Of deployments with the same name all but the first one get a number: ``Model``, ``Model_1``.
-    Those that another one is bound to count before it.
+    If deployments have the same name, all but the first one get a number: ``Model``, ``Model_1``.
+    Deployments are numbered after those that are bound to them as arguments.
 
     Args:
         application: The root of the graph.

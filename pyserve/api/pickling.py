@@ -91,17 +91,17 @@ def class_of_code(class_id: str) -> type | None:
 
 def _arrived(sources: Mapping[str, str], data: bytes) -> object:
     for name, text in sources.items():
-        # Without a time of change: there is no file that it may be asked of.
+        # Without a modification time, ``linecache.checkcache`` does not look for the file.
         linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
     return cloudpickle.loads(data)
 
 
 def _sources_of(files: Iterable[str]) -> dict[str, str]:
-    """Return the texts of those that are no files, as far as this process remembers them."""
+    """Return the source texts of names that are not files, where this process has them cached."""
     found: dict[str, str] = {}
     left = _SOURCES_CHARACTERS_MAX
     for name in sorted(files):
-        # Code may name its file as it likes; ``Path`` refuses some.
+        # Code may have any file name; ``Path`` rejects some.
         is_file = os.path.isfile(name)  # noqa: PTH113
         text = "" if is_file else "".join(linecache.getlines(name))
         if text and len(text) <= left:

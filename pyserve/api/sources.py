@@ -90,7 +90,7 @@ def _imported(name: str, file: Path) -> Iterator[str]:
     try:
         tree = ast.parse(file.read_bytes())
     except (OSError, SyntaxError, ValueError):
-        # No source, or none that could be read; whoever imports it knows more.
+        # No source, or an unreadable one; importing the module reports what is wrong.
         return
     module = sys.modules.get(name)
     package = _package_of(name, module)

@@ -162,4 +162,4 @@ class _Asking(Pickler):
 
 
 def _nothing() -> None:
-    """Stand for what is passed over."""
+    """The placeholder for a value that is skipped."""

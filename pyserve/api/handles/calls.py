@@ -51,7 +51,7 @@ class Route:
 
 
 class WireCall(Protocol):
-    """One call on its way, as whoever started it sees it; its status is known after DONE."""
+    """One call, as seen by the code that started it. Its status is known after DONE."""
 
     def code(self) -> int | None:
         """Return the number of the gRPC status."""
@@ -144,10 +144,10 @@ class Caller(Protocol):
         """Tell whether every replica runs on this machine and shares its memory."""
 
     def serializer(self) -> str:
-        """Return the codec that the deployment's options name, ``""`` while that is unknown."""
+        """Return the codec that the deployment's options name; ``""`` while it is unknown."""
 
     def replicas(self) -> Sequence[tuple[str, str, Sequence[str]]]:
         """Return id, node and loaded models of each replica that serves."""
 
     def place_of(self, replica_id: str) -> tuple[str, str]:
-        """Return the address of a replica's machine, and its zone; "" for what is not known."""
+        """Return the address of a replica's machine and its zone; "" for each that is unknown."""

@@ -14,15 +14,18 @@ from typing import Any
 from pyserve.api.handles.failure_values import Repr
 
 _Member = MemberDescriptorType
-# The attributes as Python has them, whatever a type makes of setting one.
+# Python's own descriptors: a type may override how its attributes are set.
 _ARGS: Any = vars(BaseException)["args"]
 _CAUSE: Any = vars(BaseException)["__cause__"]
-# The object that lacks the attribute stays where it is: its repr would be taken for it.
+# ``obj`` of an AttributeError does not travel: its repr would be taken for the object.
 _LOCAL_MEMBERS = ("obj", "__suppress_context__")
 
 
 def members_of(error: BaseException, arguments: Iterable[object]) -> dict[str, object]:
-    """Return the members of an exception, by name, without those that its base sets anew."""
+    """Return the members of an exception, by name.
+
+    Members that the built-in base sets again from the arguments are left out.
+    """
     known = tuple(arguments)
     found: dict[str, object] = {}
     for name, member in _members(type(error)).items():
@@ -70,9 +73,9 @@ def put_note(error: BaseException, note: str) -> None:
 
 
 def made_by_base(kind: type[Exception], arguments: tuple[Any, ...]) -> Exception:
-    """Return an exception whose own constructor has not run, but that of its built-in base.
+    """Return an exception for which only the constructor of its built-in base has run.
 
-    It is the one that sets ``errno``, for example, or the message of an ``ImportError``.
+    That one sets ``errno``, for example, or the message of an ``ImportError``.
     """
     base: Any = next(each for each in kind.__mro__ if each.__module__ == "builtins")
     error: Exception = base.__new__(kind, *arguments)
@@ -90,7 +93,7 @@ def _members(kind: type) -> dict[str, _Member]:
 
 
 def _put_member(member: _Member, error: BaseException, value: object) -> None:
-    # What stands for a value is better than none, and worse than one.
+    # A placeholder is better than no value, but must not replace a real one.
     if isinstance(value, Repr) and _value(member, error) is not None:
         return
     try:

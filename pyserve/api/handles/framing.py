@@ -136,7 +136,7 @@ def read_request(message: bytes) -> tuple[int, RequestHeader, Buffer]:
 
 
 def answer_body(message: bytes) -> memoryview:
-    """Return the body of an answer that is no reference."""
+    """Return the body of an answer that is not a reference."""
     start = ALIGNMENT_BYTES if message[0] == ALIGNED else 1
     return memoryview(message)[start:]
 

@@ -231,11 +231,11 @@ class DeploymentHandle(Generic[Deployed_co]):
         checked({"method_name": name})
         if inspect.isasyncgenfunction(function) or inspect.isgeneratorfunction(function):
             return self.options(method_name=str(name), stream=True)
-        # Handles of methods are kept; that of "__call__" is no attribute.
+        # ``__getattr__`` caches the handles of methods, but does not serve "__call__".
         return self.options(method_name=name) if name == "__call__" else getattr(self, str(name))
 
     if not TYPE_CHECKING:  # A checker says by itself that it can be neither called nor iterated.
-        __iter__ = None  # Of what has __getitem__, Python would try numbers.
+        __iter__ = None  # Else Python would iterate with __getitem__ and numbers.
 
         def __call__(self, *_args: object, **_kwargs: object) -> NoReturn:
             called = self._options.get("method_name")

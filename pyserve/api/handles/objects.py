@@ -148,7 +148,7 @@ class ObjectRef(Input, Generic[Result_co]):
 
     def _handed_over(self, lease: Lease) -> Lease:
         if self._value is not _ABSENT and self._response is None:
-            # We have the value itself, so whoever gets this answer gets a holding of its own.
+            # The value is in this process, so each receiver of the answer gets its own lease.
             lease = _held(codec(_CODEC).encode(self._value))
         lease.is_owner = False
         return lease

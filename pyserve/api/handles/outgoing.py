@@ -159,7 +159,7 @@ class OutgoingCall:
         )
 
     def settle(self, error: BaseException | None) -> None:
-        """Record the end and wake whoever waits; on the call's loop. The first end counts."""
+        """Record the end and wake the waiters; on the call's loop. Only the first end counts."""
         if self.settled:
             return
         self.error = error
@@ -169,7 +169,7 @@ class OutgoingCall:
         self.inputs = None
         place = self.plan.place
         if self.wire is None and place is not None and not isinstance(place, Pinned):
-            # The call has not come so far as to use it, and its response may be kept for long.
+            # The call ended before it used its place, and its response may be kept for long.
             place.release()
         self.wake()
 
@@ -190,7 +190,7 @@ class OutgoingCall:
             PROCESS_DELAYS.add_call(delay)
 
     def wake(self) -> None:
-        """Wake whoever waits, on this loop and elsewhere."""
+        """Wake the waiters, on this loop and elsewhere."""
         waiter = self._waiter
         if waiter is not None:
             self._waiter = None
@@ -200,7 +200,7 @@ class OutgoingCall:
             self.wake_watchers()
 
     def cancel(self) -> None:
-        """Cancel the call; from any thread. Without effect on one that has ended."""
+        """Cancel the call; from any thread. No effect if it has ended."""
         if self.settled:
             return
         self.is_cancel_requested = True

@@ -58,11 +58,11 @@ _LOCALITIES = {None: None, True: (True, True), "zone": (False, True), False: (Fa
 
 
 class Plan:
-    """The fixed part of the calls of one handle. Immutable but for what it remembers.
+    """The fixed part of the calls of one handle. Immutable except for its caches.
 
     Attributes:
-        name: How messages call what is called, ``app/Deployment.method``.
-        route: What the way to the replicas has to know.
+        name: The target as messages name it, ``app/Deployment.method``.
+        route: What is needed to find the way to the replicas.
         streaming: The answer is a stream.
         response_codec: Reads the answers.
         holds: Large values may stay where they were made.
@@ -182,7 +182,8 @@ class Plan:
             call.begin_soon(message, timeout_s)
         else:
             call.wire = caller.start(self.route, message, timeout_s, call, self.place)
-        # Whoever goes on in a loop knows of the cancellation: it tidies up, or was shielded.
+        # Code that still runs on a loop after its request was cancelled has seen the cancellation:
+        # it cleans up, or was shielded. Its calls go on.
         if (
             request is not None
             and not self._detached

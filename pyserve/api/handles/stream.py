@@ -177,15 +177,15 @@ class DeploymentResponseGenerator(Input, Generic[Result_co]):
     # --- never an input -----------------------------------------------------------------------
 
     async def arrive(self) -> None:
-        """Refuse: a stream is no value."""
+        """Refuse: a stream is not a value."""
         raise UsageError(_NO_VALUE)
 
     def lease(self) -> Lease | None:
-        """Refuse: a stream is no value."""
+        """Refuse: a stream is not a value."""
         raise UsageError(_NO_VALUE)
 
     def value(self) -> object:
-        """Refuse: a stream is no value."""
+        """Refuse: a stream is not a value."""
         raise UsageError(_NO_VALUE)
 
     def __reduce__(self) -> Any:
