@@ -1,7 +1,7 @@
-"""What a process's batcher does now, told to whoever routes calls to it.
+"""Reports what a process's batcher does now to the routers that send calls to the process.
 
-Routers fill batches that are about to leave instead of opening others. They need to know how
-long the step that runs goes on, until when the next one waits for more, and what a step costs.
+Routers fill batches that are about to leave instead of opening others. They need to know when the
+running step ends, until when the next one waits for more items, and how long a step takes.
 """
 
 from __future__ import annotations

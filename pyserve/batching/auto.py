@@ -33,12 +33,12 @@ from pyserve.batching.steps import StepTimes
 if TYPE_CHECKING:
     from pyserve.batching.options import BatchOptions
 
-# Kept off a deadline for the way of the answer; arbitrary, some turns of a busy loop.
+# Reserved before a deadline for sending the answer. Arbitrary, some turns of a busy loop.
 _MARGIN_S = 0.002
-# What was learnt about a model that nobody asks for any more is forgotten, oldest first.
+# Models remembered; beyond that the one that was used longest ago is forgotten.
 _MODELS_MAX = 256
-# Of the time of an executor, calls that look hopeless may take this part, so that a wrong
-# estimate is found out.
+# Calls that look hopeless may take this share of an executor's time, so that a wrong estimate is
+# noticed.
 _TRIALS = 1 / 10
 
 
@@ -60,13 +60,13 @@ class Waiting(NamedTuple):
 
 
 class AutoWait:
-    """What has been learnt about each model, and the wait that follows from it."""
+    """Keeps what has been learnt about each model, and derives the wait from it."""
 
     def __init__(self) -> None:
         self._models: OrderedDict[str, Learnt] = OrderedDict()
 
     def of(self, key: str) -> Learnt:
-        """Return what is known about a model; forgets the one that was asked for longest ago."""
+        """Return what is known about a model; may forget the least recently used one."""
         learnt = self._models.get(key)
         if learnt is None:
             learnt = self._models[key] = Learnt()

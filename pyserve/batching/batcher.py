@@ -88,7 +88,7 @@ class Batcher(Generic[Item]):
         return self._count
 
     def configure(self, options: BatchOptions) -> None:
-        """Replace the limits, for what waits too; ask ``take`` afterwards."""
+        """Replace the limits, also for items that wait already; call ``take`` afterwards."""
         self.options = options
         for lane in self._lanes.values():
             lane.ready = None
@@ -161,7 +161,7 @@ class Batcher(Generic[Item]):
             raise AssertionError("complete() without a running batch")
         options = self.options
         if self._running >= options.max_concurrent_batches:
-            # What came meanwhile, while nothing could leave, has not been looked at.
+            # Items that came while no batch could leave have not been looked at.
             for lane in self._lanes.values():
                 lane.deadline = None
             if options.stride_s and now >= self._tick:

@@ -40,20 +40,20 @@ def begin(
 
 
 class _Begun(Coroutine[Any, Any, None]):
-    """A coroutine that had its first step already when its task asks for it."""
+    """A coroutine whose first step may have run before its task asks for it."""
 
     __slots__ = ("_coroutine", "_end", "_has_news", "_waits_for", "is_begun")
 
     def __init__(self, coroutine: Coroutine[Any, Any, None]) -> None:
         self._coroutine = coroutine
         self.is_begun = False
-        # What the first step has come to, until the task is told.
+        # The outcome of the first step, until the task has received it.
         self._has_news = False
         self._waits_for: Any = None
         self._end: BaseException | None = None
 
     def begin(self) -> None:
-        """Run the first step and keep what it comes to."""
+        """Run the first step and keep its outcome."""
         self.is_begun = self._has_news = True
         try:
             self._waits_for = self._coroutine.send(None)

@@ -15,7 +15,7 @@ def check_chain(*sizes: int) -> str | None:
         sizes: ``max_batch_size`` of each method; 0 where one is not batched, which ends a chain.
 
     Returns:
-        What is wrong and what to write, or ``None``.
+        A text that says what is wrong and what to write instead, or ``None``.
     """
     for upstream, downstream in pairwise(sizes):
         if upstream and downstream and upstream % downstream and downstream % upstream:

@@ -124,7 +124,7 @@ def collating(function: Callable[..., Any], threads: Executor | None) -> Callabl
 
 
 def _collated(arguments: tuple[Any, ...]) -> tuple[list[Any], BatchRequest]:
-    """Make each column a batch request; what is no column is the instance."""
+    """Make each column a batch request. The argument that is not a column is the instance."""
     made = [BatchRequest(each) if type(each) is list else each for each in arguments]
     batch = next(each for each in made if isinstance(each, BatchRequest))
     for other in made:

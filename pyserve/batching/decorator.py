@@ -40,13 +40,13 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 Result_co = TypeVar("Result_co", covariant=True)
 
-# Under this name an instance keeps what is bound to it, so that it lives as long as it does.
+# The instance's attribute for its bound methods, which so live as long as the instance.
 _BOUND = "__pyserve_batched__"
 _NO_KEYWORDS: Mapping[str, object] = {}
 
 
 class _BoundMethods:
-    """What is bound to one instance; a copy of the instance, or its pickle, begins anew."""
+    """The bound methods of one instance; a copy or pickle of the instance starts without any."""
 
     def __init__(self, owner: object) -> None:
         self.owner = owner
@@ -146,18 +146,18 @@ class Batched(Generic[Result]):
 
     @functools.cached_property
     def _as_function(self) -> Any:
-        # Where it is no method, the function has batches of its own.
+        # A function that is not a method has its own batches.
         return _callable(Submit(self.function, self.options))
 
     def __getattr__(self, name: str) -> Any:
-        # The setters and the rest of what a bound method has, for a function that is none.
+        # A function that is not a method has the setters and so on of a bound method too.
         if name in _PUBLIC:
             return getattr(self._as_function, name)
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
 
 class BatchedMethod(Protocol[Result_co]):
-    """A batched method of one instance; see ``batch``, and ``Submit`` for what can be set."""
+    """A batched method of one instance; see ``batch``, and ``Submit`` for the setters."""
 
     def __call__(self, *arguments: Any, **keywords: Any) -> Coroutine[Any, Any, Result_co]:
         """Return a coroutine of one result, which joins a batch when it is awaited."""
@@ -173,7 +173,7 @@ class BatchedMethod(Protocol[Result_co]):
 class Submit:
     """Puts calls into the queue of the running loop; the next loop gets a new queue.
 
-    What is set applies to the calls that wait too, and may be set from any thread.
+    The setters may be called from any thread, and also apply to calls that already wait.
 
     Args:
         function: Bound already, if it is a method.
@@ -185,7 +185,7 @@ class Submit:
         self.options = options
         self.label: str = getattr(function, "__qualname__", type(function).__qualname__)
         self._parameters = Parameters(function, self.label)
-        # So many arguments by position are a row as they are; -1 where some go by keyword.
+        # This many positional arguments form a row unchanged; -1 where some go by keyword.
         self._direct_count = -1 if self._parameters.keywords else self._parameters.count or -1
         self._columns_function = self._parameters.adapted(function)
         self._queue: BatchQueue | None = None
@@ -210,7 +210,7 @@ class Submit:
     ) -> None:
         """Queue one call of the running loop whose result goes to ``caller``.
 
-        For functions that are no generators; as ``__call__`` does otherwise.
+        Not for generator functions. Otherwise it does the same as ``__call__``.
 
         Args:
             caller: Cancelling it takes the call out of its batch.

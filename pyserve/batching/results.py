@@ -1,4 +1,4 @@
-"""What a batched function returned, as one result for each item."""
+"""Turns what a batched function returned into one result for each item."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def sendable(error: BaseException, label: str) -> BaseException:
         wrapped.__cause__ = error
         return wrapped
     if not isinstance(error, Exception | asyncio.CancelledError):
-        # An exit would end the loop of whoever awaits it, with all other calls in it.
+        # Raised in the awaiting code, an exit would end its loop and all other calls in it.
         wrapped = BatchError(f"{label} raised or returned {type(error).__name__}")
         wrapped.__cause__ = error
         return wrapped
@@ -65,7 +65,7 @@ class Failing(Protocol):
 
 
 def fail_all(calls: Iterable[Failing], error: BaseException, label: str) -> bool:
-    """Fail everybody in a batch that ended with an exit instead of results.
+    """Fail all calls of a batch that ended with an exit instead of results.
 
     Returns:
         Whether that settles it: SystemExit of a model's code is a failure of its batch, and not
