@@ -70,12 +70,12 @@ class LoopProbe:
     def on_event(self, _kind: int, _subject: object, _payload: object, /) -> None:
         """Note a sign of life."""
         if self._asked is not None:
-            # An answer to an earlier question, or one that nobody waits for any more.
+            # The answer may be to an earlier question, or nobody may wait for it any more.
             with contextlib.suppress(concurrent.futures.InvalidStateError):
                 self._asked.set_result(None)
 
     def abandon(self) -> None:
-        """The loop closes, and whoever asks closes this."""
+        """Do nothing: the loop closes, and the code that asked closes this."""
 
 
 class LoopEndpoint:
@@ -104,11 +104,11 @@ class LoopEndpoint:
         self._readable = False
         self._close_callbacks: list[Callable[[], None]] = []
         self._turn_end_callbacks: list[Callable[[], None]] = []
-        # Readers inherit the context they were added in; an empty one keeps the context
-        # variables of whoever came first out of every later call.
+        # A reader runs in the context it was added in. An empty one keeps the context variables of
+        # the code that made this endpoint out of every later call.
         self._context = contextvars.Context()
         self._context.run(loop.add_reader, self.raw.fileno(), self._on_ready)
-        # An endpoint wakes nobody before it was armed; a new one has no event to miss.
+        # An endpoint wakes its loop only once it is armed; a new one has no events to miss.
         self.raw.arm()
         note_endpoint(self)
 

@@ -1,10 +1,10 @@
-"""What a forked child of a process that serves lets go of, and how it ends.
+"""Detaches a forked child from the serving process that it was forked from, and ends it.
 
-User code forks: multiprocessing, a data loader, a daemon. Child and parent share what every
-descriptor stands for, and the child has a copy of the event loop. One that went on in it would
-take the parent's wake-ups, change what the parent's poller watches, and run the parent's calls a
-second time. So the child keeps the numbers of those descriptors with nothing behind them, and
-ends where the code that forked gives control back.
+User code forks: multiprocessing, a data loader, a daemon. Child and parent share the files behind
+all descriptors, and the child has a copy of the event loop. A child that went on with that loop
+would take the parent's wake-ups, change what the parent's poller watches, and run the parent's
+calls a second time. So in the child the numbers of those descriptors refer to nothing, and the
+child ends where the code that forked returns control.
 """
 
 from __future__ import annotations
@@ -153,13 +153,13 @@ def _make_next(loop: asyncio.AbstractEventLoop) -> None:
 
 
 def _end_with_pool_step() -> None:
-    """In a thread of a pool: end before the thread takes up another step, of another call."""
+    """In a thread of a pool: end before the thread takes the next step, which another call owns."""
     frame: FrameType | None = sys._getframe()  # noqa: SLF001  # documented
     while frame is not None and frame.f_code is not _POOL_STEP:
         frame = frame.f_back
     if frame is not None:
         step: Future[object] = frame.f_locals["self"].future
-        # Before whoever waits for the step is told, by the parent's wake-up descriptor.
+        # It runs before the callback that wakes the step's waiter by the parent's descriptor.
         callbacks: list[object] = vars(step)["_done_callbacks"]
         callbacks.insert(0, _end_after_step)
 
