@@ -1,7 +1,7 @@
-"""What a launcher can do with the options of a deployment, and what follows for a deploy. Pure.
+"""Says which options of a deployment a launcher supports, and checks a deploy for that. Pure.
 
-An option that a launcher neither carries out nor can pass over is refused when it is deployed: a
-replica that lacks what its author asked for would fail later, and elsewhere.
+A deploy is refused if it has an option that the launcher neither supports nor may ignore. A replica
+that lacks what its author asked for would fail later, and elsewhere.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from functools import reduce
 
 from pyserve.config.options import DeploymentOptions
 
-# Names of options, by what a launcher has to be able to for them.
+# Names of options, grouped by the capability that a launcher needs for them.
 RESOURCES = frozenset(
     f"resources.{name}"
     for name in ("num_cpus", "num_gpus", "memory", "accelerator_type", "resources")

@@ -29,8 +29,9 @@ REJOIN_TIMEOUT_S = 10.0
 # just followed another gives replicas time to join again first, and a busy machine gets as much.
 FIRST_VIEW_TIMEOUT_S = 2 * REJOIN_TIMEOUT_S
 
-# A `pyserve run` that has not left and whose connection broke is dead, or dials again at once:
-# time for that on a busy machine. What it deployed then ends, since nobody looks after it.
+# A `pyserve run` whose connection broke without a goodbye is dead, or reconnects at once. This is
+# time enough for that on a busy machine. After it, what the run deployed is ended, since nobody
+# looks after it any more.
 RUN_RETURN_TIMEOUT_S = 10.0
 
 # How often a replica that runs is asked for a sign of life, and how long its answer may take

@@ -292,7 +292,7 @@ def unknown_names(environment: Mapping[str, str] | None = None) -> list[str]:
         OptionError: a variable has a value that cannot be used.
     """
     variables = os.environ if environment is None else environment
-    # Whatever the reader asks for is a name; so there is no list that could be out of date.
+    # The known names are those that the reader asks for, so no separate list can be out of date.
     asked = _Asked(_renamed(variables))
     _settings(asked)
     known = asked.names | {name for name in unneeded.NAMES if name.startswith("PYSERVE_")}
@@ -460,14 +460,14 @@ def _home(variables: Mapping[str, str]) -> Path:
     if variables.get("XDG_RUNTIME_DIR"):
         return Path(variables["XDG_RUNTIME_DIR"]) / "pyserve"
     if (state := _state_folder(variables)) is not None:
-        # Homes may be shared by machines, and a mesh is one machine's.
+        # Machines may share home directories, and a mesh belongs to one machine.
         return state / "pyserve" / socket.gethostname()
-    # One directory a user; whoever makes it checks owner and mode before trusting it.
+    # One directory per user; the code that makes it checks owner and mode before trusting it.
     return Path(tempfile.gettempdir()) / f"pyserve-{os.getuid()}"
 
 
 def _state_folder(variables: Mapping[str, str]) -> Path | None:
-    """Return where files of this user outlive cleaners of temporary folders, if that is anywhere.
+    """Return where files of this user are safe from cleaners of temporary folders, if anywhere.
 
     Users of containers often have no home directory, or one that they may not write to, or not
     even look into (``HOME=/root`` with another user).

@@ -1,4 +1,4 @@
-"""What the host of an address means on this machine. Pure."""
+"""Classifies the host of an address, as seen from this machine. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a mesh's ingress is asked to be, under the names that Ray Serve has for it."""
+"""The options of a mesh's ingress, under Ray Serve's names."""
 
 from __future__ import annotations
 
@@ -212,9 +212,9 @@ class gRPCOptions(Part):  # noqa: N801  # Ray Serve's name.
 
 
 def check_location(field: str, value: object) -> ProxyLocation:
-    """Return where ingresses shall run."""
+    """Return the location of ingresses that ``value`` names."""
     text = value.value if isinstance(value, enum.Enum) else value
-    # Ray Serve's older name for an ingress that is not there.
+    # Ray Serve's older name for no ingress.
     text = "Disabled" if text == "NoServer" else text
     choices = [item.value for item in ProxyLocation]
     return ProxyLocation(check_choice(field, text, choices))

@@ -1,4 +1,4 @@
-"""What the environment says about the ingress and about ports of replicas for outer balancers.
+"""The environment's settings of the ingress, and of replica ports for external load balancers.
 
 ``docs/reference/ingress.md`` explains every variable, and has those of Ray Serve beside them.
 """
@@ -22,8 +22,8 @@ from pyserve.config.proxies import read_proxy_protocol, read_trusted_proxies
 from pyserve.config.tls import environment_of_tls
 from pyserve.config.validation import refuse
 
-# What options of a mesh's start become, see ``environment_of`` and ``TracingConfig.environment``,
-# but for what can change meanwhile.
+# The variables that options of a mesh's start are passed on in, see ``environment_of`` and
+# ``TracingConfig.environment``. Those that can change while the mesh runs are not among them.
 OPTION_VARIABLES = (
     "PYSERVE_GRPC_SERVICER_FUNCTIONS",
     "PYSERVE_INGRESS_KEEP_ALIVE_TIMEOUT_S",
@@ -38,7 +38,7 @@ OPTION_VARIABLES = (
     "PYSERVE_TRACING_EXPORTER",
     "PYSERVE_TRACING_SAMPLING_RATIO",
 )
-# What Ray Serve calls the same settings.
+# Ray Serve's names for the same settings.
 ALIASES = {
     "PYSERVE_BIND_HOST": "RAY_SERVE_DEFAULT_HTTP_HOST",
     "PYSERVE_INGRESS_PORT": "RAY_SERVE_DEFAULT_HTTP_PORT",

@@ -1,4 +1,4 @@
-"""Who starts the replicas of a mesh, as it is written, and as it travels to the controller."""
+"""The option that says what starts replicas, as written and as passed to the controller."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class LauncherConfig:
         return cls(name=given.pop("name"), options=given)  # type: ignore[arg-type]  # checked above
 
     def environment(self) -> dict[str, str]:
-        """Return the variables that tell it to a mesh that is started."""
+        """Return the environment variables that pass this option to a new mesh."""
         options = json.dumps(self.options, sort_keys=True) if self.options else ""
         return {VARIABLE: self.name, OPTIONS_VARIABLE: options}
 

@@ -11,20 +11,20 @@ from pyserve.config import variables as read
 from pyserve.config.validation import check_choice
 
 LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
-# What Ray Serve calls the same settings.
+# Ray Serve's names for the same settings.
 ALIASES = {
     "PYSERVE_LOG_ENCODING": "RAY_SERVE_LOG_ENCODING",
     "PYSERVE_LOG_TO_STDERR": "RAY_SERVE_LOG_TO_STDERR",
     "PYSERVE_REQUEST_PATH_LOG_BUFFER_SIZE": "RAY_SERVE_REQUEST_PATH_LOG_BUFFER_SIZE",
     "PYSERVE_LOG_CLIENT_ADDRESS": "RAY_SERVE_LOG_CLIENT_ADDRESS",
 }
-# What is the default of a deployment, by both names.
+# The variables for a deployment's defaults, under both names.
 OF_DEPLOYMENTS = ("PYSERVE_LOG_LEVEL", "PYSERVE_LOG_ENCODING", "RAY_SERVE_LOG_ENCODING")
 _FILE_BYTES_MAX = 10 * 1024 * 1024
 _FILES_KEPT = 5
 _BUFFER_OF_THROUGHPUT = 1000
 _BUFFER_LARGEST = 10_000
-# Beyond it a file is none that people or their tools can read. Arbitrary, both.
+# Larger files cannot be read by people or their tools. Both are arbitrary.
 _FILE_BYTES_LARGEST = 1 << 40
 _FILES_MOST = 1000
 
@@ -38,11 +38,11 @@ class EncodingType(enum.StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Rotation:
-    """When a log file is begun anew.
+    """When a log file is rotated.
 
     Attributes:
-        file_bytes_max: at most so large is a file.
-        files_kept: so many older ones lie beside it, with ``.1`` and so on after their names.
+        file_bytes_max: how large a file becomes at most.
+        files_kept: how many older files are kept beside it, named with ``.1`` and so on.
     """
 
     file_bytes_max: int = _FILE_BYTES_MAX

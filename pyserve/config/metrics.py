@@ -1,4 +1,4 @@
-"""What the environment says of the port where a node shows itself, its metrics first of all."""
+"""The environment's settings of a node's admin port, and above all of its metrics."""
 
 from __future__ import annotations
 

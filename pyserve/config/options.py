@@ -77,10 +77,10 @@ _PARTS: dict[str, type[Part]] = {
     "logging_config": LoggingConfig,
     "gang_scheduling_config": GangSchedulingConfig,
 }
-# Understood beside the fields, see ``_with_current_names``.
+# Accepted besides the fields, see ``_with_current_names``.
 OLDER_OPTIONS = ("max_concurrent_queries", "version", "ray_actor_options", "runtime_env")
 _IN_ROUTER_CONFIG = "write request_router_config={'request_router_class': ..., ...}"
-# What has another place, and which.
+# Options that belong elsewhere, and where.
 _ELSEWHERE = {
     "route_prefix": (
         "it is the application's: write pyserve.run(app, route_prefix=...), or route_prefix of an "
@@ -89,11 +89,11 @@ _ELSEWHERE = {
     "request_router_class": _IN_ROUTER_CONFIG,
     "request_router_kwargs": _IN_ROUTER_CONFIG,
 }
-# Names that came after the release before, by their part. They are written where somebody gave
-# them, since a controller of that release refuses what it does not know.
+# Names that the previous release does not have, by their part. They are sent only when given, since
+# a controller of that release refuses names that it does not know.
 _NEWER = {"resources": frozenset({"label_selector", "fallback_strategy"})}
 _NEWER_OPTIONS = ("pod_template", "gang_scheduling_config")
-_NAME_LENGTH_MAX = 63  # That of a label in DNS, as names of pods are.
+_NAME_LENGTH_MAX = 63  # As of a label in DNS, which the names of pods must be.
 _NAME = re.compile(rf"[A-Za-z_][A-Za-z0-9_.\-]{{0,{_NAME_LENGTH_MAX - 1}}}\Z")
 
 
@@ -391,7 +391,7 @@ class DeploymentOptions:
 
     @property
     def is_scaled_to_zero(self) -> bool:
-        """Whether there are no replicas for the load to change that, but by another deploy."""
+        """Whether it has zero replicas until another deploy changes that."""
         return self.num_replicas == 0 and self.autoscaling_config is None
 
     def ongoing_requests_limit(self, batch_capacity: int = 0) -> int:

@@ -342,7 +342,7 @@ def _proto_seconds(option: str, value: object) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class RouterDefaults:
-    """What a router does where a deployment does not say it.
+    """The defaults of a router for what a deployment leaves open.
 
     Attributes:
         prefer_local_node: of an ingress; handles have to ask for it.

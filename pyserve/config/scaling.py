@@ -1,6 +1,6 @@
 """How the number of replicas follows the load: the options, in Ray Serve's names.
 
-What is decided with them is in ``pyserve.control.autoscaling``.
+The decisions are made in ``pyserve.control.autoscaling``.
 """
 
 from __future__ import annotations

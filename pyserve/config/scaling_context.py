@@ -28,23 +28,23 @@ class DeploymentID:
 
 @dataclass(frozen=True, slots=True)
 class TimeStampedValue:
-    """One value of a metric, and when it was told, in seconds of the Unix epoch."""
+    """One value of a metric, and when it was reported, in seconds of the Unix epoch."""
 
     timestamp: float
     value: float = field(compare=False)
 
 
 class AutoscalingContext:
-    """What a policy is told of its deployment.
+    """What a policy sees of its deployment.
 
-    Values that take work to make may be given as functions; the first look calls them.
+    Values that are costly to compute may be given as functions, which are called at the first use.
 
     Args:
         deployment_id: Name and application.
         deployment_name: The name alone.
         app_name: The application alone.
         current_num_replicas: How many run.
-        target_num_replicas: How many shall run.
+        target_num_replicas: How many should run.
         running_replicas: Ids of those that run.
         total_num_requests: Calls that wait or run.
         total_queued_requests: Those that wait for a replica.

@@ -124,13 +124,13 @@ class _Written(BaseModel):
 
 
 def _with_all_options(schema: dict[str, Any]) -> None:
-    """Let editors know the options too that are no fields of the model, and the names in parts."""
+    """Add to the schema, for editors, options that are not model fields, and the names in parts."""
     schema["additionalProperties"] = False
     properties = schema["properties"]
     properties.update({name: {} for name in (*_OTHER_OPTIONS, *OLDER_OPTIONS)})
     for name, part in _PARTS.items():
         names = (*part.__dataclass_fields__, *_ALSO_WRITTEN.get(name, ()))
-        # Of what is no mapping these say nothing; values are the command's to check.
+        # These apply to mappings only. The values are checked by the command.
         properties[name] |= {
             "properties": {each: {} for each in names},
             "additionalProperties": False,
@@ -219,7 +219,7 @@ class DeploymentSchema(_Written):
         written = self.written()
         written.pop("route_prefix", None)
         if (actor := written.get("ray_actor_options")) is not None:
-            # What is left out was not written.
+            # ``None`` means that the option was not written.
             written["ray_actor_options"] = {
                 name: value for name, value in actor.items() if value is not None
             }

@@ -67,7 +67,7 @@ class TlsFiles:
     origins: TlsOrigins = field(default=TlsOrigins(), compare=False)
 
     def origin_of(self, variable: str) -> str:
-        """Return what names a file of the ingress that others are told of by ``variable``."""
+        """Return what the user wrote for the ingress's file that ``variable`` passes on."""
         own = dict(zip(_INGRESS_VARIABLES, astuple(self.origins), strict=True))
         return own.get(variable) or variable
 

@@ -92,7 +92,7 @@ def read_tracing_settings(variables: Mapping[str, str]) -> TracingSettings:
             f"tracing is enabled and has nobody to take the spans; set {_ENDPOINTS[1]}, such as "
             f"http://127.0.0.1:4317, or an exporter_import_path ({_EXPORTER})"
         )
-    # Any program may be told so; it is no mistake beside our own variables.
+    # This variable is for all programs, so it may be set together with our own.
     is_disabled = variables.get(_DISABLED, "").strip().lower() == "true"
     return TracingSettings(
         enabled=is_asked and not is_disabled,
