@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Outcome:
-    """What has become of the applications of a file, by their names.
+    """The outcome of applying a file: its applications, by name.
 
     Attributes:
         addresses: Where the ingress listens.
@@ -75,7 +75,7 @@ def apply(
 
 
 def _check_capacity(client: ControlClient, request: control_pb2.ApplyRequest) -> None:
-    """Say so where the controller passes over how many replicas there shall be."""
+    """Warn if the controller ignores the target capacity of the request."""
     if not request.HasField("target_capacity") or not request.applications:
         return
     if not client.status().HasField("target_capacity"):

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _LOGGER = logging.getLogger(__name__)
 _REQUEST_TIMEOUT = "PYSERVE_REQUEST_TIMEOUT_S"
 _LOCATION = "PYSERVE_INGRESS_LOCATION"
-# What a mesh was started with that nobody told.
+# The values of a mesh that was started without these variables.
 _DEFAULTS = {_LOCATION: ProxyLocation.EveryNode, VARIABLE: PROCESS}
 
 
@@ -81,7 +81,7 @@ class IngressOptions:
         )
 
     def addresses(self) -> tuple[str, ...] | None:
-        """Return where the ingress shall listen; ``None`` where the default decides."""
+        """Return the addresses for the ingress to listen at; ``None``: the default ones."""
         if self.http is None and self.grpc is None:
             return None
         http = self.http or HTTPOptions()
@@ -167,7 +167,7 @@ class IngressOptions:
         self.set_timeout(client)
 
     def _told_as(self, variable: str) -> str:
-        """Return what the user wrote that sets a variable, where that is known."""
+        """Return the option that the user wrote and that sets a variable, if it is known."""
         if variable in (VARIABLE, OPTIONS_VARIABLE) and self.launcher is not None:
             return f"launcher {self.launcher.name!r}"
         files = self.tls or (None if self.http is None else files_of(self.http))

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 def all_ready(
     session: Session, request: control_pb2.ApplyRequest, outcome: Outcome
 ) -> Iterator[str]:
-    """Yield lines about the applications of a file: those that serve anew, and what has ended."""
+    """Yield lines about a file's applications: those newly deployed, and those deleted."""
     anew = {*outcome.deployed} - {*outcome.unchanged}
     served = {
         each.application: {deployment.name for deployment in each.deployments}

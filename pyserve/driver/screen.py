@@ -72,7 +72,7 @@ class Screen:
         return writer
 
     def show(self, name: str, what: RenderableType) -> None:
-        """Draw something below all lines until ``hide``; it is asked anew as time passes."""
+        """Draw something below all lines until ``hide``; it is rendered again as time passes."""
         with self._lock:
             self._shown[name] = what
             self._draw()
@@ -81,13 +81,13 @@ class Screen:
         """Take it away. Idempotent."""
         with self._lock:
             if name in self._shown and self._live is not None:
-                # As it is in the end, be it for a moment.
+                # Show its final state, even if only for a moment.
                 self._live.refresh()
             self._shown.pop(name, None)
             self._draw()
 
     def line(self, text: str) -> None:
-        """Write a line, above what changes."""
+        """Write a line above the part that is redrawn."""
         with self._lock:
             self._passing.pop(_source(text), None)
             self._draw()

@@ -79,7 +79,7 @@ class Session:
         self.screen = screen
         self.serving: dict[str, Collection[str]] = {}
         settings = read_settings()
-        # What the ingress waits before it drains, where both have the same environment.
+        # The ingress's delay before it drains, if it has the same environment as this process.
         self._drain_s = settings.ingress.drain_s
         self.client = ControlClient(address, settings.node.tls)
         # A replica has one, which serves its handles too.

@@ -224,7 +224,7 @@ class ApplicationStatusOverview:
 
 @dataclass(frozen=True, slots=True)
 class RoutedDeployment:
-    """What the router of an ingress has done for one deployment.
+    """The calls of one deployment, as the router of an ingress counts them.
 
     Attributes:
         in_flight: Calls that replicas have now.

@@ -103,11 +103,11 @@ def _is_taken(address: str) -> bool:
         return False
     try:
         with socket.socket(family, socket.SOCK_STREAM) as found:
-            # As servers do, so that a connection that has just ended is no holder.
+            # As servers do, so that a connection in TIME_WAIT does not count as a user of the port.
             found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             found.bind((host, int(port)))
             found.listen(1)
     except OSError as error:
-        # An address that this machine has not (IPv6 is off, for example) is taken by nobody.
+        # An address that this machine lacks (IPv6 is off, for example) is not taken.
         return error.errno == errno.EADDRINUSE
     return False

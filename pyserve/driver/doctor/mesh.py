@@ -17,10 +17,10 @@ from pyserve.types import MeshAddress
 from pyserve.version import version
 from pyserve.wire.v1 import control_pb2
 
-# What the order of log lines of two machines may be wrong by before it misleads. Arbitrary; the
-# date of an HTTP answer has whole seconds, and a replica's hello may be on its way for one.
+# A larger difference of clocks makes the order of log lines of two machines misleading. Arbitrary:
+# the date of an HTTP answer is in whole seconds, and a replica's hello may take one to arrive.
 _CLOCKS_APART_MAX_S = 2.0
-# A controller on this machine answers in milliseconds; its loop is held up. Arbitrary.
+# A controller on this machine answers in milliseconds; if not, its loop is blocked. Arbitrary.
 _SLOW_S = 1.0
 _PROBES_AT_ONCE = 16
 _SERVING = ("RUNNING", "CORDONED", "SILENT", "UNHEALTHY")

@@ -25,7 +25,7 @@ _TIMEOUT_S = 3.0
 _CLOCKS_APART_MAX_S = 2.0
 _DAYS_LOW = 14
 _DAY_S = 86_400.0
-# Nobody has it: the answer says that the event loop of user code turns, and runs none of it.
+# No server has this method: any answer shows that the event loop turns, and no user code runs.
 _PATH = "/pyserve.doctor.Doctor/Ask"
 
 
@@ -98,7 +98,7 @@ def ask_ingress(subject: str, address: str, speaks_tls: bool) -> Iterator[Findin
 def _connect(host: str, port: int, speaks_tls: bool) -> http.client.HTTPConnection:
     if not speaks_tls:
         return http.client.HTTPConnection(host, port, timeout=_TIMEOUT_S)
-    # Its own certificate is what is looked at, whoever has signed it.
+    # Only the server's own certificate is examined, regardless of who has signed it.
     context = ssl.create_default_context()
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE

@@ -249,7 +249,7 @@ class LocalCaller:
         return await asyncio.wrap_future(replica.reserve(timeout_s))
 
     def is_near(self) -> bool:
-        """Tell that arguments need no shared memory: there is nothing to cross."""
+        """Return ``False``: arguments stay in this process, so they need no shared memory."""
         return False
 
     def serializer(self) -> str:

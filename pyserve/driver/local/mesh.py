@@ -107,14 +107,14 @@ class LocalMesh:
         )
 
     def prepare(self) -> None:
-        """Do nothing: there is no mesh to hear from."""
+        """Do nothing: without a mesh there is no view to wait for."""
 
     def calls_loop(self) -> asyncio.AbstractEventLoop:
-        """Return the loop for calls of threads that run none."""
+        """Return the loop for calls from threads without a running loop."""
         return self._calls_loop.get()
 
     def open_channel(self, key: DeploymentKey) -> grpc.aio.Channel:
-        """Refuse: there is no socket to connect to.
+        """Refuse: a local application listens on no socket.
 
         Raises:
             UsageError: Always, for an application of local testing mode.

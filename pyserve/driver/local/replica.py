@@ -267,7 +267,7 @@ class LocalReplica:
                 parts, _ = await self.dispatcher.unary(method, call.message, **given)
                 self._end(call, StatusCode.OK, answer=joined(parts))
         except asyncio.CancelledError:
-            # Whoever cancels the task has ended the call before; else user code cancelled itself.
+            # Our code ends the call before it cancels the task. Else user code cancelled itself.
             request.cancel()
             self._end(call, StatusCode.CANCELLED, "the method was cancelled")
         except BaseException as error:
@@ -277,7 +277,7 @@ class LocalReplica:
                 isinstance(error, KeyboardInterrupt | SystemExit)
                 and threading.current_thread() is threading.main_thread()
             ):
-                # The process's own end. On a thread it would only end every other deployment.
+                # It ends the process. On another thread it would only end every other deployment.
                 raise
         finally:
             request.end()
@@ -351,11 +351,11 @@ _STOPPING = frozenset({StatusCode.CANCELLED, StatusCode.DEADLINE_EXCEEDED, Statu
 
 
 class _Waiter(concurrent.futures.Future[LocalReservation]):
-    """Somebody who waits for a place without having a call yet."""
+    """A caller that waits for a place and has no call yet."""
 
 
 def _fail(waiter: _Waiter, error: Exception) -> None:
-    """Tell whoever waits, if somebody still does."""
+    """Fail a waiter with ``error``, unless it was cancelled."""
     if waiter.set_running_or_notify_cancel():
         waiter.set_exception(error)
 

@@ -70,7 +70,7 @@ async def serve(
     addresses: Sequence[str],
     credentials: grpc.ServerCredentials | None = None,
 ) -> LocalServer:
-    """Start a server for what the application's deployments answer; on their loop.
+    """Start a server for the services and routes of the application's deployments; on their loop.
 
     Args:
         application: It has to run.

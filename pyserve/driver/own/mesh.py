@@ -32,12 +32,13 @@ if TYPE_CHECKING:
     from pyserve.launch.restarts import Restarts
 
 _LOGGER = logging.getLogger(__name__)
-# Deaths in a row, each within a minute of a start, after which no other controller is started:
-# with the delays between them, what is wrong has lasted half a minute.
+# After so many deaths in a row, each within a minute of a start, no other controller is started.
+# With the delays between them, the trouble has then lasted half a minute.
 _DEATHS_MAX = 6
-# Starts in a row that a controller refuses, as without its state: another one will not differ.
+# After so many starts in a row that a controller refuses (its state is missing, for example),
+# another one would refuse too.
 _REFUSALS_MAX = 3
-# Beyond its drain, of which the controller has waited for the end.
+# How long the ingress may take after its drain, whose end the controller has waited for.
 _INGRESS_END_TIMEOUT_S = 2 * KILL_MARGIN_S
 
 
@@ -45,10 +46,10 @@ def run(arguments: Sequence[str], controllers: Controllers, first: ControllerPro
     """Run a mesh whose first controller has been started.
 
     Returns:
-        0 after an end in order, else 1.
+        0 after an orderly end, else 1.
     """
     options = _parse(arguments)
-    # Before the ingress reckons how many clients it has room for.
+    # Before the ingress computes how many clients it has room for.
     raise_descriptor_limit()
     try:
         settings = read_settings()
