@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 _CODES = {code.value[0]: code.name for code in grpc.StatusCode}
 
 
-# How often calls are taken where lines go to files alone; what waits meanwhile has room.
+# How often calls are taken if lines go to files only; the buffer holds those of one period.
 _PERIOD_S = 1.0
 
 
 class KeptCalls(Protocol):
-    """What is used of ``CallRecords``."""
+    """The part of ``CallRecords`` that is used here."""
 
     def listen(
         self, callback: Callable[[Sequence[rust.CallRecord]], object], *, is_lazy: bool
@@ -36,7 +36,7 @@ class KeptCalls(Protocol):
         """Hand over everything that waits."""
 
     def keep_all(self, is_on: bool) -> None:
-        """Keep each call, not only those that are worth it."""
+        """Keep every call, not only the notable ones."""
 
 
 class IngressAccessLog:
@@ -57,7 +57,7 @@ class IngressAccessLog:
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._pace = None if self._is_asked else Pace(self._switch, calls, self._loop)
-        # Whoever has asked may have more calls than there is room for in a second.
+        # A log that was asked for has no rate limit, and more calls may end in a period than fit.
         self._end = records.listen(self._write, is_lazy=not self._is_asked)
         self._switch(True)
 

@@ -14,7 +14,7 @@ from pyserve.replica.describing import HTTP
 if TYPE_CHECKING:
     from pyserve.types import DeploymentKey, ReplicaId
 
-# A replica whose loop stands still does not answer; whoever explains says so.
+# A replica whose loop is blocked does not answer, and the explanation then says so.
 _DELAYS_TIMEOUT_S = 1.0
 # FastAPI makes the document of a large application in a second.
 _DOCUMENT_TIMEOUT_S = 5.0

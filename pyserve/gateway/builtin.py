@@ -174,14 +174,14 @@ class BuiltinServices:
         ]
 
     def _limit_tensors(self, size_bytes: int) -> None:
-        """Take messages of models as long as one of their deployments does, and no longer."""
+        """Accept tensor messages up to the largest size that one of the deployments accepts."""
         if size_bytes != self._tensor_bytes_max:
             self._tensor_bytes_max = size_bytes
             for path in TENSOR_PATHS:
                 self._server.set_receive_limit(path, size_bytes)
 
     def _show(self, views: Views) -> None:
-        """Build reflection anew if services or files have changed."""
+        """Rebuild the reflection service if services or files have changed."""
         sources = list(dict.fromkeys(tuple(view.file_descriptors) for view in views.values()))
         named = {service for view in views.values() for service in view.services}
         services = sorted({*named, *SERVICES})
@@ -194,7 +194,7 @@ class BuiltinServices:
         requests: AsyncIterator[reflection_pb2.ServerReflectionRequest],
         context: object,
     ) -> AsyncIterator[reflection_pb2.ServerReflectionResponse]:
-        # Looked up for each request, so that a long stream sees what is deployed meanwhile.
+        # Looked up for each request, so that a long stream sees later deployments.
         async for request in requests:
             answers = self._reflection.ServerReflectionInfo(_one(request), context)
             async for answer in answers:

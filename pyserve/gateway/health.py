@@ -47,21 +47,21 @@ class HealthService:
             self._replace({_ALL: SERVING, **statuses})
 
     def begin_drain(self) -> None:
-        """Say NOT_SERVING of everything from now on. Idempotent."""
+        """Report NOT_SERVING for all services from now on. Idempotent."""
         self.is_draining = True
         self._replace(dict.fromkeys(self._statuses, NOT_SERVING))
 
     def _replace(self, statuses: dict[str, Status]) -> None:
         if statuses != self._statuses:
             self._statuses = statuses
-            # Whoever waits has this event; those who come later wait for the next one.
+            # The present waiters hold this event; later ones wait for the next one.
             self._changed.set()
             self._changed = asyncio.Event()
 
     async def Check(
         self, request: health_pb2.HealthCheckRequest, context: Context
     ) -> health_pb2.HealthCheckResponse:
-        """Return the status of one service; NOT_FOUND if there is none of that name."""
+        """Return the status of one service; NOT_FOUND if there is no service of that name."""
         status = self._statuses.get(request.service)
         if status is None:
             await context.abort(

@@ -253,7 +253,7 @@ class IngressServer:
             add_ingress(scrape, counts, self._native.doors(), refusals)
 
     def _routes(self, views: Views) -> Sequence[rust.DeploymentRoute]:
-        # The feed changes its own; whoever looks comes between two changes.
+        # The feed never changes this dict but passes a new one, so readers see one state of it.
         self.views = views
         return self._builtin.routes(views)
 
@@ -312,7 +312,7 @@ class IngressServer:
         self._builtin.begin_drain()
         if self._native is not None:
             self._native.set_healthy(False)
-            # Whoever is in front asks for health now and then; nothing tells that it has.
+            # A load balancer in front polls the health, and nothing shows when it has done so.
             await asyncio.sleep(min(self._settings.drain_s, self._settings.hard_stop_after_s))
             self._native.drain()
         loop = asyncio.get_running_loop()

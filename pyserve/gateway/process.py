@@ -61,12 +61,12 @@ _LOGGER = logging.getLogger(__name__)
 _KNOWN_TIMEOUT_S = 10.0
 # Of a first look at a controller, which is on this machine or close by.
 _LOOK_TIMEOUT_S = 10.0
-# What a controller answers to an ingress that it will never take: another token, another version.
+# A controller's answers to an ingress that it never accepts: another token, another version.
 _REFUSALS = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.FAILED_PRECONDITION)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run an ingress as ``serve`` does, for whoever starts this module."""
+    """Run an ingress as ``serve`` does; the entry point of this module as a program."""
     options = _parse(arguments)
     try:
         held = [_inherited(each) for each in options.listen_fd]
@@ -102,7 +102,7 @@ def serve(
     Raises:
         PyserveError: it could not serve; the text says why and what to do.
     """
-    # Before the ingress reckons how many clients it has room for.
+    # Before the ingress computes how many clients it has room for.
     raise_descriptor_limit()
     settings = read_settings()
     for line in older_names():
@@ -233,7 +233,7 @@ class IngressProcess:
         )
 
     def _start_admin(self, ingress: IngressServer, controller: MeshAddress) -> None:
-        """Listen for who wants to look, before the controller is told of this ingress."""
+        """Start the admin server, before the ingress registers with the controller."""
         settings = self._settings
         self._admin = make_admin(
             settings,

@@ -9,7 +9,7 @@ from typing import Any
 from pyserve.config.ingress import IngressSettings
 from pyserve.wire.v1 import control_pb2, mesh_pb2
 
-# Of the table's statistics, those that are no counters.
+# The table's statistics that are not counters.
 _NOT_COUNTED = frozenset({"in_flight", "in_flight_total", "parked", "waiting_for_model"})
 
 

@@ -96,8 +96,8 @@ def _replica(target: Target, options: HaproxyOptions) -> str:
 
 
 def _server(address: str, options: HaproxyOptions, speaks_tls: bool) -> str:
-    # HTTP/2 says before a connection ends which calls it will still answer, so that none is lost.
-    # WebSockets have connections of HTTP/1.1 where there is no handshake that could refuse these.
+    # An HTTP/2 server says before it closes a connection which calls it will still answer, so that
+    # none is lost. WebSockets use HTTP/1.1 where no TLS handshake (ALPN) could refuse that.
     plain = "proto h2 check-proto h2 ws h1"
     words = [word(address), _tls(address, options) if speaks_tls else plain]
     if options.ingress.proxy_protocol:

@@ -23,9 +23,9 @@ from pyserve.wire.v1 import control_pb2, control_pb2_grpc
 _LOGGER = logging.getLogger(__name__)
 # A controller answers in milliseconds; ten seconds cover one that is swapped out.
 _ANSWER_TIMEOUT_S = 10.0
-# A controller that starts anew has another address or token, which nothing tells.
+# A restarted controller has another address or token, and nothing announces that.
 _LOOK_INTERVAL_S = 1.0
-# Views do not tell that an ingress has come or gone.
+# Views do not show whether an ingress has been added or removed.
 _REFRESH_S = 5.0
 
 
@@ -63,7 +63,7 @@ class Follower:
         self._said = ""
 
     async def run(self) -> None:
-        """Follow the mesh, and the one that comes after it, until cancelled."""
+        """Follow the mesh, and then each mesh that replaces it, until cancelled."""
         while True:
             address = await self._look()
             if address is not None:
@@ -71,7 +71,7 @@ class Follower:
             await asyncio.sleep(_LOOK_INTERVAL_S)
 
     async def first(self) -> str:
-        """Return the text for what the mesh is now.
+        """Return the text for the present state of the mesh.
 
         Raises:
             MeshUnavailable: the controller does not answer.

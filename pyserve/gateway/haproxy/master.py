@@ -43,13 +43,13 @@ class MasterSocket:
         self._path = path
 
     def __call__(self) -> None:
-        """Reload, and look what came of it.
+        """Reload, and check the outcome.
 
         Raises:
             MeshError: nobody listens there, or the configuration was refused.
         """
         answer = self._ask("reload")
-        # Since 2.7 the answer has it all; before, the connection ends as the master starts anew.
+        # Since 2.7 the answer has the outcome. Before, the connection ends as the master restarts.
         if "Success=1" in answer:
             return
         if "Success=0" in answer or self._has_failed():
@@ -61,7 +61,7 @@ class MasterSocket:
             )
 
     def _has_failed(self) -> bool:
-        news = threading.Event()  # Never set: a master that starts anew announces nothing.
+        news = threading.Event()  # Never set: a restarting master announces nothing.
         deadline = time.monotonic() + _ANSWER_TIMEOUT_S
         while True:
             try:

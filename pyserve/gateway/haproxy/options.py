@@ -1,4 +1,4 @@
-"""What a configuration of HAProxy is made from, besides the views of the mesh."""
+"""The options from which a configuration of HAProxy is made, besides the views of the mesh."""
 
 from __future__ import annotations
 

@@ -81,8 +81,8 @@ def _backends(
     view: mesh_pb2.DeploymentView, services: tuple[str, ...], prefixes: Iterable[str]
 ) -> Iterator[Backend]:
     of_class = set(view.class_prefixes).intersection(prefixes)
-    # Below an application's prefix a replica routes by what is left of the path: nobody tells it
-    # of the prefix, which the ingress does.
+    # For an application's prefix, a replica routes by the rest of the path. The ingress passes the
+    # prefix on to it, and HAProxy does not.
     stripped = set(prefixes) - of_class - {"/"}
     whole = tuple(sorted(set(prefixes) - stripped))
     grpc = _targets(view, [each.endpoints.direct_grpc for each in view.replicas])

@@ -15,7 +15,7 @@ from pyserve.wire.v1 import mesh_pb2
 _HEAD = """\
 # Written by `pyserve haproxy-config`, which overwrites it: for HAProxy 2.6 or later.
 # Start it as `haproxy -W -S /run/pyserve-haproxy.sock,mode,600 -f THIS_FILE`."""
-# HAProxy keeps a part of its buffers for headers that it adds.
+# HAProxy reserves part of its buffers for headers that it adds.
 _REWRITE_BYTES = 1024
 _BUFFER_BYTES_MIN = 16 * 1024
 
@@ -23,10 +23,10 @@ _BUFFER_BYTES_MIN = 16 * 1024
 def configuration(
     views: Collection[mesh_pb2.DeploymentView], place: IngressPlace, options: HaproxyOptions
 ) -> str:
-    """Return a whole configuration of HAProxy for what the mesh is now.
+    """Return a whole configuration of HAProxy for the present state of the mesh.
 
     Args:
-        views: of all deployments, as the registry tells them to routers.
+        views: of all deployments, as the registry sends them to routers.
         place: where the ingress is, for all that does not go to replicas themselves.
         options: the rest.
 
