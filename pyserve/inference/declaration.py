@@ -24,7 +24,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*\Z")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Model:
-    """What a deployment declares of its model.
+    """A deployment's declaration of its model.
 
     Attributes:
         name: What clients call it.

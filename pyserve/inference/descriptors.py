@@ -1,6 +1,6 @@
 """The protocol's ``.proto`` under the package name that its clients use, and what servers say.
 
-Whoever only passes calls on imports this module, which needs no numpy.
+It does not need numpy, so processes that only forward calls can import it.
 """
 
 from __future__ import annotations

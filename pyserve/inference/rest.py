@@ -40,7 +40,7 @@ _BINARY_TYPE = b"application/octet-stream"
 
 
 class Wanted(NamedTuple):
-    """A request, and which of its outputs shall be binary."""
+    """A request, and which of its outputs the client wants in binary form."""
 
     inference: Inference
     is_binary: Mapping[str, bool]

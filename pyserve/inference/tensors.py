@@ -42,13 +42,13 @@ _LENGTH = struct.Struct("<I")
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """What a model says of one of its inputs or outputs.
+    """A model's declaration of one of its inputs or outputs.
 
     Attributes:
         name: Also the name of ``infer``'s parameter, for inputs.
         datatype: ``FP32``, ``INT64``, ``BOOL``, ``BYTES``, ...: see ``DATATYPES``.
         shape: Lengths of the axes; -1 stands for any length.
-        optional: Calls may leave this input out; then ``infer``'s own default holds.
+        optional: Calls may leave this input out; then ``infer``'s own default applies.
 
     Raises:
         UsageError: The datatype is unknown, or a length is neither -1 nor at least 0.
