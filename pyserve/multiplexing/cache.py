@@ -113,7 +113,7 @@ class Loaded(Generic[Model]):
 
 @dataclass(slots=True)
 class CacheStats:
-    """What a cache did since it was made, and what it holds.
+    """Counts of a cache since it was made, and its present contents.
 
     Attributes:
         hits: Uses of a model that was loaded.
@@ -240,7 +240,7 @@ class ModelCache(Generic[Model]):
             return None
         return self._gone(entry)
 
-    # What the driver does.
+    # Operations of the code that runs the loads.
 
     def start_loads(self) -> list[Start[Model]]:
         """Return the loads that begin now, in the order of their requests.
@@ -266,7 +266,7 @@ class ModelCache(Generic[Model]):
     def loaded(
         self, model_id: str, model: Model, *, size_bytes: int, load_s: float, now: float
     ) -> Loaded[Model]:
-        """Record that a load succeeded; see ``Loaded`` for what may follow."""
+        """Record that a load succeeded; ``Loaded`` explains the possible outcomes."""
         del self._loading[model_id]
         record = self._history.loaded(model_id, size_bytes=size_bytes, load_s=load_s)
         entry = Entry(model_id, model, size_bytes, record, self._floor)

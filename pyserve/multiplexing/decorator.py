@@ -295,7 +295,7 @@ def _where(function: object) -> str:
 
 
 def _takes_instance(function: Callable[..., object], where: str) -> bool:
-    """Return whether a loader is a method; refuse what is no loader."""
+    """Return whether a loader is a method; refuse a function that is not a loader."""
     if not inspect.iscoroutinefunction(function):
         raise KindError(
             f"{where}: it is not an `async def`; write `async def {_name(function)}(self, "

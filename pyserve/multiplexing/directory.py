@@ -1,8 +1,8 @@
-"""Which models this process has: the union of its caches, told to whoever has to know.
+"""The models that this process has: the union of its caches, reported to subscribers.
 
-Routers prefer a replica that has a model, so each change is told at once: in the next turn of
-the loop in which it happened, and once a turn however many models changed. An id stands here
-while it is loaded or loading; a load that fails takes it out.
+Routers prefer a replica that has a model, so changes are reported at once: in the next turn of the
+loop in which they happened, and once per turn however many models changed. An id is listed while
+its model is loaded or loading; a load that fails removes it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Directory:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        # Caches end with the object that they belong to, and without a word.
+        # Caches end with the object that they belong to, without a report.
         self._ids_of: weakref.WeakKeyDictionary[object, tuple[str, ...]] = (
             weakref.WeakKeyDictionary()
         )

@@ -14,13 +14,13 @@ HALF_LIFE_USES = 1000
 # After the first failure; doubles with each further one (as replicas are restarted).
 BACKOFF_S_MIN = 1.0
 BACKOFF_S_MAX = 60.0
-# Ids remembered; a record has about 250 bytes. Whatever was used longest ago is forgotten.
+# Ids remembered; a record has about 250 bytes. The least recently used one is forgotten.
 RECORDS_MAX = 4096
 
 
 @dataclass(slots=True, eq=False)
 class Record:
-    """What is known of one model id.
+    """The statistics of one model id.
 
     Attributes:
         used_at_use: Number of the cache's use at which it was last used.

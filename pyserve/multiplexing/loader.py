@@ -163,7 +163,7 @@ class Loader(Generic[Model]):
 
     @property
     def load_times(self) -> Tally:
-        """How long the loads took that succeeded."""
+        """The durations of the loads that succeeded."""
         return self._cache.load_times
 
     @property
@@ -208,7 +208,7 @@ class Loader(Generic[Model]):
             self._leave(load, future)
 
     def _check_room_beside(self, request: Request | None) -> None:
-        """Refuse a request that would wait for what it holds itself."""
+        """Refuse a request that would wait for room that it occupies itself."""
         held = self._held_by.get(request) if request is not None else None
         limit = self._options.max_num_models_per_replica
         if held and len(held) == limit:

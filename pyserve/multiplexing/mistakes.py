@@ -13,14 +13,14 @@ from types import TracebackType
 from pyserve.errors import Abort, ModelNotFound
 from pyserve.observe.failures import failure_logger
 
-# Seldom, and nothing in between: any client has as many as it likes.
+# One line a minute and no shortened ones between: clients can cause any number of them.
 _LOGGER = failure_logger(__name__, lines=None)
 
 
 def answer_of(
     error: BaseException, function: Callable[..., object], model_id: str
 ) -> BaseException:
-    """Return what those get who wait for a load that has failed.
+    """Return the error for the callers that wait for a load that has failed.
 
     A ``FileNotFoundError``, or a ``LookupError`` or ``ValueError`` that is raised in the file of
     the loader and not in a library below it, says that there is no such model.
@@ -38,36 +38,36 @@ def answer_of(
 
 
 def is_final(error: BaseException) -> bool:
-    """Say whether an error is an answer itself, with a status that the loader has chosen."""
+    """Return whether an error is itself the answer, with a status that the loader has chosen."""
     if isinstance(error, Abort | ModelNotFound):
         return True
     try:
-        # Whoever raises that of Starlette has loaded it.
+        # This finds Starlette's HTTPException without importing Starlette.
         return isinstance(getattr(error, "status_code", None), int)
     except Exception:  # Attributes of an exception may be code of the user's.
         return False
 
 
 def remembered(error: BaseException) -> Exception | None:
-    """Return what those get who ask again, ``None`` where it is not the client's mistake."""
+    """Return the error for later requests; ``None`` if it is not the client's mistake."""
     if isinstance(error, ModelNotFound):
         return type(error)(*error.args)
     if not isinstance(error, Exception) or not is_final(error):
         return None
-    # Its frames may hold what the load has left behind.
+    # Frames of the traceback may keep objects of the failed load alive.
     error.__cause__ = error.__context__ = None
     return error.with_traceback(None)
 
 
 def tell(label: str, model_id: str, cause: str) -> None:
-    """Write a line on an id that is wrong, for each id once a minute."""
+    """Log a wrong id, at most once a minute for each id."""
     _LOGGER.warning(
         "%s: there is no model %r (%s)", label, model_id, cause, extra={"place": (label, model_id)}
     )
 
 
 def tell_missing(label: str) -> None:
-    """Write a line on requests that name no model, once a minute."""
+    """Log requests that name no model, at most once a minute."""
     _LOGGER.warning("%s: a request names no model", label, extra={"place": label})
 
 
