@@ -1,10 +1,9 @@
-"""Loggers of what user code does wrong: a traceback once a minute, and a line for each other one.
+"""Loggers for failures of user code: a traceback once a minute, and one line for each repetition.
 
-Clients decide how often a call fails, and often with which text. So the type of the exception and
-the lines of code that it came through say what is the same, and its message does not. Without an
-exception it is the line that logs, and its format. What is the same has a line as long as there
-are not too many in this process. What begins, ends or changes by itself, and not by calls, has
-loggers of its own.
+Clients decide how often a call fails, and often with which text. So failures count as the same if
+the type of the exception and the lines of code that it came through are the same; the message is
+ignored. Without an exception, the logging line and its format decide. A repetition gets a line
+unless this process has too many of them. Events that calls do not cause have other loggers.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ def failure_logger(
     Args:
         name: As of ``logging``.
         clock: seconds, which never go back.
-        lines: Of those that are shortened; ``None``: they are left out.
+        lines: Limits the shortened lines; ``None``: there are none.
     """
     logger = logging.getLogger(name)
     logger.addFilter(TracebackFilter(clock, lines))
@@ -67,8 +66,8 @@ def exc_info_of(
 
 
 def as_answer(error: BaseException) -> BaseException:
-    """Mark an exception that user code has returned: its answer, which is no news of the code."""
-    # Attributes of some exceptions cannot be set.
+    """Mark an exception that user code has returned: it is an answer, and not a failure to log."""
+    # Some exception types refuse to have attributes set.
     error.__dict__[ANSWER_MARK] = True
     return error
 
@@ -78,7 +77,7 @@ class TracebackFilter(logging.Filter):
 
     Args:
         clock: seconds, which never go back.
-        lines: What is left of them; ``None``: nothing is, and they are only counted.
+        lines: Limits the lines without a traceback; ``None``: they are only counted.
     """
 
     def __init__(
@@ -176,8 +175,8 @@ def _place_of_all(error: BaseException) -> Hashable:
 
 
 def _place_of_record(record: logging.LogRecord) -> Hashable:
-    # The format is no text of a client's; helpers log with several from one line. A place is what
-    # was registered: a method, for example.
+    # The format does not come from clients, unlike the arguments. Helpers log several formats from
+    # one line. A place is something registered: a method, for example.
     place = getattr(record, "place", None)
     return record.name, str(record.msg), record.pathname, record.lineno, place
 

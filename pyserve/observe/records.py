@@ -1,4 +1,4 @@
-"""What the native side keeps of a finished call, as those see it who read it."""
+"""The records that the native side keeps of finished calls, as their readers see them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Attempt = tuple[str, bytes, int, int, int, str, str]
 
 
 class CallRecord(Protocol):
-    """What is read of ``pyserve._router.CallRecord``, which says what each field is."""
+    """The fields of ``pyserve._router.CallRecord`` that are read; they are documented there."""
 
     @property
     def request_id(self) -> str: ...

@@ -19,22 +19,22 @@ ACCESS_LOGGER = "pyserve.access"
 # Above so many calls a second nobody reads a line for each; who wants them all says so.
 CALLS_PER_S_MAX = 100
 SECOND_S = 1.0
-# How long an entry may wait for company; what a person who watches the log does not mind.
+# How long an entry may wait for others; short enough for a person who watches the log.
 FLUSH_S = 1.0
-# Lines that are made in one turn of the loop: about a third of a millisecond. Arbitrary.
+# Lines formatted in one turn of the loop: about a third of a millisecond. Arbitrary.
 _PER_TURN = 32
-# Entries that wait at most; beyond, the oldest go, and are counted. Arbitrary.
+# Entries that wait at most; beyond it the oldest are dropped and counted. Arbitrary.
 _WAITING_MAX = 20_000
-# What a line shows of a path, whose length clients choose.
+# Longer paths are cut off in a line, since clients choose their length.
 _LABEL_MAX = 256
 
 
 class AccessBuffer(Generic[Entry]):
-    """Entries that wait to be written: until so many are there, a second is over, or an error is.
+    """Buffers entries until there are enough, a second has passed, or one is an error.
 
     Args:
         write: Writes entries down, oldest first; on the loop, or on the thread of an error.
-        size: So many entries are a full buffer; 1: each is written in the loop's next turn.
+        size: Entries of a full buffer; 1: each is written in the loop's next turn.
         loop: Where entries are written.
     """
 
@@ -98,7 +98,7 @@ class AccessBuffer(Generic[Entry]):
 
 
 class Pace:
-    """Switches a log off in seconds with more calls than anybody reads, and on again after them.
+    """Switches a log off when more calls come in a second than anybody reads, and on again later.
 
     Args:
         switch: Switches it; on the loop.

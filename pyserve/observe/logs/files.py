@@ -28,7 +28,7 @@ class _File(logging.handlers.RotatingFileHandler):
         self._complaints = LogRateLimit()
 
     def make_room(self, size: int) -> None:
-        """Begin the file anew if it cannot take so many characters."""
+        """Rotate the file if it has no room for this many characters."""
         if self.stream is None:
             self.stream = self._open()
         if self.stream.tell() + size >= self.maxBytes:

@@ -100,7 +100,7 @@ class ReplicaLogs:
             self._handlers.clear()
 
     def write(self, records: Sequence[logging.LogRecord], *, everywhere: bool) -> None:
-        """Write records that are no event of the process: to the file, or ``everywhere``."""
+        """Write records of the access log: to the file, or ``everywhere``."""
         lines = "\n".join(map(self._formatter.format, records))
         handlers = [*(self._handlers if everywhere else ()), *filter(None, [self._file])]
         for handler in handlers:

@@ -49,7 +49,7 @@ class RequestFilter(logging.Filter):
 
 def trace_id_of(source: Source | None) -> str:
     """Return the id of the sampled trace that this code belongs to, ``""`` without one."""
-    # Whoever traces has loaded it; for others it is not loaded.
+    # A process that traces has imported it; in other processes it is not imported.
     trace = sys.modules.get("opentelemetry.trace")
     if trace is not None:
         found = trace.get_current_span().get_span_context()

@@ -55,7 +55,7 @@ class LogSink:
         self._lines: queue.Queue[tuple[int, str] | None] = queue.Queue(_QUEUE_LENGTH_MAX)
         self._dropped = 0
         self._is_json = settings.encoding == EncodingType.JSON
-        # Standard error is for what somebody should see; the file has everything.
+        # Standard error gets only what a person should see; the file gets everything.
         self._level = logging.WARNING if settings.to_standard_error else _NOTICE
         self._file: logging.Handler | None = None
         if settings.directory is not None:
@@ -75,7 +75,7 @@ class LogSink:
     def write_output(self, line: str) -> None:
         """Queue a line that a process of the mesh has printed, in the encoding of the log.
 
-        What is passing is for a screen alone.
+        Lines that end with ``PASSING`` go to a screen only.
         """
         if not line.endswith(PASSING):
             self.write(output_as_json(line) if self._is_json else line)
@@ -83,7 +83,7 @@ class LogSink:
             self.write(line)
 
     def tell(self, line: str) -> None:
-        """Queue a line that is shown to people, also where logs go to files only."""
+        """Queue a line that people see even if logs go to files only."""
         self.write(output_as_json(line) if self._is_json else line, _NOTICE)
 
     def close(self, timeout_s: float = 1.0) -> None:
@@ -161,7 +161,7 @@ class SinkHandler(logging.Handler):
         self.addFilter(RequestFilter(of_deployments_only=True))
 
     def write(self, records: Sequence[logging.LogRecord], *, everywhere: bool) -> None:
-        """Write records that are no event of the process: to the file, or ``everywhere``."""
+        """Write records of the access log: to the file, or ``everywhere``."""
         for record in records:
             self._sink.write(self.format(record), logging.WARNING if everywhere else logging.INFO)
 

@@ -1,4 +1,4 @@
-"""What a process of a mesh has counted, read when somebody asks and never before.
+"""The metrics of a process of a mesh, which are read only when scraped.
 
 ``catalogue.py`` names every metric of pyserve, ``families.py`` is the plain data that sources fill,
 ``answering.py`` and ``asking.py`` are the two ends of the way from a process to its node's admin

@@ -28,20 +28,20 @@ from pyserve.observe.metrics.process import add_process
 
 _LOGGER = logging.getLogger(__name__)
 PATTERN = "metrics-*.sock"
-# Whoever asks waits for a second; one that reads no more is given up.
+# A scraper waits for a second; one that stops reading is given up.
 _SEND_TIMEOUT_S = 1.0
-# Somebody who cleans up may take the socket away; nothing tells. Twice a minute a thread that looks
-# costs nothing, and a scrape or two is missed.
+# A cleaner of folders may remove the socket, and nothing announces that. To look twice a minute
+# costs nothing, and at most a scrape or two is missed.
 _LOOK_PERIOD_S = 30.0
-# What a source that runs in a loop may take, so that the other sources still come in time.
+# How long a source that runs in a loop may take, so that the others are still in time.
 LOOP_TIMEOUT_S = 0.7
 _BACKLOG = 4
-# Whoever asked has gone by then.
+# The scraper that could not be accepted has given up by then.
 _AGAIN_S = 1.0
 
 
 def mark_of(token: bytes) -> str:
-    """Return what tells the meshes of one user apart, without telling the token."""
+    """Return a mark that distinguishes the meshes of one user and does not reveal the token."""
     return hashlib.sha256(b"pyserve metrics " + token).hexdigest()[:16]
 
 
@@ -70,7 +70,7 @@ class ProcessMetrics:
         return remove
 
     def collect(self) -> list[Family]:
-        """Return what all sources say now; one that fails costs its own lines only."""
+        """Return the present values of all sources; one that fails costs only its own lines."""
         scrape = Scrape(self.labels)
         failed = 0
         for source in (self._add_process, *self._sources):
@@ -120,10 +120,10 @@ def on_loop(loop: asyncio.AbstractEventLoop, source: Source) -> Source:
 
 
 class ScrapePoint:
-    """Answers from its making until ``close``; a socket that somebody removed is made anew.
+    """Answers scrapes from its construction until ``close``; replaces its socket if it is removed.
 
     Args:
-        metrics: What it tells.
+        metrics: What it reports.
         folder: Where its socket goes.
         token: Of the mesh.
         look_period_s: How often it looks whether the socket is there.
@@ -148,8 +148,8 @@ class ScrapePoint:
         # Of the listener, which the thread may exchange while another one closes it.
         self._turn = threading.Lock()
         self._closed = threading.Event()
-        # A child that user code forks keeps no socket of ours; weakly, since what is registered
-        # stays for the life of the interpreter.
+        # A child that user code forks must not keep our socket. The reference is weak, since a
+        # registration lasts for the life of the interpreter.
         leave = weakref.WeakMethod(self._leave_to_parent)
         os.register_at_fork(after_in_child=lambda: (method := leave()) and method())
         self._thread = threading.Thread(
@@ -187,7 +187,7 @@ class ScrapePoint:
         return listener
 
     def _look(self) -> None:
-        """Have the socket where others look for it."""
+        """Make the socket again if it is gone from its path."""
         with self._turn, contextlib.suppress(OSError):  # The folder is not there again yet.
             if not self._closed.is_set() and not self.path.exists():
                 former, self._listener = self._listener, self._listen()

@@ -1,4 +1,4 @@
-"""Asks the processes of one node what they have counted: all at once, and not for long."""
+"""Scrapes the processes of one node: all at the same time, and with a short timeout."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _LEFT_AFTER_S = 60.0
 
 @dataclass(slots=True)
 class Gathered:
-    """What the processes of a node say.
+    """The answers of the processes of a node.
 
     Attributes:
         families: By process.
         answered: Processes that did.
-        silent: Those that did not in time, or said what cannot be read.
+        silent: Those that did not answer in time, or whose answer cannot be read.
     """
 
     families: list[list[Family]] = field(default_factory=list)

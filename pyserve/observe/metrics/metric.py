@@ -1,4 +1,4 @@
-"""What is said about one metric. Pure."""
+"""The description of one metric. Pure."""
 
 from __future__ import annotations
 

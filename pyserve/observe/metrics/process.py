@@ -1,4 +1,4 @@
-"""What a process takes of the machine, as the kernel counts it."""
+"""A process's use of the machine, as the kernel counts it."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ def _resident_bytes(used: resource.struct_rusage) -> int:
     if sys.platform == "linux":
         pages = int((_PROC / "statm").read_text().split()[_RESIDENT_FIELD])
         return pages * resource.getpagesize()
-    # Elsewhere only the largest so far is to be had: bytes on macOS.
+    # Elsewhere only the maximum so far is available: in bytes on macOS.
     return used.ru_maxrss
 
 
 def _threads() -> int:
-    """Count the threads, those of the native side too where the kernel tells of them."""
+    """Count the threads; on Linux including those of the native side."""
     if sys.platform == "linux":
         return _count(_PROC / "task")
     return threading.active_count()

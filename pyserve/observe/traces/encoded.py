@@ -1,4 +1,4 @@
-"""Spans that the native side has made: bytes for the exporter, in full for whoever looks."""
+"""Spans of the native side: bytes for the exporter, decoded for other readers on demand."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class EncodedSpanProcessor(BatchSpanProcessor):
 def hand_over(encoded: Sequence[bytes], resource: Resource, processor: SpanProcessor) -> None:
     """Give finished spans to a processor, several in one if it can take that.
 
-    What it raises is logged, and costs the spans that were given at once.
+    An exception of the processor is logged, and loses the spans that were given together.
     """
     if isinstance(processor, EncodedSpanProcessor):
         starts = range(0, len(encoded), _JOINED_MAX)
@@ -73,7 +73,7 @@ def hand_over(encoded: Sequence[bytes], resource: Resource, processor: SpanProce
         try:
             processor.on_end(EncodedSpan(each, resource))
         except Exception:
-            # Of the user's processors anything may come; the next span is another one.
+            # A user's processor may raise anything; the next span may succeed.
             if _LINES.allows():
                 _LOGGER.exception("spans of calls were lost")
 

@@ -24,14 +24,14 @@ from pyserve.observe.traces.encoded import decoded
 TRACE_CONTEXT, BAGGAGE = TraceContextTextMapPropagator(), W3CBaggagePropagator()
 """What carries the context of a call from process to process."""
 
-# What its end adds to the span of a call.
+# The attributes that the end of a call adds to its span.
 _END_ATTRIBUTES = ("rpc.response.status_code", "http.response.status_code", "error.type")
 # Of the caller's, those that are a span's own too.
 _FLAGS = TraceFlags.SAMPLED | TraceFlags.RANDOM_TRACE_ID
 
 
 class TracedCall(Protocol):
-    """What is used of a sampled ``_router.ServerCall``."""
+    """The part of a sampled ``_router.ServerCall`` that is used here."""
 
     def trace_headers(self) -> tuple[str, str, str]:
         """Return ``traceparent``, ``tracestate`` and ``baggage``."""

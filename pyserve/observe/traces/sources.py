@@ -25,7 +25,7 @@ _LOGGER, _LINES = logging.getLogger(__name__), LogRateLimit()
 
 
 class SpanSource(Protocol):
-    """What is used of ``_router.CallRecords`` and ``_router.ServedSpans``."""
+    """The part of ``_router.CallRecords`` and ``_router.ServedSpans`` that is used here."""
 
     def take_spans(self, limit: int) -> Sequence[bytes]:
         """Return the spans of up to ``limit`` calls."""
@@ -37,8 +37,8 @@ class SpanSource(Protocol):
 class SpanSources:
     """Hands finished spans to the exporters, in a thread of its own.
 
-    No loop takes part: that of an ingress may be the controller's, and has more urgent work. The
-    thread is there from the beginning, since an interpreter that ends lets none start.
+    No event loop takes part: that of an ingress may be the controller's, and has more urgent work.
+    The thread starts at the beginning, since none can start while the interpreter shuts down.
 
     Args:
         hand_over: Takes encoded spans; see ``EncodedSpan``.
@@ -66,13 +66,13 @@ class SpanSources:
     def remove(self, source: SpanSource) -> None:
         """Look at this one once more, and then never again. Idempotent.
 
-        Whoever removes one may be a loop, and what processors do may take long.
+        It does not wait for that: the caller may run on a loop, and processors may take long.
         """
         with self._changing:
             self._leaving = (*self._leaving, source)
 
     def take_all(self) -> int:
-        """Hand over all that waits; return how many spans those are."""
+        """Hand over all waiting spans, and return their number."""
         with self._taking:
             sources, leaving = self._sources, self._leaving
             count = sum(map(self._take, sources))
