@@ -7,7 +7,7 @@ from pyserve.observe.traces.process import PROCESS_TRACING
 from pyserve.observe.traces.sampled import OutgoingMetadata
 from pyserve.request import CURRENT
 
-# What a client has asked of a call it is told of the calls that this one makes.
+# If a client has asked for the explanation of a call, so do the calls that this call makes.
 _ASKING = (("x-pyserve-explain", "1"),)
 
 

@@ -17,7 +17,7 @@ _FAILED_STATUSES = frozenset({500, 502, 503, 504})
 
 
 class SampledCall(Protocol):
-    """What is read of ``rust.CallRecord``."""
+    """The fields of ``rust.CallRecord`` that are read here."""
 
     @property
     def application(self) -> str: ...
@@ -57,7 +57,7 @@ class Exemplars:
         return self._found.get(target, {}).get(outcome, {})
 
     def keep(self, targets: Collection[str]) -> None:
-        """Forget deployments that there are no more."""
+        """Forget all deployments but ``targets``."""
         for gone in self._found.keys() - set(targets):
             del self._found[gone]
 

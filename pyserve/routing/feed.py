@@ -20,13 +20,13 @@ from pyserve.routing.watcher import Views, ViewState, Watcher, Way
 from pyserve.types import DeploymentKey, MeshAddress
 
 _LATE_LOOK_INTERVAL_S = 1.0
-# Of a process that has calls to forward. A table of hundreds of replicas is applied in less than
-# the milliseconds that are free; one of thousands takes longer, and so waits for more news.
+# For a process that has calls to forward. Applying a table of hundreds of replicas takes less than
+# the free milliseconds; one of thousands takes longer, and so waits to gather more changes.
 _APPLY_SHARE, _APPLY_FREE_S, _APPLY_WAIT_MAX_S = 0.1, 0.02, 0.1
 
 
 class Table(Protocol):
-    """What a feed needs of ``rust.RoutingTable``."""
+    """The part of ``rust.RoutingTable`` that a feed uses."""
 
     def apply(self, version: int, deployments: Sequence[rust.DeploymentRoute]) -> None:
         """Replace the table."""
@@ -73,7 +73,7 @@ class TableFeed:
         self._policies = Policies()
         self._table = table
         self._extra_routes = extra_routes
-        # The registry counts anew after a restart; a table never goes back.
+        # A restarted registry counts from the start; a table's version must only grow.
         self._table_version = 0
         self._view_version = 0
         self._waiters: dict[asyncio.Future[None], int] = {}
@@ -137,7 +137,8 @@ class TableFeed:
         views = {
             key: view
             for key, view in state.views.items()
-            # Until a replica has been ready nothing leads there, but a way to be told that none is.
+            # A view has no services and prefixes until a replica has been ready. Handles get a
+            # route before that, so that their calls learn that no replica is ready.
             if view.services or view.http_prefixes or self._for_handles
         }
         routes = [route_of(view, self._defaults, self._policies) for view in views.values()]
@@ -146,7 +147,7 @@ class TableFeed:
         self._table_version += 1
         self._table.apply(self._table_version, routes)
         self._load.follow(views)
-        # Only now: until then calls went by the table before.
+        # Not earlier: until now calls used the previous table.
         self._policies.forget_unused()
         if self._policies and self._late_look is None:
             self._late_look = asyncio.create_task(self._look_for_late())

@@ -101,7 +101,7 @@ class InProcessRouter:
             self._node = replace(self._node, zone=self._node.zone or zone)
 
     def prepare(self) -> None:
-        """Let the feed of the table start, if it has not; whoever needs it waits for it."""
+        """Start the feed of the table, if it does not run yet; users of the table wait for it."""
         with self._lock:
             if self._running is None and not self._closed:
                 self._running = self._start()

@@ -28,11 +28,11 @@ class LatePolicies:
     ) -> None:
         self._counts = counts
         self._lines = LogRateLimit(clock)
-        # What the last line of each has told.
+        # The count in the last line of each.
         self._told: dict[str, int] = {}
 
     def look(self) -> None:
-        """Say what has been counted since the last line; to be called now and then."""
+        """Log what has been counted since the last line; to be called periodically."""
         counts = self._counts()
         for target, count in counts.items():
             told = self._told.get(target, 0)

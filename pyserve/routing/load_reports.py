@@ -1,4 +1,4 @@
-"""Tells the controller how many calls wait in a router, of deployments that scale with the load."""
+"""Reports to the controller how many calls wait for deployments that scale with the load."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pyserve.types import DeploymentKey, MeshAddress
 from pyserve.wire.v1 import mesh_pb2, mesh_pb2_grpc
 
 _LOGGER = logging.getLogger(__name__)
-# While calls come or a deployment has no replica; while none has come for a while.
+# The first while calls come or a deployment has no replica, the second otherwise.
 _BUSY_PERIOD_S, _IDLE_PERIOD_S = 0.1, 0.25
 _IDLE_AFTER_S = 10.0
 
@@ -24,7 +24,7 @@ class LoadPublisher:
     """Follows the table's own counters as long as a deployment scales.
 
     Args:
-        locate: Returns the controller that sent the last view: whom to tell.
+        locate: Returns the controller that sent the last view, which gets the reports.
         connect: Makes the channel to the controller's address.
         stats: Returns ``rust.RoutingTable.stats()``.
     """
@@ -43,7 +43,7 @@ class LoadPublisher:
         self._task: asyncio.Task[None] | None = None
 
     def follow(self, views: Views) -> None:
-        """Tell of the deployments of these views that scale; from the running loop."""
+        """Report on those deployments of the views that scale; from the running loop."""
         self._keys = {
             key: bool(view.replicas) for key, view in views.items() if view.scales_with_load
         }
@@ -55,7 +55,7 @@ class LoadPublisher:
             self._task = asyncio.create_task(self._tell(controller, self._task))
 
     async def close(self) -> None:
-        """Tell nothing more. Idempotent."""
+        """Stop reporting. Idempotent."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait({self._task})
@@ -68,7 +68,7 @@ class LoadPublisher:
         async with self._connect(controller.controller) as channel:
             stub = mesh_pb2_grpc.MeshStub(channel)
             while True:
-                # Whoever hears it anew knows nothing of what was told before.
+                # The receiver of a new stream knows nothing of earlier reports.
                 changes = LoadChanges()
                 try:
                     await stub.Observe(
@@ -95,18 +95,18 @@ class LoadPublisher:
 
 
 class LoadChanges:
-    """What has changed since it was told. Pure."""
+    """Finds what has changed since the last report. Pure."""
 
     def __init__(self) -> None:
         self._told: dict[DeploymentKey, tuple[int, int]] = {}
 
     @property
     def has_told(self) -> bool:
-        """Whether there was anything to tell."""
+        """Whether anything has been reported."""
         return bool(self._told)
 
     def look(self, keys: Mapping[DeploymentKey, bool], stats: Stats) -> mesh_pb2.RouterLoad | None:
-        """Return what is to be told of these deployments; ``None``: nothing."""
+        """Return the report on these deployments; ``None`` if nothing has changed."""
         changed = []
         for key in keys:
             found = stats.get(str(key))

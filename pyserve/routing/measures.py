@@ -1,4 +1,4 @@
-"""What the native side has counted of routing and of clients, as metrics. Pure."""
+"""Metrics of routing and of clients, from the counts of the native side. Pure."""
 
 from __future__ import annotations
 

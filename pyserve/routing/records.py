@@ -1,8 +1,8 @@
-"""Takes the records of finished calls from the native side, for whoever wants them.
+"""Takes the records of finished calls from the native side and passes them to listeners.
 
-The native side keeps a bounded number of them, and forgets the oldest; nothing announces a record,
-since that would cost every call. So while somebody listens who has to have each (an access log)
-they are taken now and then; others have them taken when they look. Spans are taken apart.
+The native side keeps a bounded number of records and drops the oldest. It does not announce them,
+since that would slow down every call. While a listener needs every record (an access log) they are
+taken periodically; lazy listeners take them when they look. Spans are taken separately.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ PERIOD_S = 0.25
 _BUSY_PERIOD_S = 0.05
 _LIMIT = 512
 _BUSY_COUNT = 1024
-# As many as wait at most: where calls end faster than they are taken, there are always more.
+# The most that can wait. If calls end faster than records are taken, there are always more.
 _AT_ONCE_MAX = 4096
 
 
 class Source(Protocol[Record]):
-    """What is used of ``rust.CallRecords``."""
+    """The part of ``rust.CallRecords`` that is used here."""
 
     def take(self, limit: int) -> list[Record]:
         """Return the oldest records that wait, at most ``limit``."""
@@ -58,7 +58,7 @@ class Records(Generic[Record]):
 
         Args:
             callback: Must not wait.
-            is_lazy: It has none taken by being there, only by ``take_now``.
+            is_lazy: No records are taken on its behalf, except by ``take_now``.
         """
         entry = (callback, is_lazy)
         self._listeners.append(entry)
@@ -102,7 +102,7 @@ class Records(Generic[Record]):
         try:
             callback(records)
         except Exception:
-            # The others want theirs, and the next ones may be better.
+            # The other listeners must get theirs, and the next records may succeed.
             if self._lines.allows():
                 _LOGGER.exception("records of calls could not be taken by %s", callback)
 

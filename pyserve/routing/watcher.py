@@ -29,7 +29,7 @@ Views = dict[DeploymentKey, mesh_pb2.DeploymentView]
 
 
 class ViewState:
-    """What is known of the mesh, and from which version of the registry.
+    """The views of the mesh as of one version of the registry.
 
     Attributes:
         version: of the last update; 0 before the first one.
