@@ -100,11 +100,11 @@ class UsageError(PyserveError, ValueError):
 
 
 class KindError(UsageError, TypeError):
-    """Something is of another kind than it has to be: a stream, a value, a decorated function."""
+    """Something is of the wrong kind: a stream, a value, a decorated function."""
 
 
 class WrongMoment(UsageError, RuntimeError):
-    """What was asked for cannot be done in this place, or not any more."""
+    """An operation is not possible here, or not any more."""
 
 
 class OptionError(UsageError):
@@ -124,7 +124,7 @@ class ServicerError(UsageError):
 
 
 class BatchError(UsageError, TypeError):
-    """A batched method broke its contract: it is no coroutine function, or returned no list."""
+    """A batched method is not a coroutine function, or did not return a list."""
 
     code = StatusCode.INTERNAL
 
@@ -134,7 +134,7 @@ class SerializationError(UsageError):
 
 
 class ModelNotFound(UsageError, LookupError):
-    """There is no multiplexed model of the id that a request names; its text is sent to clients.
+    """The model id that a request names is unknown. The text is sent to clients.
 
     Loaders may raise it.
     """

@@ -43,8 +43,8 @@ _PRIVATE = stat.S_ISVTX | 0o700
 _UNIX_PATH_BYTES_MAX = 107
 _LONGEST_SOCKET_NAME = "replica-0123456789abcdef.sock"
 _LOCK_LOOK_INTERVAL_S = 0.01  # arbitrary; the kernel closes what the dead had in less
-# Entries of a folder that a start looks at for what was left. Everybody may fill the temporary
-# folder; so many take some 40 ms. Arbitrary.
+# How many entries of a folder a start examines for leftovers. Any user may fill the temporary
+# folder; this many entries take some 40 ms. Arbitrary.
 _LOOKED_AT_MAX = 10_000
 _UID_MAP = Path("/proc/self/uid_map")
 _OVERFLOW_UID = Path("/proc/sys/kernel/overflowuid")
@@ -151,9 +151,9 @@ class PrivateFolder:
             return False
 
     def hold(self) -> None:
-        """Keep systemd's cleaner away: it leaves what is locked (systemd.io/TEMPORARY_DIRECTORIES).
+        """Keep systemd's cleaner away: it skips locked folders (systemd.io/TEMPORARY_DIRECTORIES).
 
-        Where locks of directories are unknown there is no such cleaner.
+        Systems that cannot lock directories do not have this cleaner.
         """
         with contextlib.suppress(OSError):
             fcntl.flock(self.descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -203,14 +203,14 @@ class RunFolder:
         try:
             self._make()
         except BaseException:
-            # Without a mark nobody else would remove it.
+            # Without a mark no other process would remove it.
             with contextlib.suppress(OSError):
                 path.joinpath(_MARK).unlink(missing_ok=True)
                 path.rmdir()
             raise
 
     def restore(self) -> bool:
-        """Make it anew where it was if somebody has removed it; return whether that was so.
+        """Make it again at the same path if it was removed; return whether it was.
 
         Raises:
             OSError, MeshError: it cannot be made.
@@ -318,7 +318,7 @@ def remove_left(home: PrivateFolder) -> None:
 
 
 def _own_entries(place: Path, prefix: str) -> list[Path]:
-    """Return what of this user begins with ``prefix``, among the first entries of a folder."""
+    """Return this user's entries that begin with ``prefix``, among a folder's first entries."""
     try:
         with os.scandir(place) as entries:
             looked_at = list(itertools.islice(entries, _LOOKED_AT_MAX))

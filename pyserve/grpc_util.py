@@ -1,4 +1,4 @@
-"""What a method of a ``.proto`` gets, under the names that Ray Serve has for it."""
+"""The types of the arguments of ``.proto`` methods, under Ray Serve's names."""
 
 from collections.abc import AsyncIterator
 

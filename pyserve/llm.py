@@ -9,7 +9,7 @@ _INSTEAD = "serve the engine from a deployment of your own, as docs/guide/stream
 
 
 class LLMConfig(Later):
-    """What is known of one language model."""
+    """The configuration of one language model."""
 
     instead = _INSTEAD
 

@@ -23,7 +23,7 @@ _BOUNDS = tuple(step * 10.0**power for power in range(-4, 5) for step in (1.0, 2
 
 
 class _Metric:
-    """What the three kinds share.
+    """The common part of the three kinds.
 
     Args:
         name: Letters, digits and underscores; unique in the replica.

@@ -29,20 +29,20 @@ class Child(Protocol):
 
 
 class Ending(Protocol):
-    """What is of no use after the request at the root of its calls."""
+    """A resource that is released when the root request of a call ends."""
 
     def end(self) -> object:
         """Give back what is held; from any thread, without raising or waiting."""
 
 
 class Source(Protocol):
-    """What makes the current request when somebody asks for it."""
+    """Makes the current request on demand."""
 
     def request(self) -> Request:
         """Return the same object every time."""
 
     def model_and_deadline(self) -> tuple[str, float | None]:
-        """Return these two of the request, which a batch needs of each, without making it."""
+        """Return these two values, which a batch needs of each request, without making it."""
 
 
 class Request:
@@ -177,7 +177,7 @@ class Request:
 
         Its id is that of its members if they have one in common, else a new one.
 
-        Whoever runs the batch cancels it when every member is cancelled.
+        The code that runs the batch cancels it when every member is cancelled.
         """
         found = list(members)
         deadlines = [member.deadline for member in found]
@@ -196,7 +196,7 @@ class Request:
 
 
 CURRENT: ContextVar[Source | None] = ContextVar("pyserve_request", default=None)
-"""Set by whoever runs user code; read by ``current_request``."""
+"""Set by the code that runs user code; read by ``current_request``."""
 LOCAL_REPLICA: ContextVar[Any] = ContextVar("pyserve_replica", default=None)
 """In local testing mode several replicas share a process: the one whose code this is."""
 

@@ -18,7 +18,7 @@ from pyserve.types import ReplicaId
 RunningReplica = Candidate
 PendingRequest = RoutedRequest
 ReplicaID = ReplicaId
-# Routers are told of a call before there is one.
+# Always ``None``: ``on_request_routed`` is called before the call has a result.
 ReplicaResult: TypeAlias = None
 
 
@@ -26,7 +26,7 @@ class RequestRouter(ABC):
     """A base for routers: one instance in every process that sends calls to the deployment.
 
     ``initialize_state(**kwargs)`` of the subclass gets the ``request_router_kwargs``;
-    ``on_request_routed`` and ``on_request_completed`` are called where it has them.
+    ``on_request_routed`` and ``on_request_completed`` are called if it has them.
     """
 
     @abstractmethod

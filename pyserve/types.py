@@ -21,7 +21,7 @@ class ReplicaId(str):
 
     @property
     def unique_id(self) -> str:
-        """What tells it from the other replicas of its deployment."""
+        """The part that distinguishes it from the other replicas of its deployment."""
         return self.rpartition("#")[2]
 
 

@@ -22,9 +22,9 @@ _NEEDED: Counter[str] = Counter()
 
 @contextlib.contextmanager
 def importable(folders: Sequence[str] = (_HERE,)) -> Iterator[None]:
-    """Have modules of folders found after all others, for as long as this lasts.
+    """Make modules of these folders importable, after all others, while this context lasts.
 
-    What is on the path anyway, as in drivers and replicas, stays there.
+    Folders that are on the path anyway, as in drivers and replicas, stay there.
 
     Args:
         folders: where to look, in order; by default the folder that this process is in.

@@ -172,7 +172,7 @@ class _Connection:
         self.send(wire.take(number, key))
 
     def send(self, message: bytes) -> None:
-        """Send a message as soon as possible; without effect on a closed connection."""
+        """Send a message as soon as possible; no effect on a closed connection."""
         if self.socket.fileno() < 0:
             return
         self._unsent.append(message)
@@ -180,7 +180,7 @@ class _Connection:
             self._flush()
 
     def close(self, error: Exception) -> None:
-        """Close the connection, and fail whoever waits with ``error``. Idempotent."""
+        """Close the connection, and fail the waiters with ``error``. Idempotent."""
         if self.socket.fileno() < 0:
             return
         self._timer.cancel()

@@ -95,14 +95,14 @@ class Store:
         return self._left(key, value, holder, now)
 
     def disconnect(self, holder: int, now: float) -> list[str]:
-        """Take back everything that ``holder`` has; return the keys that are freed by it."""
+        """Take back everything that ``holder`` has; return the keys that this frees."""
         freed = []
         for key in sorted(self._keys_by_holder.get(holder, ())):
             freed += self._left(key, self._values[key], holder, now)
         return freed
 
     def forget(self, key: str) -> list[str]:
-        """Close a value: whoever was to use it does not want it any more."""
+        """Close a value, since its future user does not want it any more; return the freed keys."""
         value = self._values.get(key)
         if value is None:
             return []

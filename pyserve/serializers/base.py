@@ -1,4 +1,4 @@
-"""What a codec is. A codec turns values into the body of a message and back."""
+"""The interface of codecs, which turn values into the body of a message and back."""
 
 from __future__ import annotations
 

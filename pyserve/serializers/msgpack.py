@@ -183,12 +183,12 @@ def _read_spread(body: memoryview) -> object:
 
 
 def _array(dtype: object, shape: object, data: memoryview, *, exactly: bool) -> object:
-    """Return an array over ``data``, which is as long as it (``exactly``) or longer."""
+    """Return an array over ``data``, which has the same length (``exactly``) or is longer."""
     if not isinstance(dtype, str) or not _DTYPE.fullmatch(dtype):
         raise ValueError(f"an array has the dtype {dtype!r}")
     if not isinstance(shape, list) or not all(type(axis) is int and axis >= 0 for axis in shape):
         raise ValueError(f"an array has the shape {shape!r}")
-    # The package stands without numpy; whoever sends arrays has it.
+    # The package works without numpy; a process that exchanges arrays has it.
     numpy = importlib.import_module("numpy")
     kind = numpy.dtype(dtype)
     size = kind.itemsize * math.prod(shape)
