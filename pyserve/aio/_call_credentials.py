@@ -19,7 +19,7 @@ class CallCredentials:
 
     Attributes:
         plugins: Raw credentials that came with the channel's own.
-        host: The name that plugins are told; ``None`` on channels without TLS, which must not
+        host: The name that plugins receive; ``None`` on channels without TLS, which must not
             carry credentials.
     """
 

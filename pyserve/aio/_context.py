@@ -276,7 +276,7 @@ class ServicerContext:
             queued = call.write(message, self.message_compression()) or announced
             message = None
         details = self._details
-        if not details.isascii():  # What is no text for the wire must not keep the call open.
+        if not details.isascii():  # Text that cannot be encoded must not keep the call open.
             details = details.encode("utf-8", "backslashreplace").decode()
         trailers = self._trailing_metadata
         if self._tells_request_id:
@@ -284,7 +284,7 @@ class ServicerContext:
         if number != 0 and trailers:
             trailers = self.kit.fitting_trailers(self.method.path, trailers)
         must_flush = call.finish(number, details, trailers, message)
-        # Not before: a message that the ring refuses is a failure that still has to be told.
+        # Not earlier: if the ring rejects the message, the failure must still be sent.
         self.finished = True
         if must_flush or queued:
             self.kit.flush()

@@ -17,8 +17,8 @@ class DeferredUnary:
     """A handler of one request and one response that is answered later, from elsewhere.
 
     Args:
-        queue: Gets the request, the context, the source of the call's ``Request``, and what takes
-            the result as a future does. What it raises, the call fails with.
+        queue: Gets the request, the context, the source of the call's ``Request``, and an object
+            that takes the result as a future does. If it raises, the call fails with that error.
     """
 
     def __init__(self, queue: Callable[[Any, Any, Source | None, Any], None]) -> None:

@@ -58,8 +58,8 @@ class HttpCall:
     """One plain HTTP request; made on the loop, and used there by the one task that answers it.
 
     It is answered once: with ``respond``, with ``start``, ``write`` and ``end``, or with
-    ``fail``. What comes after the end, or after the client has gone, is ignored, except that
-    ``write`` says so.
+    ``fail``. Later calls of these, or calls after the client has gone, are ignored; only ``write``
+    reports it.
 
     Attributes:
         call: The native call.
@@ -205,7 +205,7 @@ class HttpCall:
         """Queue a whole answer. Names of headers may be in any case."""
         if not self.finished and self.cancel_reason is None:
             must_flush = self.call.respond(status, headers, body)
-            # Not before: what the ring refuses is a failure that still has to be told.
+            # Not earlier: if the ring rejects the body, the failure must still be sent.
             self.started = self.finished = True
             if must_flush:
                 self.kit.flush()
@@ -261,7 +261,7 @@ class HttpCall:
     def _finish(self, number: int, details: str, trailing_metadata: WireMetadata) -> None:
         if not self.is_over:
             self.finished = True
-            if not details.isascii():  # What is no text for the wire must not keep it open.
+            if not details.isascii():  # Text that cannot be encoded must not keep the call open.
                 details = details.encode("utf-8", "backslashreplace").decode()
             if number != 0 and trailing_metadata:
                 path = self.head.target.partition(b"?")[0].decode("latin-1")
@@ -457,6 +457,6 @@ HttpHandler = Callable[[HttpCall], Awaitable[None]]
 """Answers one request.
 
 It runs as a task with ``pyserve.request.CURRENT`` set to the request. The task is cancelled when
-the client goes away or the deadline passes, unless it has called ``allow_leave``. What it raises,
-and what it leaves unanswered, is answered with 500 and logged.
+the client goes away or the deadline passes, unless it has called ``allow_leave``. If it raises, or
+ends without an answer, the answer is 500 and the failure is logged.
 """

@@ -183,9 +183,9 @@ class Followed:
     """Files that are read again when they have changed.
 
     Args:
-        what: what they are, for the log.
-        load: reads and uses them. It raises ``OptionError`` or ``ValueError`` if they cannot be
-            used, and then leaves everything as it was; it returns which files to look at.
+        what: a description of the files, for the log.
+        load: reads and uses them, and returns the files to watch. It raises ``OptionError`` or
+            ``ValueError`` if they cannot be used, and then leaves everything unchanged.
     """
 
     def __init__(

@@ -40,9 +40,9 @@ def dial(address: str, tls: MeshTls | None = None, *, keepalive: bool = False) -
     Unix sockets stay plain: only their user can open them. With ``keepalive`` a controller at
     ``host:port`` that gives no sign of life is noticed.
 
-    It is ours: grpcio's own client keeps threads that wake twenty times a second for their timers,
-    in each process of an idle mesh, and makes children of multiprocessing crash now and then (seen
-    with 1.85: SIGSEGV in two of twenty forks of a driver that follows the mesh).
+    It is pyserve's own client. That of grpcio has threads that wake twenty times a second for their
+    timers, in each process of an idle mesh, and sometimes makes children of multiprocessing crash
+    (seen with 1.85: SIGSEGV in two of twenty forks of a driver that follows the mesh).
     """
     is_local = address.startswith("unix:")
     options = _OPTIONS if is_local or not keepalive else (*_OPTIONS, *_KEEPALIVE)
@@ -59,8 +59,8 @@ def proof(token: bytes) -> tuple[tuple[str, str | bytes], ...]:
 async def is_reached(channel: Channel) -> bool:
     """Wait until a channel is connected; return whether it was within a few seconds.
 
-    One that is not is to be replaced by another one: gRPC gives an attempt 20 s, and one that went
-    to a pod which has just ended goes there for so long, wherever its Service leads by then.
+    The caller should replace a channel that is not connected. gRPC gives an attempt 20 s, and one
+    to a pod that has just ended lasts that long, even if the Service now leads to another pod.
     """
     try:
         async with asyncio.timeout(_REACHED_WITHIN_S):
