@@ -34,17 +34,17 @@ class Mesh(Protocol):
         """The values that this process holds, and its way to those of others."""
 
     def caller(self, key: DeploymentKey) -> Caller:
-        """Return what makes the calls to one deployment; the same one every time.
+        """Return the caller for one deployment; the same one every time.
 
         Raises:
             MeshUnavailable: The controller does not answer, or ``close`` was called.
         """
 
     def prepare(self) -> None:
-        """Start what the first call will need, without waiting for it."""
+        """Start to prepare for the first call, without waiting for it."""
 
     def calls_loop(self) -> asyncio.AbstractEventLoop:
-        """Return the loop for calls of threads that run none; made on first use."""
+        """Return the loop for calls from threads without a running loop; made on first use."""
 
     def open_channel(self, key: DeploymentKey) -> grpc.aio.Channel:
         """Return a channel whose calls are routed to the replicas of one deployment."""

@@ -188,8 +188,8 @@ class Deployment(Generic[Deployed_co, Arguments]):
 class Application(_BoundHandle[Deployed_co]):
     """A deployment bound to its constructor's arguments, with all that these refer to.
 
-    ``pyserve.run`` makes a handle of it. Type checkers take it for one, since it may stand where
-    a constructor asks for a handle; it calls nothing by itself.
+    ``pyserve.run`` turns it into a handle. Type checkers treat it as a handle, since it may be
+    passed where a constructor takes one; it cannot make calls itself.
 
     Compared by identity: the same object twice in a graph is one deployment.
     """
@@ -232,19 +232,19 @@ class Deployable:
 
 if TYPE_CHECKING:
     Base = TypeVar("Base", bound=type[Deployable])
-    # What `def` makes, for pyright and for mypy, and no class.
+    # Functions made by `def`, for pyright and for mypy, and no classes.
     Function = TypeVar("Function", bound=FunctionType | builtins.function)
 
     class _RunItFirst:
         """``pyserve.run(application)`` returns a handle, which has ``remote``."""
 
 
-# Of these overloads the more special ones come first. For mypy the bound of Function has all
-# callables, but no class matches it.
+# The more specific overloads come first. For mypy the bound of Function includes all callables, but
+# no class matches it.
 
 
 class Decorator(Protocol):
-    """What ``deployment`` with options returns."""
+    """The decorator that ``deployment`` with options returns."""
 
     @overload
     def __call__(self, target: Base, /) -> Base: ...  # type: ignore[overload-overlap]

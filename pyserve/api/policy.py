@@ -15,7 +15,7 @@ from pyserve.signatures import read_signature
 
 _FIELD = "request_router_config.policy"
 
-# What a replica's class says of itself; values are those of JSON.
+# Facts that a replica's class reports about itself; values are those of JSON.
 Facts = Mapping[str, Any]
 NO_FACTS: Facts = MappingProxyType({})
 
@@ -43,7 +43,7 @@ class Candidate:
     in_flight: int
     capacity: int
     model_ids: tuple[str, ...] = ()
-    # Mappings have no hash, and what a replica says does not make it another one.
+    # Mappings have no hash, and a replica's identity does not depend on what it reports.
     routing_stats: Facts = field(default_factory=_no_facts, hash=False)
     replica_metadata: Facts = field(default_factory=_no_facts, hash=False)
 
@@ -86,7 +86,7 @@ class RoutedRequest:
 
     @property
     def metadata(self) -> RoutedRequest:
-        """This object: Ray Serve keeps what is known of a call there."""
+        """This object itself: Ray Serve keeps the facts about a call in ``metadata``."""
         return self
 
 

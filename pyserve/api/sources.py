@@ -1,8 +1,8 @@
-"""Which source files an application rests upon, as far as its imports say.
+"""Finds the source files that an application depends on, by its import statements.
 
-Read from the files themselves: also an import inside of a function counts. What is imported by a
-name that is only known at run time is found by nobody; so modules that no import statement of
-any application leads to count for each of them.
+They are read from the files, so an import inside a function counts too. An import by a name that is
+known only at run time cannot be found. Therefore a module that no import statement of any
+application leads to counts as a dependency of every application.
 """
 
 from __future__ import annotations

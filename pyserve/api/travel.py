@@ -1,8 +1,8 @@
-"""Finds what cannot go to a replica where it is written, and names it.
+"""Finds arguments of ``bind`` that cannot be pickled for a replica, and names them.
 
-``run`` pickles code and arguments once, when everything is known. ``bind`` asks here before, so
-that the traceback leads to the line that gave what cannot be pickled. What is asked is not kept,
-and at most the first MiB is looked at: the weights of a model are not copied twice.
+``run`` pickles code and arguments once, when everything is known. ``bind`` checks them here before,
+so that the traceback leads to the line with the argument that cannot be pickled. The result of the
+check is not kept, and at most the first MiB is pickled, so a model's weights are not copied twice.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from pyserve.errors import PyserveError, UsageError
 if TYPE_CHECKING:
     from pyserve.api.deployment import Application
 
-# Of the pickle; what fails beyond is found by ``run``.
+# Bytes of the pickle that are checked; failures beyond are found by ``run``.
 _LOOKED_AT_BYTES_MAX = 1 << 20
-# From the argument down to what is to blame. Arbitrary: longer ways say nothing to readers.
+# Steps named from the argument to the culprit. Arbitrary: longer paths do not help readers.
 _STEPS_MAX = 8
-# What each class has of its own, and does not travel.
+# Attributes that each class has of its own and that do not travel.
 _HIDDEN = ("__dict__", "__weakref__")
 
 
@@ -149,7 +149,7 @@ class _Sink:
 
 
 class _Asking(Pickler):
-    """Passes over what goes to replicas in a way of its own."""
+    """Skips the objects that reach replicas in another way."""
 
     def reducer_override(self, value: Any) -> Any:
         from pyserve.api.deployment import Application

@@ -1,8 +1,8 @@
-"""What an exception keeps outside of its arguments and its ``__dict__``, and how it is put back.
+"""Reads and restores the state of an exception outside of its arguments and its ``__dict__``.
 
-``__slots__``, and members of types that are written in C (``ImportError.name``), are in no
-``__dict__``. All is put in place past ``__setattr__``: an exception may refuse to be changed, as
-frozen dataclasses do, and does not have to know of what Python itself keeps with it.
+``__slots__``, and members of types that are written in C (``ImportError.name``), are not in the
+``__dict__``. State is restored without ``__setattr__``: an exception may refuse changes, as frozen
+dataclasses do, and need not know of the attributes that Python itself sets on it.
 """
 
 from __future__ import annotations

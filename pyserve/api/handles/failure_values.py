@@ -22,11 +22,11 @@ import msgpack
 _TUPLE = 1  # The msgpack extension of a tuple, which exceptions compare their arguments by.
 _KNOWN = 2  # That of a value of another kind: its kind, and what makes it again.
 DEPTH_MAX = 4
-# Of one value: more do not fit into the 8 KiB of a failure, however small they are.
+# Parts of one value; more do not fit into the 8 KiB of a failure, however small they are.
 _VALUES_MAX = 8 * 1024
 _TEXT_CHARACTERS_MAX = 500
 _INT_MIN, _INT_END = -(2**63), 2**64  # msgpack's
-# Of numpy's kinds those whose bytes are the value: no objects, no structures.
+# numpy's kinds whose bytes are the value: no objects, no structures.
 _NUMPY_KINDS = frozenset("biufcSUmM")
 
 
@@ -225,7 +225,7 @@ def _member(name: str, member: str) -> object:
 
 
 def _scalar(kind: str, data: bytes) -> object:
-    # The package stands without numpy; a caller without it gets the value's repr.
+    # The package works without numpy; a caller without it gets the value's repr.
     numpy = importlib.import_module("numpy")
     dtype = numpy.dtype(kind)
     if dtype.kind not in _NUMPY_KINDS:

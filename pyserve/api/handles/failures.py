@@ -1,13 +1,13 @@
 """How the exception of user code crosses the mesh: as plain data, never as a pickle.
 
-``encode_failure`` runs in the replica, ``rebuild`` at the caller. An exception keeps its type
-where that type can be imported there, or has come with the code of a script or a notebook; what
-it carries that is no plain value arrives as its ``repr``. Else a ``RemoteError`` carries its name
-and text, and the exception itself to a process further on that has the type. Both have the
-traceback of the replica as ``remote_traceback``.
+``encode_failure`` runs in the replica, ``rebuild`` at the caller. An exception keeps its type if
+the caller can import that type, or has received it with the code of a script or a notebook. Values
+in it that are not plain arrive as their ``repr``. Else the caller gets a ``RemoteError`` with the
+exception's name and text. It also carries the exception on to a further process that may have the
+type. Both have the traceback of the replica as ``remote_traceback``.
 
-Results of the mesh may be pickles, and failures are none: a call that has chosen another codec
-must not unpickle after all because it fails, and a service's own trailers are user data.
+Results may be pickles, but failures never are: a call that has chosen another codec must not have
+to unpickle because it fails, and the trailers of a service are user data.
 """
 
 from __future__ import annotations

@@ -38,28 +38,29 @@ BATCH_END = "pyserve-batch-end"
 need not wait for more. Any value but ``0`` counts."""
 
 FLUSH_METHOD = "pyserve-flush"
-"""Every deployment has this method, which no method of Python can be named like. It lets the calls
-leave that wait in batches: those of the method whose name it is given, or of all."""
+"""Every deployment has this method; no Python method can have this name. It starts the batches that
+wait for more calls: those of the method whose name it is given, or of all methods."""
 
 HELD_BYTES_MIN = 64 * 1024
-"""Smaller values go inline, whatever was asked for: they cost less than a description of them."""
+"""Smaller values always go inline, as they cost less than a description of them."""
 
 BULKY_BYTES_MIN = 8 * 1024 * 1024
-"""From here on values go by reference unless told otherwise. What one call hands to another is as
-fast either way at 4 MiB: by reference it takes 0.76 of the time at 8 MiB, and 1.2 to 2 below. What
-the caller itself takes is faster whole up to 32 MiB, 3 to 4 times at 256 KiB (two cores, bytes)."""
+"""Values of at least this size go by reference by default. A value that one call passes to another
+is as fast either way at 4 MiB; by reference it takes 0.76 of the time at 8 MiB, and 1.2 to 2 times
+as long below. A value that the caller itself reads is faster inline up to 32 MiB, and 3 to 4 times
+as fast at 256 KiB (two cores, bytes)."""
 
 ALIGNMENT_BYTES = 16  # what malloc gives, and the most that a message can keep
 _LENGTH_BYTES = 4
 ID_BYTES = 16
 ID_END = 2 * ALIGNMENT_BYTES
-"""Where the body begins of a request that says nothing but its id."""
+"""Where the body begins in a request whose header has only the id."""
 ID_PADDING = bytes(ID_END - ID_BYTES - 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestHeader:
-    """What a request says beyond its arguments; most calls need nothing but the id.
+    """What a request carries besides its arguments; most calls need only the id.
 
     Attributes:
         request_id: ``""``: the replica makes one.
@@ -93,7 +94,7 @@ def frame_request(body: Parts, flags: int, header: RequestHeader | None) -> Part
 
 
 def id_prefix(flags: int, request_id: str) -> bytes:
-    """Return what stands before the body of a request that says nothing but its id."""
+    """Return the bytes before the body of a request whose header has only the id."""
     encoded = request_id.encode()
     if len(encoded) == ID_BYTES:
         return bytes((flags | ID,)) + encoded + ID_PADDING

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     Result = TypeVar("Result")
 
     class Untyped:
-        """Is nothing but what nobody has named: of several overloads pyright takes the first."""
+        """A type that no value has; pyright picks the overload with it when types are unknown."""
 
     class RemoteCall(Protocol[Arguments, Result_co]):
         """Calls a method of a deployment and returns at once.
