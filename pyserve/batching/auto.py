@@ -1,12 +1,12 @@
-"""``batch_wait_timeout_s="auto"``: whether a batch that could leave waits for company.
+"""``batch_wait_timeout_s="auto"``: whether a batch that could leave waits for more items.
 
 While every executor is busy, waiting is free, and ``batcher.py`` waits by itself. With a free
-executor a batch waits only if company is likely and worth it:
+executor a batch waits only if more items are likely and worth it:
 
 - *The next call is near, and worth it.* A newcomer saves the rest of the step that it would find
   running: of k executors, the first one is free after b / (k + 1) on average, where b is the fixed
-  part of a step. Against that stands the time that those who are here lose; ``gaps.py`` weighs
-  them. For Poisson arrivals and one executor the rule lets n items wait while ``n / rate < b / 2``,
+  part of a step. The cost is the time that the waiting items lose; ``gaps.py`` compares the
+  two. For Poisson arrivals and one executor the rule lets n items wait while ``n / rate < b / 2``,
   which is the optimum of the exact model (Deb and Serfozo, Optimal control of batch service
   queues, 1973) to within half a percent, as benchmarks/batching.py shows.
 - *The callers just answered come back.* In a closed loop those whose answers have just left call
@@ -169,11 +169,11 @@ class Learnt:
         item = batch.size / batch.items
         fixed_s, per_call_s = self.steps.fixed_s, self.steps.per_item_s * item
         returns = -math.inf
-        # What a newcomer saves: on average the first of so many steps ends after this time.
+        # What a newcomer saves: the first of the running steps ends after this time on average.
         gain_s = fixed_s / (executors + 1) / free
         if free > 1:
-            # It could leave by itself, and here it makes the step longer for the others. Where that
-            # is not known, it leaves by itself: so sizes come to vary, and it becomes known.
+            # The newcomer could leave alone, and joining makes the step longer for the others. If
+            # that cost is unknown, it leaves alone; sizes then vary, and the cost is learnt.
             gain_s = max(0.0, gain_s - self.steps.per_item_most_s * item * batch.items)
         else:
             count_max = options.max_batch_size / item if item else math.inf

@@ -1,4 +1,4 @@
-"""Keeps what is said of a batch afterwards, to those who ask where the time of its calls went."""
+"""Records a finished batch, to explain later where the time of its calls went."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ if TYPE_CHECKING:
 def keep_batch(
     label: str, run: Run | StreamRun, now: float, duration_s: float, *, has_failed: bool
 ) -> None:
-    """Keep a batch that has ended now, after a run of so many seconds.
+    """Keep a batch that has ended now, after a run of ``duration_s``.
 
-    It makes the requests of the members, which others do without: so it is for few batches.
+    This makes the members' request objects, which are otherwise not needed, so it is for few
+    batches.
     """
     batch: Batch[Any] = run.batch
     wall = wall_clock_from(now)

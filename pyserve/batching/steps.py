@@ -79,12 +79,12 @@ class StepTimes:
     def per_item_s(self) -> float:
         """The learnt cost of one more item, at least 0."""
         slope = self._covariance() / (self._variance() + _RIDGE)
-        # Neither part of the cost is negative, whatever the noise says.
+        # Neither part of the cost may be negative because of noise.
         return min(max(slope, 0.0), self._per_item_alone_s())
 
     @property
     def per_item_most_s(self) -> float:
-        """What one more item may cost: while sizes hardly vary, all of the time may be theirs."""
+        """The most that an item may cost: while sizes hardly vary, possibly all of the time."""
         return self.per_item_s if self._variance() > _RIDGE else self._per_item_alone_s()
 
     @property
@@ -163,7 +163,7 @@ class StepTimes:
         bucket = _magnitude(size)
         self._rows[bucket] -= 1
         if not self._rows[bucket]:
-            # What such a size took long ago might keep it from being run, and so be found out.
+            # An old, long time of this size might prevent such batches, and so never be corrected.
             del self._rows[bucket], self._table[bucket]
 
     def _sum(self, size: float, duration_s: float, sign: int) -> None:
