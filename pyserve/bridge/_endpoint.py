@@ -41,9 +41,9 @@ CallStarter = Callable[[int, _router.ServerCall, bytes | None], None]
 
 
 class LoopProbe:
-    """Asks a loop for signs of life by the way that events of calls take.
+    """Asks a loop for signs of life, in the same way as events of calls reach it.
 
-    So it notices a loop that stands still, and one that sleeps because its wake-ups are lost.
+    It therefore notices a loop that is blocked, and one that sleeps because its wake-ups are lost.
 
     Args:
         endpoint: Of the loop; this is made and closed on it.
@@ -209,7 +209,7 @@ class LoopEndpoint:
         try:
             return self.trace(call)
         except Exception:
-            # Of the user's processors anything may come; the call is answered all the same.
+            # A user's processor may raise anything; the call is answered regardless.
             _LOGGER.exception("the span of a call cannot begin")
             return contextvars.copy_context()
 
@@ -227,8 +227,8 @@ class LoopEndpoint:
             self._readable = False
             if self.raw.arm():
                 return
-        # More may wait. A descriptor that is still readable brings the loop back by itself,
-        # behind the tasks that this turn has started.
+        # More events may wait. If the descriptor is still readable, the loop comes back by itself,
+        # after the tasks that this turn has started.
         if not self._readable:
             self.loop.call_soon(self._turn)
 

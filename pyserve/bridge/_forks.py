@@ -54,22 +54,22 @@ class _Owner:
 # A fork is of the whole process, and so are these: the loops that serve, and all endpoints.
 _LOOPS: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Owner] = weakref.WeakKeyDictionary()
 _ENDPOINTS: weakref.WeakSet[Endpoint] = weakref.WeakSet()
-# Of a child; never closed.
+# A child's; never closed.
 _POLLERS: list[select.epoll] = []
 
 
 def keep_from_forks(loop: asyncio.AbstractEventLoop) -> None:
-    """See to it that no forked child goes on in ``loop``, which runs in this thread."""
+    """Ensure that no forked child goes on with ``loop``, which runs in this thread."""
     _LOOPS[loop] = _Owner(os.getpid(), threading.get_ident())
 
 
 def note_endpoint(endpoint: Endpoint) -> None:
-    """Have ``endpoint`` told in each forked child, as long as it lives."""
+    """Notify ``endpoint`` in each forked child, as long as it lives."""
     _ENDPOINTS.add(endpoint)
 
 
 def end_if_forked(error: BaseException) -> None:
-    """End this process if it is a fork whose code has raised; return if it is none.
+    """End this process if it is a fork whose code has raised; return if it is not a fork.
 
     The exit code is that of ``SystemExit``; for other exceptions 1, after the traceback.
     """
