@@ -35,19 +35,20 @@ OF_LAUNCHERS = RESOURCES | BUNDLES | LABELS | ENVIRONMENTS | SPREAD_CAPS | GANGS
 
 @dataclass(frozen=True, kw_only=True)
 class Capabilities:
-    """What a launcher declares; whatever it names neither way it refuses.
+    """The options that a launcher supports or ignores; all others are refused.
 
     Attributes:
-        acts_on: the options that it carries out, names of ``OF_LAUNCHERS``.
-        needless: those that are no matter where it starts replicas, each with the reason, which
-            whoever deploys is told.
+        acts_on: the options that it supports, names of ``OF_LAUNCHERS``.
+        needless: the options that have no meaning where it starts replicas, each with the reason,
+            which the deploying user is shown.
         starts_none: why it starts no replica at all, and what to do instead; "": it does.
-        are_elsewhere: its replicas need neither the controller's machine nor its process, and go on
-            where a signal ends it: the next one finds them. ``pyserve shutdown`` ends them too.
-        check: returns what it cannot give of options that it acts on, for their values; "": all.
+        are_elsewhere: its replicas need neither the controller's machine nor its process. They go
+            on when a signal ends it, and the next controller finds them. ``pyserve shutdown`` ends
+            them too.
+        check: returns why it cannot provide the values of options that it supports; "": it can.
 
     Raises:
-        ValueError: a name is none of ``OF_LAUNCHERS``.
+        ValueError: a name is not in ``OF_LAUNCHERS``.
     """
 
     acts_on: frozenset[str] = frozenset()

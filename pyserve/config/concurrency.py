@@ -13,12 +13,12 @@ class ConcurrencySettings:
     """How a replica runs user code beside its own duties.
 
     Attributes:
-        user_code_in_separate_thread: the replica's talk with its controller and its health
+        user_code_in_separate_thread: the replica's connection to its controller and its health
             checks have an event loop and a thread of their own; otherwise they share the loop
             of user code.
         loop_stall_s: how long user code may hold that loop before it is reported; 0: for ever.
-        keeps_freed_memory: whether malloc is told to keep what large messages leave; otherwise
-            it stays as user code or its own variables have set it up.
+        keeps_freed_memory: whether malloc is configured to keep the freed memory of large
+            messages; otherwise its configuration by user code or its own variables stays.
     """
 
     user_code_in_separate_thread: bool = True
@@ -32,7 +32,7 @@ def read_concurrency(variables: Mapping[str, str]) -> ConcurrencySettings:
     Raises:
         OptionError: A value cannot be used.
     """
-    # The profile changes defaults only: what is set by itself wins, also against it.
+    # The profile changes only defaults: a variable that is set takes precedence over it.
     optimized = read.switch(variables, "PYSERVE_THROUGHPUT_OPTIMIZED")
     # Read so that a wrong value is refused; the router has threads of its own in any case.
     read.switch(variables, "PYSERVE_RUN_ROUTER_IN_SEPARATE_LOOP")

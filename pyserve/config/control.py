@@ -66,15 +66,15 @@ REDIAL_BACKOFF_JITTER = 0.2
 # busy machine, with room.
 CONTROLLER_START_TIMEOUT_S = 60.0
 
-# How long commands and drivers wait for the controller that follows a killed one. One that was
-# killed together with its supervisor has none, and costs a command as long.
+# How long commands and drivers wait for the successor of a killed controller. If the supervisor was
+# killed too there is no successor, and a command waits this long in vain.
 CONTROLLER_RETURN_TIMEOUT_S = 5.0
 
-# What a mesh answers a starter that is in a hurry: it stays for other runs, or only waits to end.
+# A mesh's answers to a starter in a hurry: it stays for other runs, or only waits to end.
 MESH_STAYS, MESH_ENDS = b"s", b"e"
 
-# Of one message to the controller, by default: no question that a driver or a router asks comes
-# near it.
+# The default limit of a message to the controller. No request of a driver or a router comes near
+# it.
 CONTROL_MESSAGE_BYTES_MAX = 1 << 20
 # A replica says which services it has, with the files that describe them; ten times what the
 # largest collections of such files have.
@@ -83,13 +83,13 @@ JOIN_MESSAGE_BYTES_MAX = 16 << 20
 # controller holds it several times while it takes it apart.
 DEPLOY_MESSAGE_BYTES_MAX = 1 << 30
 
-# A machine that vanishes, or a process that is stopped, closes no connection: it is asked for a
-# sign of life so often, and is gone when none comes in time.
+# A machine that vanishes, or a process that is stopped, does not close its connections. So peers
+# are pinged at this period, and count as gone when no answer comes in time.
 KEEPALIVE_PERIOD_S = 10.0
 KEEPALIVE_TIMEOUT_S = 5.0
 
-# From one copy of the state of a mesh, forced to the disk as a whole, to the next, if anything has
-# changed: as much may be lost with the state's own file. Arbitrary.
+# How often the whole state of a mesh is copied and synced to disk, if it has changed. Changes of
+# this time may be missing if the state's own file is lost. Arbitrary.
 STATE_COPY_PERIOD_S = 10.0
 
 # A mesh's shutdown when nobody says how long: the largest default grace of a replica.
@@ -97,15 +97,14 @@ SHUTDOWN_GRACE_S = 20.0
 
 # Bytes of one line of a replica's output that are kept; longer lines are cut, and say so.
 OUTPUT_LINE_BYTES_MAX = 16 * 1024
-# At the end of a text that stands in a row now and is about to be written over, as progress bars
-# are.
+# The end of a text that is about to be overwritten in its row, as progress bars are.
 PASSING = "\r"
 
-# Of the output of a replica that outlives its controller, in a file. A controller empties it once
-# it has read that much; a replica empties it beyond the bound while no controller does.
+# Limits of the file with the output of a replica that outlives its controller. A controller empties
+# it once it has read the first; a replica empties it beyond the second if no controller does.
 OUTPUT_FILE_KEPT_BYTES = 1 << 20
 OUTPUT_FILE_BYTES_MAX = 16 << 20
-# How often output and its size are looked at: nothing announces either. A look takes 2 µs a file.
+# How often output and its size are polled, since nothing announces them. It takes 2 µs a file.
 OUTPUT_LOOK_PERIOD_S = 0.2
 OUTPUT_BOUND_PERIOD_S = 5.0
 

@@ -50,7 +50,7 @@ _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._\-]*[A-Za-z0-9.])?")
 
 # Loopback, by both names that "localhost" has.
 _LOOPBACK_HOSTS = ("127.0.0.1", "[::1]")
-# What Ray Serve calls the same settings.
+# Ray Serve's names for the same settings.
 _ALIASES = {
     "PYSERVE_THROUGHPUT_OPTIMIZED": "RAY_SERVE_THROUGHPUT_OPTIMIZED",
     "PYSERVE_RUN_USER_CODE_IN_SEPARATE_THREAD": "RAY_SERVE_RUN_USER_CODE_IN_SEPARATE_THREAD",
@@ -63,7 +63,7 @@ _ALIASES = {
     **metrics.ALIASES,
     **routing.ALIASES,
 }
-# What Kubernetes sets in every container beside a service called pyserve, or pyserve-something
+# Variables that Kubernetes sets in all containers near a Service named pyserve or pyserve-something
 # (kubernetes.io/docs/concepts/services-networking/service, "Environment variables").
 _OF_KUBERNETES = re.compile(
     r"PYSERVE_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)"
@@ -110,7 +110,7 @@ class NodeSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class CallSettings:
-    """What calls and messages do where a handle or a deployment does not say it.
+    """The defaults of calls and messages for handles and deployments.
 
     Attributes:
         by_reference: whether handles may leave large values where they were made; None: by size.
@@ -179,20 +179,20 @@ class MeshSettings:
 
 
 def use_tls_files(files: TlsFiles) -> None:
-    """Let what is read from now on, here and in processes that are started, name these files.
+    """Make settings that are read later, here and in child processes, name these files.
 
-    What other variables say of TLS holds for them too.
+    Other variables on TLS apply to these files too.
     """
     os.environ.update(environment_of_files(files))
 
 
 def use_launcher(config: LauncherConfig) -> None:
-    """Let meshes that are started from now on have this launcher."""
+    """Make meshes that are started later use this launcher."""
     os.environ.update(config.environment())
 
 
 def use_access_log(*, is_on: bool) -> None:
-    """Let processes that are started write a line for each call, or none."""
+    """Switch the access log of processes that are started later on or off."""
     os.environ["PYSERVE_ACCESS_LOG"] = "1" if is_on else "0"
 
 

@@ -89,7 +89,7 @@ def read_log_settings(variables: Mapping[str, str], home: Path) -> LogSettings:
     size = read.whole(
         variables, "PYSERVE_LOG_ROTATION_BYTES", minimum=1024, maximum=_FILE_BYTES_LARGEST
     )
-    # The profile changes defaults only: what is set by itself wins, also against it.
+    # The profile changes only defaults: a variable that is set takes precedence over it.
     optimized = read.switch(variables, "PYSERVE_THROUGHPUT_OPTIMIZED")
     buffer_size = read.whole(
         variables, "PYSERVE_REQUEST_PATH_LOG_BUFFER_SIZE", minimum=1, maximum=_BUFFER_LARGEST

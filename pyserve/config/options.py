@@ -117,7 +117,7 @@ def check_target(field_name: str, value: str) -> str:
 
 
 def check_replicas(options: Mapping[str, object]) -> None:
-    """Refuse what is a slip where it is written, as in Ray Serve; a mesh may be told to run none.
+    """Refuse 0 where a user writes it in code, as Ray Serve does; a mesh itself may run none.
 
     Raises:
         OptionError: It is ``num_replicas=0``.
@@ -183,7 +183,7 @@ class DeploymentOptions:
     pod_template: Mapping[str, object] | None = None
     max_surge_percent: int = 0
     gang_scheduling_config: GangSchedulingConfig | None = None
-    # Lines on what was written beside the options and is kept by none; they do not travel.
+    # Lines on given values that no option keeps; they do not travel.
     unkept: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:

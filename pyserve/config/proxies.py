@@ -31,12 +31,12 @@ def read_proxy_protocol(variables: Mapping[str, str], trusted: tuple[str, ...]) 
     """Read ``PYSERVE_PROXY_PROTOCOL``: whether trusted proxies speak its version 2.
 
     Raises:
-        OptionError: the value is none of ``off`` and ``v2``, or nobody is trusted.
+        OptionError: the value is neither ``off`` nor ``v2``, or there are no trusted proxies.
     """
     name = "PYSERVE_PROXY_PROTOCOL"
     value = variables.get(name) or "off"
     if value not in ("off", "v2"):
-        # Every proxy that speaks version 1 speaks 2, which says where it ends and is not guessed.
+        # Proxies that support version 1 support 2 too, which has a length and a signature.
         raise refuse(name, value, "off, or v2 (version 1 is not read; let the proxy send 2)")
     if value == "v2" and not trusted:
         raise refuse(name, value, "v2 with PYSERVE_TRUSTED_PROXIES, whose headers are read; or off")
@@ -47,7 +47,7 @@ def check_networks(field: str, networks: Iterable[str]) -> tuple[str, ...]:
     """Return networks as the native side reads them.
 
     Raises:
-        OptionError: one of them is none.
+        OptionError: one of them is not a network.
     """
     return tuple(_network(field, network) for network in networks)
 

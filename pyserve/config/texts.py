@@ -1,7 +1,8 @@
 """Texts of JSON and YAML as values: JSON is read as JSON, YAML with the numbers of YAML 1.2.
 
 PyYAML follows YAML 1.1, in which ``1e-05`` is a text, ``010`` is eight and ``1:30`` ninety, and
-JSON is no part of it. What a text becomes is bounded too: aliases may make much of a little.
+which does not include JSON. The size of the result is bounded too, since aliases can expand a small
+text to a huge value.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from typing import Any
 
 import yaml
 
-# Beyond what is written, in characters of keys and values; who shares options by aliases needs a
-# few thousand.
+# What aliases may add to the text, in characters of keys and values. Files that share options by
+# aliases need a few thousand.
 ALIASED_CHARACTERS_MAX = 1 << 18
 
 # Kinds of YAML that JSON, and so the wire, does not have; dates are the ones that come by mistake.

@@ -1,7 +1,7 @@
-"""What is accepted and changes nothing here: each with the reason, for the process that deploys.
+"""Variables and options that are accepted without effect, each with a reason for the user.
 
-Variables and options that code for Ray Serve has are no mistakes, so that it can be kept; but
-nothing is accepted in silence.
+Code for Ray Serve has them, and it should run unchanged, so they are not errors. But none of them
+is ignored silently.
 """
 
 from __future__ import annotations
