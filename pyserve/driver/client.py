@@ -78,13 +78,13 @@ class ControlClient:
         pem = None if self._tls is None else read_pem(self._tls)
         with self._opening:
             if is_silent(self._address):
-                # Once: where none has come, each call would take that long.
+                # Only once: without a successor, every call would take that long.
                 timeout_s = CONTROLLER_RETURN_TIMEOUT_S if self._may_return else 0.0
                 self._may_return = wait_for_listener(self._address, timeout_s)
-                # gRPC would wait with another attempt, and what went over it has broken.
+                # gRPC would delay its next attempt, and calls of this channel have failed anyway.
                 self.close()
             if self._channel is None or pem != self._pem:
-                # A stream that goes on keeps what it began with.
+                # A running stream keeps the channel that it began with.
                 self._pem, self._channel = pem, self._open(pem)
             return control_pb2_grpc.ControlStub(self._channel)
 
@@ -195,7 +195,7 @@ class ControlClient:
             call: Any = self._stub.Follow(
                 control_pb2.FollowRequest(run=_message_of(run)), metadata=self._metadata
             )
-            # The stream has no end, so it is a thread's wait that is bounded.
+            # The stream has no end, so a deadline would cut it; a timer bounds only the first wait.
             known = threading.Timer(_ANSWER_TIMEOUT_S, call.cancel)
             known.start()
             try:

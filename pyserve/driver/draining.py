@@ -16,18 +16,18 @@ if TYPE_CHECKING:
     from pyserve.driver.screen import Screen
     from pyserve.wire.v1 import control_pb2
 
-# Somebody waits and looks on; nobody is told when a call ends.
+# A person watches, and nothing announces the end of a call.
 _LOOK_S = 0.25
-# Where lines stay, fewer are enough.
+# Where lines cannot be redrawn, fewer are enough.
 _LINE_S = 1.0
 _ANSWER_TIMEOUT_S = 2.0
 _ROW = "draining"
 
 
 class Draining:
-    """Looks at a mesh while it is entered, in a thread, and says what the drain waits for.
+    """A context that polls a mesh, in a thread, and shows what its drain waits for.
 
-    Nothing is said of a drain that waits for no call, nor of a mesh that stays.
+    It shows nothing for a drain that waits for no call, or for a mesh that stays.
 
     Args:
         client: Speaks with the controller, which ends meanwhile.

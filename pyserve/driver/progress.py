@@ -104,7 +104,7 @@ class LiveProgress:
 
 
 def _note(progress: control_pb2.Progress) -> str:
-    """Return what is to be said beside the counts.
+    """Return the note to show beside the counts.
 
     The error that ends a deploy tells a failure in full.
     """

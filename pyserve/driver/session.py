@@ -118,11 +118,11 @@ class Session:
         self._router.prepare()
 
     def calls_loop(self) -> asyncio.AbstractEventLoop:
-        """Return the loop for calls of threads that run none."""
+        """Return the loop for calls from threads without a running loop."""
         return self._router.calls_loop()
 
     def is_running(self) -> bool:
-        """Say whether the mesh lives, as far as can be told without asking it."""
+        """Return whether the mesh runs, as far as is known without a question to it."""
         return self.process is None or self.process.poll() is None
 
     def leave(self, run: Run, grace_s: float = SHUTDOWN_GRACE_S) -> Sequence[int]:
