@@ -1,7 +1,7 @@
-"""The stream on which an ingress of its own tells the controller how it is, and is told what to do.
+"""The stream on which a separate ingress reports to the controller and receives its requests.
 
-It stands beside the watch of the view and ends with it, so the versions that the controller asks
-for are those of that view.
+It runs together with the watch of the view and ends with it, so the versions that the controller
+asks for are those of that view.
 """
 
 from __future__ import annotations
@@ -62,9 +62,12 @@ class IngressRegistration:
         ingress.on_state = self._changed.set
 
     async def wait_known(self, timeout_s: float) -> None:
-        """Wait until a controller knows that calls are taken; ``TimeoutError``.
+        """Wait until a controller knows that this ingress takes calls.
 
-        One of an earlier version does not say so: there it is enough that it has been told.
+        A controller of an earlier version does not confirm it; then a sent report is enough.
+
+        Raises:
+            TimeoutError: No report could be sent in time.
         """
         async with asyncio.timeout(timeout_s):
             await self._is_told.wait()
@@ -73,7 +76,9 @@ class IngressRegistration:
                 await self._is_known.wait()
 
     async def attend(self, channel: Channel) -> None:
-        """Speak on one stream until it ends; for as long as it is wanted, where nobody listens.
+        """Serve one stream, and return when it ends.
+
+        If ``finish`` closes it, or the controller does not have the method, wait until cancelled.
 
         Raises:
             RpcError: it broke, or was refused.

@@ -1,8 +1,8 @@
-"""What guards the ingress: its certificates and its access rules, both from files it follows.
+"""The protection of the ingress: its certificates and access rules, from files that it watches.
 
-A new file that cannot be used is refused with an error in the log, and the old one stays in
-force: a typing error must neither open nor close a mesh. What the rules have refused goes to the
-log too, never with a token.
+A new file that cannot be used is refused with an error in the log, and the old one stays in force:
+a typing error must neither open nor close a mesh. Calls that the rules refuse are logged too, never
+with a token.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from pyserve.errors import OptionError
 from pyserve.observe.metrics import Scrape
 
 _LOGGER = logging.getLogger(__name__)
-# For those who keep only this log: who was refused what.
+# A log of its own for refused calls, for people who keep only these.
 _AUDIT = logging.getLogger("pyserve.audit")
 # Lines in the log after each look; the rest is counted in one more. Arbitrary.
 _REFUSALS_LOGGED_MAX = 10
