@@ -82,4 +82,4 @@ class Directory:
 
 
 PROCESS_DIRECTORY = Directory()
-"""Of all caches in this process: decorators make caches, and have nobody to ask for another."""
+"""The directory of all caches in this process, global because decorators make the caches."""
