@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-# Of each kind, the slowest of late.
+# How many of each kind are kept, the slowest recent ones.
 KEPT_MAX = 1000
-# Of one batch or load; further ones are counted. Arbitrary, above common sizes of batches.
+# Members kept of one batch or load; others are only counted. Arbitrary, above common sizes.
 MEMBERS_MAX = 256
-# Each is longer than a tenth of a second, so these are of half a minute at least. Arbitrary.
+# Each is longer than a tenth of a second, so they span at least half a minute. Arbitrary.
 _STALLS_MAX = 300
 # A batch may wait for another one, or a load, and so on.
 _DEPTH_MAX = 4
@@ -33,7 +33,7 @@ _UP, _DOWN = 1.05, 0.9995
 
 
 class Slowest:
-    """Tells the slowest of late: a running bound that one in a hundred is above."""
+    """Finds the slowest recent durations: a running bound that one in a hundred exceeds."""
 
     __slots__ = ("_bound_s",)
 
@@ -254,7 +254,7 @@ def _stall_view(stall: StallDelay) -> dict[str, Any]:
 
 
 def asks(source: object) -> bool:
-    """Return whether a client of the request of this code has asked where its call goes.
+    """Return whether the client of the current request has asked for an explanation of its call.
 
     Args:
         source: Of the request: it has the native call, or knows those of a batch.

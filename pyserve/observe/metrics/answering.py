@@ -1,8 +1,8 @@
 """Where a process of a mesh answers scrapes: a Unix socket of its own, and a thread at it.
 
-The thread costs nothing while nobody asks, and answers while the loops of the process stand still.
-Whoever connects gets everything as one JSON document. The socket lies in a folder that only the
-mesh's user may enter.
+The thread costs nothing between scrapes, and answers even while the loops of the process are
+blocked. Each connection gets everything as one JSON document. The socket is in a folder that only
+the mesh's user may enter.
 """
 
 from __future__ import annotations
