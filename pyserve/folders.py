@@ -1,9 +1,9 @@
 """Folders that only this user may write to, and those of them that a mesh makes and removes.
 
-A run folder holds the sockets and the token of one mesh. It bears a mark, which its maker keeps
-locked while it lives: so whoever finds one knows whose it is and whether it is in use. Nothing
-without the mark is ever removed, and of what has it only names that pyserve writes. Folders are
-opened once and used by descriptor, so that nobody puts another in their place meanwhile.
+A run folder holds the sockets and the token of one mesh. It has a mark file, which its maker keeps
+locked while it lives. The mark shows that a folder is pyserve's, and the lock that it is in use.
+Folders without a mark are never removed, and in others only the names that pyserve writes. Folders
+are opened once and used by descriptor, so that nobody can replace them meanwhile.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class PrivateFolder:
     """A directory of this user that nobody else may write to or replace, until ``close``.
 
     Args:
-        path: where it is; links on the way are followed, but the directory itself is none.
+        path: where it is; links on the way are followed, but it must not be a link itself.
         make: make it if it is missing, and what is above it.
 
     Attributes:
@@ -247,9 +247,9 @@ class RunFolder:
         self.folder = PrivateFolder(self.path, make=True)
         try:
             self.mark = self.folder.open(_MARK, os.O_RDWR | os.O_CREAT)
-            # Only somebody who looks whether it is in use holds it, for a moment.
+            # Only a process that checks whether it is in use may hold the lock, for a moment.
             fcntl.flock(self.mark, fcntl.LOCK_EX)
-            # Last: without its text a mark is none, so nobody removes what is not locked yet.
+            # Last: a mark counts only with its text, so nobody removes a folder not yet locked.
             os.pwrite(self.mark, _MARK_TEXT, 0)
         except BaseException:
             self._let_go()
@@ -310,7 +310,7 @@ def _lock_within(mark: int, patience_s: float) -> bool:
 def remove_left(home: PrivateFolder) -> None:
     """Remove the run folders of meshes that are gone, in ``home`` and in the temporary folder.
 
-    In either it looks at 10 000 entries at most, and leaves alone what is behind them.
+    It looks at the first 10 000 entries of each, and leaves the others alone.
     """
     for place, prefix in ((home.path, "mesh-"), (Path(tempfile.gettempdir()), "pyserve-mesh-")):
         for path in _own_entries(place, prefix):
@@ -391,9 +391,9 @@ def _remove_own_folder(above: int, name: str) -> bool:
 def _open_unshared(parent: Path) -> int:
     """Open a directory in which, and above which, nobody else may put things in place of ours.
 
-    Groups that may write are trusted with it: somebody has put this user among them. The owner of
-    a directory may replace what is in it whatever its mode is, with a sticky bit too. Volumes of
-    pods have no sticky bit, and mostly nobody there who could use that.
+    Groups with write access are trusted: an administrator has put this user into them. The owner
+    of a directory may replace its entries whatever its mode, even with a sticky bit. Volumes of
+    pods have no sticky bit, and mostly no other user who could abuse that.
     """
     for directory in (parent, *parent.parents):
         found = directory.stat()
@@ -412,10 +412,10 @@ def _open_unshared(parent: Path) -> int:
 
 
 def _is_alone() -> bool:
-    """Say whether no process of its container is another user's, nor can become so."""
+    """Return whether all processes of this container are, and stay, this user's."""
     try:
         return keeps_one_user(_FIRST_PROCESS.read_text(), os.getuid())
-    except (OSError, ValueError):  # Nobody says.
+    except (OSError, ValueError):  # It cannot be known.
         return False
 
 

@@ -21,13 +21,13 @@ _BOUND = re.compile(r"(?P<how>>=|<=|<|>)\s*(?P<version>[\d.]+)")
 
 
 def explain(error: Exception) -> UnfitPackages | None:
-    """Return what to raise in the place of an error of an import.
+    """Return the error to raise in place of an import error.
 
     Args:
-        error: What one of pyserve's own modules has raised.
+        error: The error that one of pyserve's own modules has raised.
 
     Returns:
-        ``None``: It was raised by something else than an import, or all packages fit.
+        ``None``: It did not come from an import, or all packages fit.
     """
     unfit = next(unmet(), None) if _is_of_import(error) else None
     if unfit is None:
@@ -91,7 +91,7 @@ def _about(name: str) -> tuple[str, list[tuple[str, str]]]:
     except importlib.metadata.PackageNotFoundError:
         return "", []
     required = map(_REQUIREMENT.match, found.requires or ())
-    # Extras and other platforms are for those whom they concern.
+    # Requirements of extras or other platforms do not concern this process.
     always = [each for each in required if each is not None and not each["when"]]
     return found.version, [(each["name"], each["bounds"].replace(" ", "")) for each in always]
 

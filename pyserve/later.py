@@ -1,7 +1,7 @@
 """Names of Ray Serve that are missing here.
 
-What a later release brings is imported freely, and refused when used. What has no counterpart
-is not there, and the error says what to write instead.
+Names of a later release can be imported, and raise an error when used. Names without a counterpart
+are missing, and the error says what to write instead.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pyserve.errors import NotYetSupported
 
 
 class Later:
-    """Base of such classes: annotations may name them, and nobody can make one.
+    """Base of such classes: annotations may name them, but they cannot be instantiated.
 
     Attributes:
         instead: What to do until then.

@@ -1,8 +1,8 @@
 """TCP sockets that are bound in one process and listened at in others.
 
-A socket that somebody holds outlives the processes which listen there: connections that come while
-none does wait in the kernel's queue for the next one. Nothing here listens: until the first one
-does, a connection is refused, as where nobody is.
+A held socket outlives the processes that listen on it: connections that come while none of them
+accepts wait in the kernel's queue for the next process. Nothing here listens. Until the first
+process does, connections are refused, as on an unused port.
 """
 
 from __future__ import annotations
