@@ -342,7 +342,7 @@ def _proto_seconds(option: str, value: object) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class RouterDefaults:
-    """The defaults of a router for what a deployment leaves open.
+    """The defaults of a router for options that a deployment does not set.
 
     Attributes:
         prefer_local_node: of an ingress; handles have to ask for it.
