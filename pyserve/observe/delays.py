@@ -1,11 +1,11 @@
-"""What calls waited for in this process: batches, model loads, calls of their own, the event loop.
+"""Records what calls waited for in this process: batches, model loads, own calls, the event loop.
 
-It answers, afterwards, where the time of a call went. An ordinary call costs nothing here: records
-are made of a batch, a load or a call of a handle as a whole, when it ends, and kept only of those
-that were slow or failed, are traced, or that their clients ask for. They hold names, ids and times,
-no arguments. How long a call was in the queue of the loop, and how long in its own code, is not
-among them: both would have to be timed for every call. What makes that queue long is code that
-holds the loop, which is noticed as a whole.
+It answers afterwards where the time of a call went. An ordinary call costs nothing here: a record
+is made for a whole batch, load or handle call when it ends. Records are kept only if these were
+slow, failed, are traced, or if their client asks for them. They hold names, ids and times, but no
+arguments. They do not say how long a call was in the loop's queue or in its own code, since both
+would have to be timed for every call. Code that blocks the loop makes the queue long; it is
+recorded as a stall.
 """
 
 from __future__ import annotations
@@ -147,8 +147,8 @@ class Delays:
     # --- what happens ------------------------------------------------------------------------
 
     def keeps_batch(self, duration_s: float) -> bool:
-        """Return whether a batch is kept whose first call has waited so long for its answer."""
-        # Of a process with few calls all are known, whatever their times.
+        """Return whether to keep a batch whose first call waited this long for its answer."""
+        # In a process with few calls, all are kept, whatever their times.
         is_slow = self._slowest_batches.takes(duration_s)
         return is_slow or len(self._batches) < self._kept_max
 
@@ -273,4 +273,4 @@ def wall_clock_from(now_s: float) -> Callable[[float], float]:
 
 
 PROCESS_DELAYS = Delays()
-"""Of this process: decorators and handles report, and have nobody to ask for another."""
+"""The delays of this process, global because decorators and handles report to it."""

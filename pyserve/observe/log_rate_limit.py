@@ -1,4 +1,4 @@
-"""Keeps what is repeated with every call from filling the log: one line a minute is enough.
+"""Keeps messages that repeat with every call from filling the log: one line a minute is enough.
 
 It decides only whether a line may be written, and counts those that may not.
 """
@@ -10,9 +10,9 @@ import time
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 
-# Often enough for somebody who has just begun to watch the log. Arbitrary.
+# Often enough for a person who has just begun to watch the log. Arbitrary.
 SILENCE_S = 60.0
-# Subjects that are told apart at a time; further ones share one line. Arbitrary.
+# Subjects that are distinguished at a time; further ones share one line. Arbitrary.
 SUBJECTS_MAX = 256
 
 
@@ -40,7 +40,7 @@ class LogRateLimit:
     def admit(self, subject: Hashable) -> int | None:
         """Return how many lines were left out since the last one; ``None``: leave this one out.
 
-        It is a lower bound where there are more subjects than are told apart.
+        The number is a lower bound if there are more than ``SUBJECTS_MAX`` subjects.
         """
         now = self._clock()
         if subject not in self._silences and len(self._silences) >= SUBJECTS_MAX:
@@ -64,7 +64,7 @@ _OTHERS = object()
 
 
 class Allowance:
-    """Allows so many lines at once, and so many a second in the long run; on any thread.
+    """Limits lines to a burst and a rate per second; on any thread.
 
     Args:
         at_once: Lines that may come together, at least 1.

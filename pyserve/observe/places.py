@@ -1,4 +1,4 @@
-"""Where in user code an exception was raised: what its author has to look at."""
+"""Finds the place in user code where an exception was raised, for its author."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Any
 
 # By this package's own directory, not by its name: users have folders of that name too.
 _NOT_USER_CODE = (f"{Path(__file__).parent.parent}{os.sep}", importlib.__file__, "<frozen ")
-# What runs user code on the way from this package to it.
+# Modules between this package and the user code that they run.
 _RUNNERS = tuple(
     str(Path(os.__file__).with_name(each)) for each in ("asyncio", "concurrent", "threading.py")
 )
-# The attribute as Python has it, which types of users may have hidden.
+# Python's own descriptor: users' types may hide the attribute.
 _TRACEBACK: Any = vars(BaseException)["__traceback__"]
 
 
@@ -27,7 +27,7 @@ def is_user_code(filename: str) -> bool:
 def describe(error: BaseException) -> str:
     """Return ``Type: text (at file:line)`` with the innermost place in user code, if there is one.
 
-    Of a ``SyntaxError`` that is the file that cannot be parsed.
+    For a ``SyntaxError`` the place is in the file that cannot be parsed.
     """
     if isinstance(error, SyntaxError) and error.filename:
         return f"{type(error).__name__}: {error.msg} (at {error.filename}:{error.lineno})"
@@ -62,11 +62,11 @@ def has_text(error: BaseException) -> bool:
 
 
 def format_from_user_code(error: BaseException) -> str:
-    """Return the traceback without frames of this package, or all of it if there is nothing else.
+    """Return the traceback without frames of this package, or all of it if there are no others.
 
-    Nor has it what called this package: an event loop, or a thread. The same is true of each
-    exception that it came from. Where an exception cannot be read, whose attributes may be code
-    of the user's, it is the frames and the type.
+    Frames of the event loop or thread that called this package are left out too, also for the
+    causes of the exception. If the exception cannot be read, since its attributes may be the user's
+    code, the result is the frames and the type.
     """
     try:
         return _whole(error)
@@ -81,8 +81,8 @@ def _whole(error: BaseException) -> str:
     found = traceback.TracebackException.from_exception(error)
     for each in _with_causes(found):
         of_users = _of_users(each.stack)
-        # A file that cannot be parsed has no frame: a SyntaxError shows its line by itself. It is
-        # known by its place, since Python 3.13 has deprecated `exc_type`.
+        # A file that cannot be parsed has no frame: a SyntaxError shows its line by itself. Such an
+        # error is recognized by `filename`, since Python 3.13 has deprecated `exc_type`.
         kept = of_users if of_users or hasattr(each, "filename") else each.stack
         each.stack = traceback.StackSummary.from_list(kept)
     return "".join(found.format())

@@ -1,7 +1,7 @@
 r"""The forms of lines: text, and JSON for programs.
 
-Clients choose some of what is written (paths, ids, texts of exceptions); in neither form can they
-write a line of their own, or what a terminal obeys.
+Clients choose some of the text (paths, ids, texts of exceptions). In neither form can they add a
+line of their own, or control characters that a terminal obeys.
 """
 
 from __future__ import annotations
@@ -23,11 +23,12 @@ from pyserve.observe.logs.unwilling import (
 
 _FORMAT = "%(levelname).1s %(asctime)s %(name)s: %(message)s"
 INDENT = "  "
-"""How further lines of a record begin."""
-# What a terminal obeys or may take for the end of a line (C0 and C1 of ECMA-48, separators and
-# directions of Unicode), and halves of surrogates, which no file takes. Not tabs and line feeds.
+"""The beginning of further lines of a record."""
+# Characters that a terminal obeys or may take for the end of a line (C0 and C1 of ECMA-48,
+# separators and directions of Unicode), and lone surrogates, which cannot be encoded. Not tabs and
+# line feeds.
 _UNWRITTEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-# Of every record; what else one has came with ``extra=``, or is about the request.
+# Attributes of every record; others came with ``extra=``, or are about the request.
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 _OF_REQUEST = ("request_id", "trace_id")
 # A line of a replica, as its launcher hands it on.

@@ -1,10 +1,10 @@
 """Loggers of pyserve that user code cannot silence by accident.
 
-``logging.config.dictConfig`` and ``fileConfig`` disable every logger that they do not name, unless
-told otherwise, and they and ``basicConfig(force=True)`` throw the handlers of the root logger away.
+``logging.config.dictConfig`` and ``fileConfig`` disable by default every logger that they do not
+name, and they and ``basicConfig(force=True)`` remove the handlers of the root logger.
 ``logging.disable`` silences all loggers of the process.
-A process of the mesh runs user code that does so, and its tracebacks have to be written all the
-same. So what pyserve logs there goes to handlers of its own, at a level of its own.
+A process of the mesh runs user code that does so, and its tracebacks must be written nevertheless.
+So pyserve's own records in such a process have their own handlers and their own level.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ _NOBODY = logging.NullHandler()
 
 
 class KeptLogger(logging.Logger):
-    """A logger of pyserve: it is never disabled, and knows its handlers without the root logger.
+    """A logger of pyserve: it is never disabled, and finds its handlers without the root logger.
 
-    A level makes it say less.
+    Its level still applies.
     """
 
     @property
     def disabled(self) -> bool:
-        """Never: those who set it mean "all others"."""
+        """Always ``False``: code that sets it means all other loggers."""
         return False
 
     @disabled.setter
@@ -36,7 +36,7 @@ class KeptLogger(logging.Logger):
         pass
 
     def isEnabledFor(self, level: int) -> bool:
-        """Ask the levels alone: ``logging.disable`` silences the records of user code."""
+        """Check only the levels: ``logging.disable`` silences only the records of user code."""
         if _handlers is None:
             return super().isEnabledFor(level)
         # Emptied when levels change.
@@ -49,8 +49,8 @@ class KeptLogger(logging.Logger):
     def callHandlers(self, record: logging.LogRecord) -> None:
         """Give a record to pyserve's handlers, then to those of user code.
 
-        Those that write to the standard streams get none: it is there already. It passes through
-        the method of ``logging.Logger`` as well, which collectors of errors put themselves around.
+        Handlers of the standard streams do not get it, since it is there already. The record also
+        passes through the method of ``logging.Logger``, which error collectors wrap.
         """
         own = _handlers
         if own is None:
@@ -63,21 +63,21 @@ class KeptLogger(logging.Logger):
             if handler not in own and not _is_on_terminal(handler):
                 rest.addHandler(handler)
         if not rest.handlers:
-            rest.addHandler(_NOBODY)  # Without any, the last resort would write it.
+            rest.addHandler(_NOBODY)  # Without any, ``logging.lastResort`` would write it.
         rest.callHandlers(record)
 
 
 def keep_loggers(handlers: Sequence[logging.Handler], level: int | str) -> None:
-    """Have everything that pyserve logs written by ``handlers``, whatever user code configures.
+    """Make ``handlers`` write all records of pyserve, whatever user code configures.
 
-    They are the handlers of the root logger, too, in the place of those that it has.
+    They also replace the handlers of the root logger.
     """
     global _handlers
     root = logging.getLogger()
     root.handlers[:] = handlers
     _handlers = list(handlers)
     manager = root.manager
-    # It is called for each new logger; loggers of others are what they would be.
+    # It is called for each new logger; loggers of other packages stay as usual.
     manager.loggerClass = _make_logger  # type: ignore[assignment]
     for name, logger in tuple(manager.loggerDict.items()):
         if isinstance(logger, logging.Logger) and _is_own(name):

@@ -25,7 +25,7 @@ from pyserve.observe.logs.kept import keep_loggers
 from pyserve.observe.logs.requests import RequestFilter
 
 _QUEUE_LENGTH_MAX = 10_000
-# Of lines that people at the terminal are told, wherever logs go.
+# The level of lines that people at the terminal always see, wherever logs go.
 _NOTICE = logging.CRITICAL + 1
 
 
@@ -108,7 +108,7 @@ class LogSink:
         if self._screen is not None:
             self._screen.close()
         if self._file is not None:
-            # What its buffer still holds finds no room either.
+            # On a full disk, what its buffer still holds cannot be written either.
             with contextlib.suppress(OSError):
                 self._file.close()
 
@@ -121,7 +121,7 @@ class LogSink:
             try:
                 self._screen.write(text.encode(errors="backslashreplace"))
             except OSError:
-                # It has gone, and this mesh goes on; the terminal may still be there.
+                # The screen has gone, and this mesh goes on; standard error may still be there.
                 self._screen.close()
                 self._screen = None
             else:
@@ -132,7 +132,7 @@ class LogSink:
             sys.stderr.write(f"{line}\n")
             sys.stderr.flush()
         except (OSError, ValueError):
-            # The reader of standard error is gone. There is nobody left to tell.
+            # The reader of standard error is gone, so the line has no destination left.
             return
 
     def _open_file(self, name: str, settings: LogSettings, log_dir: Path) -> logging.Handler:
@@ -141,7 +141,7 @@ class LogSink:
                 PrivateFolder(settings.home, make=True).close()
             return open_rotating_file(log_dir, name, settings.rotation, self._say)
         except OSError as error:
-            # What lies in or above it may be what is wrong.
+            # The fault may be in a folder above it, or in a file in it.
             found = error.filename or str(log_dir)
             place = "" if found == str(log_dir) else f", {found}"
             raise OptionError(

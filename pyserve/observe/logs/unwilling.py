@@ -1,6 +1,6 @@
-"""Writes records that resist it: messages without a text, values that JSON cannot have, colours.
+"""Formats records that are hard to write: values whose ``str`` raises or JSON lacks, colours.
 
-User code logs such records when it fails, and a lost line would be the one that is needed then.
+User code logs such records when it fails, and just then a lost line would be missed.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ import logging
 import re
 from collections.abc import Callable, Mapping
 
-# Further inside, and where a container lies in itself, stands "...". Arbitrary; json's own encoder
-# ends somewhat below the interpreter's limit, a thousand.
+# Deeper containers, and those that contain themselves, are written as "...". Arbitrary; json's own
+# encoder fails somewhat below the interpreter's limit, a thousand.
 _DEPTH_MAX = 32
 _STANDARD_NAMES = {10: "DEBUG", 20: "INFO", 30: "WARNING", 40: "ERROR", 50: "CRITICAL"}
-# What colours a text at a terminal (ECMA-48, 8.3.117).
+# Escape sequences that colour text at a terminal (ECMA-48, 8.3.117).
 _COLOUR = re.compile(r"\x1b\[[0-9;:]*m")
 
 
 def level_name(record: logging.LogRecord) -> str:
-    """Return the name of a record's level, also where code has put colours into the names.
+    """Return the name of a record's level, without colours that code has put into the names.
 
     ``logging.addLevelName`` changes them for the whole process.
     """
@@ -31,12 +31,12 @@ def level_name(record: logging.LogRecord) -> str:
 
 
 def level_letter(record: logging.LogRecord) -> str:
-    """Return the letter by which a line of text says its level."""
+    """Return the letter for the level in a line of text."""
     return next(filter(str.isalnum, level_name(record)), "?")
 
 
 def text_of(value: object, make: Callable[[object], str] = str) -> str:
-    """Return the text that ``make`` has for a value, or what stands for one that has none."""
+    """Return the text that ``make`` gives for a value, or a placeholder if it raises."""
     try:
         return make(value)
     except Exception:

@@ -9,8 +9,8 @@ from typing import Any, Protocol
 from pyserve.observe.metrics.catalogue import METRICS
 
 MODELS = "pyserve_models"
-"""The family of each model by itself. Its labels have ids, which clients choose: the page of the
-node and ``pyserve top`` see it, and no ``/metrics`` does."""
+"""The family with one sample per model. Its labels have ids, which clients choose. So only the page
+of the node and ``pyserve top`` get it, and ``/metrics`` does not."""
 
 # A sample's exemplar: the trace id in hexadecimal digits, the value, and its Unix time.
 Exemplar = tuple[str, float, float]
@@ -25,11 +25,11 @@ class Histogram(Protocol):
 
     @property
     def counts(self) -> Sequence[float]:
-        """One more than there are bounds; not cumulative."""
+        """One count more than there are bounds; not cumulative."""
 
     @property
     def sum(self) -> float:
-        """Of the values."""
+        """Sum of the values."""
 
 
 @dataclass(frozen=True, slots=True)

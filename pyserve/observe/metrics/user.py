@@ -1,8 +1,8 @@
-"""What user code counts: names, tags and values, kept in the process until somebody asks.
+"""The metrics of user code: names, tags and values, kept in the process for scrapes.
 
-The classes of ``pyserve.metrics`` write here. Metrics of one name are one, wherever they were made,
-because a class that travels to a replica makes its metrics anew. What user code has counted with
-prometheus_client itself is shown as well.
+The classes of ``pyserve.metrics`` write here. Metrics with the same name are one metric, wherever
+they were made, because a class that travels to a replica makes its metrics again there. Metrics
+that user code has made with prometheus_client itself are shown as well.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 # A tag with a value for each user or request would take the memory of the replica, and of
 # Prometheus.
 SERIES_MAX = 2000
-# What every sample is told by its process.
+# Tags that the process adds to every sample.
 RESERVED_TAGS = ("application", "deployment", "replica")
-# Of prometheus_client, about the process itself, which pyserve tells already.
+# prometheus_client's own metrics of the process, which pyserve shows already.
 _OF_PROCESS = ("process_", "python_")
 
 Key = tuple[str, ...]

@@ -28,7 +28,7 @@ class LoadTraces:
     def __init__(self, spans: Spans, label: str) -> None:
         self._spans = spans
         self._label = label
-        # Of models that are not loaded: who waits for their load to begin, when it has, its span.
+        # Per model that is not loaded: the spans that wait for its load, its start, and its span.
         self._waiting: dict[str, list[Span]] = {}
         self._begun_unix_ns: dict[str, int] = {}
         self._loading: dict[str, Span] = {}
@@ -63,7 +63,7 @@ class LoadTraces:
             end(span, {} if error is None else {"error.type": type(error).__qualname__})
 
     def give_up(self, model_id: str) -> None:
-        """Note that nobody waits for a load any more which has not begun."""
+        """Note that nobody waits any more for a load that has not begun."""
         self._waiting.pop(model_id, None)
 
     def _open(self, model_id: str) -> Span:

@@ -13,11 +13,11 @@ from pyserve.observe.traces.encoded import EncodedSpan
 
 
 class EncodedSpanExporter(OTLPSpanExporter):
-    """Sends by OTLP over gRPC what is encoded, together with what the SDK has made.
+    """Sends encoded spans by OTLP over gRPC, together with spans that the SDK has made.
 
-    All encoded spans are of one process, and so of one resource. The method below is none that
-    OpenTelemetry promises to keep: without it encoded spans are decoded, and encoded again, which
-    is as right and ten times as dear.
+    All encoded spans are of one process, and so of one resource. OpenTelemetry does not promise to
+    keep the method that is overridden here. Without it encoded spans are decoded and encoded again,
+    which is equally correct and costs ten times as much.
     """
 
     _group: ResourceSpans | None = None
@@ -34,7 +34,7 @@ class EncodedSpanExporter(OTLPSpanExporter):
         return request
 
     def _group_of(self, span: EncodedSpan) -> ResourceSpans:
-        """Return what is said of the process and of pyserve, without a span."""
+        """Return the message that describes the process and pyserve, without spans."""
         if self._group is None:
             (self._group,) = super()._translate_data([span]).resource_spans
             del self._group.scope_spans[0].spans[:]

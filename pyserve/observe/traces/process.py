@@ -36,10 +36,10 @@ class ProcessIdentity:
 
 
 class Tracing:
-    """What this process traces.
+    """The tracing of this process.
 
-    Those who make many things for a call look at ``spans`` once, when they are made, so that
-    tracing has to be started before; in a replica that is before user code is loaded.
+    Objects that serve many calls read ``spans`` only once, when they are made. So tracing must be
+    started before; in a replica that is before user code is loaded.
 
     Attributes:
         spans: Makes the spans; ``None`` while there are none.
@@ -51,10 +51,10 @@ class Tracing:
         self.sampling_ratio = 0.0
 
     def start(self, settings: TracingSettings, identity: ProcessIdentity) -> None:
-        """Make spans from now on, if the settings say so. Once started it goes on.
+        """Make spans from now on, if the settings say so. Later calls have no effect.
 
-        An exporter that cannot be made is said in the log, and nothing is traced: a mesh does not
-        stop to serve because nobody can see it.
+        If the exporter cannot be made, that is logged and nothing is traced: a mesh must not stop
+        serving because it cannot be observed.
         """
         if not settings.enabled or self.spans is not None:
             return
@@ -64,11 +64,11 @@ class Tracing:
             self.spans = open_spans(settings, identity)
             self.sampling_ratio = settings.sampling_ratio
         except Exception:
-            # Of the user's exporter anything may come.
+            # A user's exporter may raise anything.
             _LOGGER.exception("this process makes no spans: its exporter cannot be made")
 
     def batches(self, label: str) -> BatchTraces | None:
-        """Return what makes the spans of one function's batches, ``None`` without tracing."""
+        """Return the maker of spans for one function's batches, ``None`` without tracing."""
         if self.spans is None:
             return None
         from pyserve.observe.traces.batches import BatchTraces
@@ -76,7 +76,7 @@ class Tracing:
         return BatchTraces(self.spans, label)
 
     def loads(self, label: str) -> LoadTraces | None:
-        """Return what makes the spans of one loader's loads, ``None`` without tracing."""
+        """Return the maker of spans for one loader's loads, ``None`` without tracing."""
         if self.spans is None:
             return None
         from pyserve.observe.traces.loads import LoadTraces
@@ -97,5 +97,5 @@ class Tracing:
 
 
 PROCESS_TRACING = Tracing()
-"""Of this process: decorators and native callbacks make spans, and have nobody to ask."""
+"""The tracing of this process, global because decorators and native callbacks make spans."""
 os.register_at_fork(after_in_child=PROCESS_TRACING.leave_to_parent)

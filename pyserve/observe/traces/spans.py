@@ -33,7 +33,7 @@ Attributes = Mapping[str, str | int | float | bool]
 
 # The native side has fewer attributes for any span of a call.
 _ATTRIBUTES_MAX = 32
-# Processors that do nothing when a span begins, and take it as it is when it ends.
+# Processors that do nothing when a span begins, and do not change it when it ends.
 _BLIND = (BatchSpanProcessor, EncodedSpanProcessor, SimpleSpanProcessor)
 
 
