@@ -1,4 +1,4 @@
-"""What calls between processes of a mesh carry of the request that they are made for."""
+"""The metadata by which calls inside a mesh pass on properties of the request that makes them."""
 
 from __future__ import annotations
 

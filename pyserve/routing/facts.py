@@ -1,4 +1,4 @@
-"""What replicas say of themselves, as views bring it and policies of the user's get it."""
+"""The facts that replicas report about themselves, from views to policies of users."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 One table and one feed serve every channel of the process. The feed has a thread with a loop of
 its own, because channels are opened from any thread, with or without a running loop, and a
-driver's own loop may stand still while it waits for a mesh.
+driver's own loop may be blocked while it waits for a mesh.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class InProcessRouter:
         self._closed = False
 
     def enter_zone(self, zone: str) -> None:
-        """Before its first call: this process is in a zone, if its environment names none."""
+        """Set the zone of this process, unless its environment names one; before its first call."""
         with self._lock:
             self._node = replace(self._node, zone=self._node.zone or zone)
 
@@ -181,7 +181,7 @@ class InProcessRouter:
         running.add_metrics(scrape, caller, caller_id)
 
     def calls_loop(self) -> asyncio.AbstractEventLoop:
-        """Return the loop for calls of threads that run none; made on first use."""
+        """Return the loop for calls from threads without a running loop; made on first use."""
         return self._calls_loop.get()
 
     def close(self) -> None:

@@ -210,7 +210,7 @@ class _Choice:
         self._route = route
 
     def on_event(self, kind: int, subject: object, payload: object, /) -> None:
-        """Take the place, or the reason why there is none."""
+        """Receive the place, or the reason why there is no place."""
         if self.future.done():
             return
         if kind == rust.CHOSEN:

@@ -1,8 +1,8 @@
-"""Policies of the user's: classes that put the replicas in order for each call.
+"""Policies of users: classes that put the replicas in order for each call.
 
-They run in the process of the router, in a native thread of their own. A policy that raises, or
-answers with nonsense, costs the call nothing but its time: the router's own policy decides then, as
-it does until the policy is made, in yet another thread.
+They run in the process of the router, in a native thread of their own. If a policy raises or
+returns nonsense, the router's own policy decides, and the call loses only time. The same applies
+until the policy is made, which happens in another thread.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ class Policies:
     def ranker_of(
         self, found: mesh_pb2.PolicyClass, replicas: Iterable[mesh_pb2.ReplicaView]
     ) -> rust.Ranker | None:
-        """Return what asks the policy, as soon as it is made.
+        """Return the object that asks the policy once the policy is made.
 
-        ``None`` if there is none, or it was seen at once that it cannot be made.
+        ``None`` if there is no policy, or it was clear at once that it cannot be made.
 
         Args:
             found: the class.
@@ -107,7 +107,7 @@ def _made(import_path: str, kwargs: dict[str, object]) -> object:
 
 
 class Chooser:
-    """What the native half calls, in one thread; never raises.
+    """The object that the native half calls, in one thread; never raises.
 
     Args:
         name: of the policy, for the log.
@@ -167,7 +167,7 @@ class Chooser:
         return self._on_routed is not _nothing or self._on_completed is not _nothing
 
     def told(self, number: int, replica_id: str, routed: tuple[str, str, str] | None) -> None:
-        """Tell the policy that a call goes to a replica, or, without ``routed``, is over there."""
+        """Notify the policy that a call goes to a replica, or, without ``routed``, has ended."""
         if not self.listens:
             return
         request_id = str(number)

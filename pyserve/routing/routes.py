@@ -96,7 +96,7 @@ def _settings(said: mesh_pb2.RouterSettings, defaults: RouterDefaults) -> rust.R
 
 @functools.lru_cache(maxsize=64)  # So that each unknown name is logged once.
 def _known_policy(name: str) -> str:
-    """Return the policy to route by: the default where none was chosen, or one that is newer."""
+    """Return the policy to route by: the default if the name is empty or not known here."""
     if name in POLICIES:
         return name
     if name:
