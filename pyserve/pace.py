@@ -1,16 +1,16 @@
-"""How often something costly may be done that would be asked for again and again. Pure."""
+"""Limits how often costly work that is requested again and again is done. Pure."""
 
 from __future__ import annotations
 
 
 class Pace:
-    """Lets work take a share of the time, and what little work there is begin at once.
+    """Lets work take a share of the time, and start at once when there is little of it.
 
-    What was done is a debt, which time pays off. Where it is small nothing waits; where there is
-    more to do than the share allows, what is asked for meanwhile is done at once, later.
+    Done work is a debt, which time pays off. While the debt is small nothing waits. If there is
+    more work than the share allows, requests are gathered and done together later.
 
     Args:
-        share: of the time that the work may take when it is asked for all the time.
+        share: of the time that the work may take if it is requested all the time.
         free_s: work that may be done beyond it before anything waits.
         wait_max_s: how long anything waits; the share is more where single work takes longer.
     """

@@ -1,8 +1,8 @@
 """The request that user code is handling: its id, its model, its deadline, its child calls.
 
-A context variable holds it, so that it follows tasks, nested calls and threads. Whoever runs
-user code sets the variable; handles, batches and multiplexed loaders read it. Making a
-``Request`` costs more than most calls need, so what is set is a ``Source`` that makes one on
+A context variable holds it, so that it follows tasks, nested calls and threads. The code that runs
+user code sets the variable; handles, batches and multiplexed loaders read it. Most calls do not
+need a ``Request``, which is costly to make, so the variable holds a ``Source`` that makes one on
 first use.
 """
 
@@ -145,10 +145,10 @@ class Request:
         callback()
 
     def add_ending(self, ending: Ending) -> None:
-        """End ``ending`` with this request, if it still is there.
+        """End ``ending`` with this request, if it still exists then.
 
-        What comes after the end is left alone: work that a handler has started and not waited
-        for goes on, and still needs what it asked for.
+        After the end of the request this has no effect: work that a handler has started and not
+        waited for goes on, and still needs its resources.
         """
         with _CHANGING:
             if not self.is_ended:

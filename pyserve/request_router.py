@@ -1,6 +1,6 @@
-"""What request routers of one's own are written with, under the names that Ray Serve has for it.
+"""Base classes for request routers of users, under Ray Serve's names.
 
-``request_router_config={"policy": "module:Class"}`` takes such a class; it needs no base.
+``request_router_config={"policy": "module:Class"}`` takes such a class, which need not have a base.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """HTTP servers of a process beside its work: at addresses of their own, never on the way of calls.
 
-Whoever reaches such an address may connect and say nothing, say it slowly, read nothing, or ask
-without end. The process has other things to do with its descriptors, its memory, its log and its
-time. So few connections are held, those that rest longest go for those that come, every wait for a
-client ends, and requests begin at a pace. uvicorn alone waits for a first request for ever, counts
-nobody who has sent none, and goes on with a connection as long as that has sent more.
+A client of such an address may connect and send nothing, send slowly, read nothing, or send
+requests without end. The process needs its descriptors, its memory, its log and its time for other
+things. So it holds few connections, closes the ones that are idle longest when new ones come,
+limits every wait for a client, and paces requests. uvicorn alone waits for ever for a first
+request, does not count connections without one, and serves a connection as long as that sends more.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ if TYPE_CHECKING:
     from pyserve.config.tls import TlsFiles
 
 _LOGGER = logging.getLogger(__name__)
-# All limits are arbitrary: far more than the few programs need that look at a mesh.
+# All limits are arbitrary, far above what the few programs that watch a mesh need.
 CONNECTIONS_MAX = 64
-# For TLS, from there to the end of a request's head, and from one request to the next.
+# For the TLS handshake, then up to the end of a request's head, and between two requests.
 HEAD_TIMEOUT_S = 10.0
 # For a request's body; longer than the largest, of some megabytes, takes.
 BODY_TIMEOUT_S = 30.0
-# A client that takes nothing of what it has asked for.
+# For a client that reads nothing of its answer.
 _STALL_TIMEOUT_S = 10.0
-# For an answer to be read by a client that still sends a body that nobody wants.
+# For a client that still sends an unwanted body, to read its answer.
 _LINGER_S = 1.0
 _CLOSE_TIMEOUT_S = 2.0
-# Without a descriptor; as asyncio does.
+# The pause when no descriptor is left; as in asyncio.
 _PAUSE_S = 1.0
-# For a place, where all connections are at work; then the one that comes is closed.
+# For a free place when all connections are busy; after it the new connection is closed.
 _ROOM_TIMEOUT_S = 1.0
-# Of the time of the process's loop, for all requests, as far as these are alike: a file of the page
-# takes about a millisecond. A page that loads and a program that asks a few times wait for nothing.
+# The share of the loop's time for all requests, counted as if each took the same: a file of the
+# page takes about a millisecond. Loading a page, or a program with a few requests, never waits.
 _SHARE = 0.2
 _REQUEST_S = 0.001
 _FREE_S = 0.3
@@ -56,10 +56,10 @@ _TURN = "turn"
 
 
 class SideServer:
-    """Answers at one socket until it is closed; uses no time while nobody asks.
+    """Answers at one socket until it is closed; uses no time without requests.
 
     Args:
-        application: What answers.
+        application: Answers the requests.
         listener: A socket that listens; closed with the server.
         tls: Certificates; ``None``: plain text.
     """
@@ -99,7 +99,7 @@ class SideServer:
         self._accepting = asyncio.create_task(self._accept())
 
     async def close(self) -> None:
-        """Take nothing more, and let what is asked end for a moment. Idempotent."""
+        """Accept no more connections, and give running requests a moment to end. Idempotent."""
         tasks = [each for each in (self._accepting, *self._greeting) if each is not None]
         self._accepting = None
         for each in tasks:
@@ -254,7 +254,7 @@ class _Connection(H11Protocol):
         self._await_body()
 
     def on_response_complete(self) -> None:
-        """Wait for the next request, but for no body that nobody reads."""
+        """Wait for the next request, but not for the rest of an unread body."""
         self._has_answered, self.rests_since = True, self.loop.time()
         super().on_response_complete()
         self.on_change()

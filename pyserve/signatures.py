@@ -1,4 +1,4 @@
-"""What user code takes, also where its annotations name what only type checkers import."""
+"""Signatures of user code, also if its annotations name things that only type checkers import."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 _LENIENT: dict[str, Any] = {}
 _LENIENT_ANNOTATIONS: dict[str, Any] = {}
 if sys.version_info >= (3, 14):
-    # Annotations are evaluated when somebody looks; what is missing stays a reference.
+    # Annotations are evaluated lazily; names that are missing stay references.
     from annotationlib import Format
 
     _LENIENT["annotation_format"] = Format.FORWARDREF
@@ -19,16 +19,16 @@ if sys.version_info >= (3, 14):
 
 
 def read_signature(function: Callable[..., object]) -> inspect.Signature:
-    """Return the signature, with references in the place of annotations that name nothing.
+    """Return the signature, with references in place of annotations whose names are missing.
 
     Raises:
-        TypeError, ValueError: The function is none, or written in C without a signature.
+        TypeError, ValueError: It is not a function, or is written in C without a signature.
     """
     return inspect.signature(function, **_LENIENT)
 
 
 def annotations_of(function: Callable[..., object]) -> dict[str, Any]:
-    """Return the annotations as they are kept; those that name nothing as their text."""
+    """Return the annotations as they are; those whose names are missing as their text."""
     kept = inspect.get_annotations(function, **_LENIENT_ANNOTATIONS)
     return {name: text_of_reference(each) for name, each in kept.items()}
 

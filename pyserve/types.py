@@ -11,7 +11,7 @@ ServiceName = NewType("ServiceName", str)
 """Full name of a gRPC service, ``pkg.Service``."""
 
 MODEL_ATTRIBUTE = "__pyserve_model__"
-"""What ``pyserve.inference.model`` leaves on a class; here, so that one can look without numpy."""
+"""The mark of ``pyserve.inference.model`` on a class; here, so that reading it needs no numpy."""
 
 
 class ReplicaId(str):

@@ -1,8 +1,8 @@
 """Imports of modules that a setting names, from folders that are not on the path.
 
 Controllers and ingresses are started with ``-P``: the folder that they were started in is not on
-their path, nor are those of whoever deploys. So nothing in them can take the place of a module, nor
-of one that a library would like to have and does without.
+their path, nor are the folders of deploying users. So no file there can replace a module, or an
+optional module that a library tries to import.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-_HERE = ""  # As Python has it: wherever the process is then.
+_HERE = ""  # Python's name for the current directory at the time of the import.
 _LOCK = threading.Lock()
-# How many need a folder that is on the path for them alone: an import may last, or never end, and
-# nobody waits for it here.
+# Users per folder that is on the path only for them. Imports may last long or never end, so they do
+# not wait for each other.
 _NEEDED: Counter[str] = Counter()
 
 

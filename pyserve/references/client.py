@@ -100,8 +100,8 @@ class Connections:
 class _Connection:
     """One connection. Everything here but ``take_directly`` runs on the loop.
 
-    What waits to be sent is bounded by its senders: one request for each caller that waits, one
-    note for each value that was taken.
+    The senders bound the messages that wait to be sent: there is one request for each caller that
+    waits, and one note for each value that was taken.
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class _Connection:
         self._timer = self._loop.call_at(self._connect_until, self._on_timeout)
 
     def open(self) -> None:
-        """Connect; what is sent meanwhile waits for the proof."""
+        """Connect; messages wait until the proof is accepted."""
         if self.socket.fileno() < 0:
             return
         try:

@@ -205,11 +205,11 @@ class Holding:
         for future in done:
             if future.set_running_or_notify_cancel():
                 future.set_result(None)
-        # A value that was taken, and that nobody has any more, begins to age now.
+        # A value that was taken and that nobody has any more starts to age now.
         self._time_expiry()
 
     def _time_expiry(self) -> None:
-        """See to it that there is a timer while some value ages."""
+        """Ensure that a timer runs while some value ages."""
         with self._lock:
             if self._is_timed or self._store.next_expiry() is None:
                 return
@@ -217,7 +217,7 @@ class Holding:
         self._loop.call(self._on_time)
 
     def _on_time(self) -> None:
-        """Free what is due, and come back when the next value is. Runs on the loop."""
+        """Free the values that are due, and return for the next one. Runs on the loop."""
         import asyncio
 
         now = time.monotonic()

@@ -59,8 +59,8 @@ class PrivateLoop:
         try:
             self._running().call_soon_threadsafe(function, *args)
         except RuntimeError:
-            # The loop was closed meanwhile, or the interpreter is about to end and starts no
-            # thread any more. Either way whatever there was to free goes with the process.
+            # The loop was closed meanwhile, or the interpreter is shutting down and starts no
+            # threads any more. Either way the end of the process frees everything.
             if not sys.is_finalizing() and self.is_usable:
                 raise
 

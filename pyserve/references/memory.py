@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 IS_SUPPORTED = hasattr(os, "memfd_create") and hasattr(fcntl, "F_ADD_SEALS")
 """Whether this platform has memfds with seals: Linux."""
 
-# No write from now on (Linux 5.1). F_SEAL_WRITE says the same of a file that nobody has mapped for
+# It forbids later writes (Linux 5.1). F_SEAL_WRITE does the same for a file that is not mapped for
 # writing, but first waits until no page is in use anywhere, and fails with EBUSY on a busy machine.
 _SEAL_FUTURE_WRITE = 0x10
 _SEALS = _SEAL_FUTURE_WRITE | (

@@ -1,4 +1,4 @@
-"""What a process does with values by reference: holds its own, fetches those of others."""
+"""Values by reference in one process: it holds its own and fetches those of other processes."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Remote(Protocol):
         """
 
     async def forget(self, descriptor: Descriptor) -> None:
-        """Tell the holder that nobody will fetch the value any more."""
+        """Notify the holder that nobody will fetch the value any more."""
 
 
 class References:
@@ -54,10 +54,10 @@ class References:
         token: The mesh token.
         holder_id: Of this process; a replica's id. Made up when empty.
         application: Of the deployment that this process is a replica of, for fetches from other
-            machines; ``""``: it is none.
+            machines; ``""``: it is not a replica.
         deployment: That deployment.
         run_dir: Where the socket goes; ``None``: the temporary folder.
-        remote: The way to other machines; ``None``: there is none.
+        remote: The way to other machines; ``None`` without one.
         limits: Bounds of what is held.
         listens: Whether other processes may fetch; without it there is no socket.
     """
@@ -162,7 +162,7 @@ class References:
         return _result(self._far(descriptor, None), descriptor, timeout_s)
 
     def release(self, descriptor: Descriptor) -> None:
-        """Tell the holder that nobody will fetch the value any more; who has it keeps it."""
+        """Notify the holder that nobody will fetch the value any more. Present users keep it."""
         if descriptor.holder_id == self.holder_id:
             if self._loop.has_started:
                 self._loop.call(self._holding.forget, descriptor.key)

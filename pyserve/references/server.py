@@ -1,7 +1,7 @@
 """The side socket of a holder: other processes of this machine take values from it.
 
-A connection belongs to one process. What it has taken is counted, and given back when it closes,
-however the process ended.
+A connection belongs to one process. The values that it takes are counted, and given back when the
+connection closes, however the process ended.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ class SideServer:
 
 
 class _Peer:
-    """One connection. What cannot be sent is kept, and nothing is read until it is sent."""
+    """One connection. While messages that cannot be sent yet wait, nothing is read."""
 
     def __init__(self, server: SideServer, connection: socket.socket, number: int) -> None:
         self.socket = connection

@@ -1,11 +1,11 @@
-"""Which values a process holds, for whom, and until when. Pure.
+"""Decides which values a process holds, for which holders, and until when. Pure.
 
-A value is there from ``add`` until it is freed, which happens once. It may be taken as long as it
-is open; ``forget`` closes it. It is freed when it is closed and everybody who has taken it has
-dropped it or is gone, or when nobody has it and nothing has happened to it for
-``Limits.unused_s``. What is taken counts until it is dropped: its memory is in use.
+A value exists from ``add`` until it is freed, which happens once. It may be taken as long as it is
+open; ``forget`` closes it. A closed value is freed when all its holders have dropped it or are
+gone. An open one is freed when it has had no holders and no use for ``Limits.unused_s``. A taken
+value counts towards the limits until it is dropped, since its memory is in use.
 
-The store keeps the books only. The driver has the memory, and lets go of it when a method
+The store only does the accounting. The driver owns the memory, and releases it when a method
 returns its key as freed.
 """
 
@@ -32,12 +32,12 @@ class Limits:
 class _Value:
     size_bytes: int
     is_open: bool = True
-    # How often each holder has it; no zeros.
+    # How often each holder has it; without zeros.
     holders: Counter[int] = field(default_factory=Counter)
 
 
 class Store:
-    """The books of one process. Times are seconds of any clock that never goes back.
+    """The accounts of one process. Times are seconds of any monotonic clock.
 
     Attributes:
         limits: Its bounds.

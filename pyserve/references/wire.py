@@ -30,7 +30,7 @@ CHALLENGE, PROOF, WELCOME, TAKE, TAKEN, LOST, DROP, FORGET = range(1, 9)
 
 NONCE_BYTES = 32
 MESSAGE_BYTES_MAX = 4096
-"""Longer messages are none of ours: keys have 32 characters."""
+"""Longer messages are not of this protocol: keys have 32 characters."""
 
 _NUMBER = struct.Struct(">Q")
 _SIZE = struct.Struct(">QQ")
@@ -40,7 +40,7 @@ _PROOF_BYTES = hashlib.sha256().digest_size
 
 
 class WireError(ValueError):
-    """A message is none of this protocol; the connection is closed."""
+    """A message does not belong to this protocol; the connection is closed."""
 
 
 def challenge(nonce: bytes) -> bytes:

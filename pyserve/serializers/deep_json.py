@@ -1,4 +1,4 @@
-"""JSON of values that are nested deeper than ``orjson`` writes, which reads four times as deep."""
+"""Writes JSON that is nested too deeply for ``orjson``, which reads four times as deep."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ import orjson
 # orjson stops at 254. Around a piece of JSON it has room for 64 closing brackets of lists and
 # writes all others beyond its buffer (seen with 3.13: the process aborts), so this is far below.
 _STEP = 16
-# A value that holds itself has no end. Arbitrary, and far more than any parser reads.
+# A bound for values that contain themselves. Arbitrary, and far more than any parser reads.
 _LEVELS_MAX = 50_000
 _CONTAINERS = (dict, list, tuple)
 
 
 def is_refusal_of_depth(error: TypeError) -> bool:
-    """Say whether nesting is why orjson refuses a value."""
+    """Return whether orjson refuses a value because of its nesting."""
     return str(error) == "Recursion limit reached"
 
 
 def in_parts(value: Any, dumps: Callable[[Any], bytes]) -> Any:
-    """Return a value in which what lies deep, of containers, is pieces of JSON.
+    """Return a value in which deeply nested containers are replaced by pieces of JSON.
 
     Containers are dicts, lists, tuples and dataclasses.
 
-    The innermost parts are written first, and stand as pieces in what holds them.
+    The innermost parts are written first, and their containers then hold the pieces.
 
     Args:
-        value: what is to be written; it is returned itself if nothing lies deep in it.
-        dumps: writes a part, which is not deep.
+        value: the value to write; it is returned itself if it is not nested deeply.
+        dumps: writes a part, which is not nested deeply.
 
     Raises:
-        TypeError: The nesting has no end, or ``dumps`` cannot write a part.
+        TypeError: The nesting is endless, or ``dumps`` cannot write a part.
     """
     pieces: dict[int, orjson.Fragment] = {}
     levels = list(_levels(value))

@@ -1,8 +1,8 @@
-"""JSON that ``orjson`` does not read exactly, or refuses.
+"""Reads JSON that ``orjson`` does not read exactly, or refuses.
 
-It makes floats of whole numbers beyond 64 bits, and takes no UTF-16. What it refuses rightly,
-numbers beyond a float and halves of letters, Python's parser would take, so that is refused here
-again.
+``orjson`` turns whole numbers beyond 64 bits into floats, and does not read UTF-16. It rightly
+refuses numbers beyond a float and lone surrogates. Python's parser accepts these, so they are
+refused here.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ def read_exactly(text: bytes | bytearray) -> Any:
     """Return the value of a JSON text in UTF-8, 16 or 32, by Python's parser.
 
     Raises:
-        ValueError: It is none, or has what no JSON can give back. ``json.JSONDecodeError`` where
-            the place is known.
-        RecursionError: Brackets in brackets.
+        ValueError: It is not JSON, or has values that cannot be written as JSON again.
+            ``json.JSONDecodeError`` if the place is known.
+        RecursionError: It is nested too deeply.
     """
     encoding = _COMPRESSED.get(bytes(text[:2]))
     if encoding is not None:

@@ -1,10 +1,10 @@
 """The codec ``json``, also called ``orjson`` after the library that does the work.
 
-What JSON makes of Python's values: tuples become lists, dataclasses and numpy arrays become
-objects and lists, dates become texts, NaN and infinity become null. Keys have to be texts: a key
-``1`` that comes back as ``"1"`` is a surprise, so it is refused. So are integers beyond 64 bits,
-which many readers round; those that come from elsewhere keep their digits, and numbers beyond what
-a float holds are refused.
+Python's values change as JSON requires: tuples become lists, dataclasses and numpy arrays become
+objects and lists, dates become texts, NaN and infinity become null. Keys must be texts: a key ``1``
+is refused, since it would come back as ``"1"``. Integers beyond 64 bits are refused too, since many
+readers round them. Such integers from other writers keep their digits when they are read, and
+numbers beyond a float are refused.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class JsonCodec(ValueCodec):
 
 
 def _simplified(value: object) -> object:
-    """Return what stands for a value that orjson does not know; TypeError when nothing does."""
+    """Return a replacement for a value that orjson does not know; TypeError if there is none."""
     # Arrays that orjson leaves to us are not contiguous.
     numpy = sys.modules.get("numpy")
     if numpy is not None and isinstance(value, numpy.ndarray | numpy.generic):

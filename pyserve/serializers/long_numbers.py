@@ -1,4 +1,4 @@
-"""Whole numbers beyond 64 bits, of which orjson writes none and reads floats."""
+"""Whole numbers beyond 64 bits, which orjson does not write and reads as floats."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ import orjson
 from pyserve.bridge import has_digits
 from pyserve.serializers.deep_json import fields_of, in_parts
 
-# What is beyond has this many digits; so have some numbers that are not.
+# Numbers beyond 64 bits have at least this many digits, as do some smaller ones.
 _DIGITS_MIN = len(str(-(2**63))) - 1
-# Not the digits of a fraction, nor a number that goes on with one or with an exponent.
+# Neither the digits of a fraction, nor a number with a fraction or an exponent.
 _LONG_NUMBER = re.compile(rb"(?<![\d.])[1-9]\d{%d,}+(?![.eE])" % (_DIGITS_MIN - 1))
 _RANGE = range(-(2**63), 2**64)
 _MAPPINGS = (dict, Mapping)
@@ -24,16 +24,16 @@ _SEQUENCES = (list, tuple, set, frozenset, collections.deque)
 
 
 def may_have_long_number(text: bytes | bytearray) -> bool:
-    """Say whether a JSON text has to be read by Python's parser, to lose no digit.
+    """Return whether Python's parser must read a JSON text, so that no digits are lost.
 
-    Long numbers inside of its strings count too, which costs time only.
+    Long numbers inside its strings count too, which only costs time.
     """
     # The pattern takes many times longer.
     return has_digits(text, _DIGITS_MIN) and _LONG_NUMBER.search(text) is not None
 
 
 def is_refusal_of_long_number(error: TypeError) -> bool:
-    """Say whether a whole number beyond 64 bits is why orjson refuses a value."""
+    """Return whether orjson refuses a value because of a whole number beyond 64 bits."""
     return "64-bit" in str(error)
 
 

@@ -123,7 +123,7 @@ class _FarArrays:
         dtype = value.dtype.str
         if not _DTYPE.fullmatch(dtype) or value.dtype.names:
             raise TypeError(f"it has an array of {value.dtype}; use pickle")
-        # Not `ascontiguousarray`, which makes an axis where there is none.
+        # Not `ascontiguousarray`, which adds an axis to arrays without axes.
         array = value if value.flags.c_contiguous else value.copy(order="C")
         if array.nbytes < ARRAY_BYTES_MIN:
             head = msgpack.packb((dtype, array.shape, b""))

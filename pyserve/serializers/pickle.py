@@ -1,12 +1,12 @@
 """The codecs ``pickle`` and ``cloudpickle``: any Python value, inside one mesh only.
 
-Reading a pickle runs code of whoever wrote it, so the native half lets these bodies in only over
+Reading a pickle runs code of its writer, so the native half accepts these bodies only over
 connections that have proven the mesh token (design 12).
 
 A body is a pickle of protocol 5. With out-of-band buffers (arrays) it is instead a head and the
 buffers behind it (see ``buffers.py``); the head is: ``1`` (4 bytes, little-endian as all of it),
 the number of buffers (4), the pickle's length (8), the buffers' lengths (8 each), the pickle. A
-pickle begins with ``0x80``, so the two are told apart.
+pickle begins with ``0x80``, which distinguishes the two.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _MAIN = b"__main__"
 
 
 class _Apart:
-    """Large bytes that are to be a buffer of their own, which pickle does for arrays only."""
+    """Large bytes to be sent as a separate buffer, which pickle itself does only for arrays."""
 
     __slots__ = ("_data",)
 
@@ -53,7 +53,7 @@ def _apart(value: object) -> object:
 
 
 class _PickleBase(ValueCodec):
-    """What both have in common: the layout, and reading it."""
+    """The common part of both codecs: the layout, and reading it."""
 
     mesh_only = True
 

@@ -63,7 +63,7 @@ class Client:
         """
         if self._http is None:
             kind = _needed("httpx").Client
-            # It speaks to this process alone, whatever proxies there are.
+            # It connects only to this process, so proxies of the environment are ignored.
             made = kind(base_url=self.url, timeout=self._timeout_s, trust_env=False)
             self._http = self._closing.enter_context(made)
         return self._http
@@ -83,7 +83,7 @@ class Client:
         try:
             answer.raise_for_status()
         except _needed("httpx").HTTPStatusError as error:
-            error.add_note(answer.text.rstrip())  # What runs tests shows notes, and no bodies.
+            error.add_note(answer.text.rstrip())  # Test runners show notes, but not bodies.
             raise
         found: dict[str, Any] = json.loads(answer.content)
         return found

@@ -1,4 +1,4 @@
-"""What user code finds around it in a replica, for tests that call it directly."""
+"""The environment of user code in a replica, for tests that call the code directly."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def request(
     deployment: str = "test",
     method: str = "test",
 ) -> Iterator[Request]:
-    """Let code of the block handle a request: its id, its model and its deadline.
+    """Make the code of the block handle a request, with its id, its model and its deadline.
 
-    Tasks and threads that are started inside inherit it. At the end of the block the request
-    has ended: what was kept for it (a model in use, a held value) is given back.
+    Tasks and threads that are started inside inherit it. The request ends with the block, and what
+    was kept for it (a model in use, a held value) is released.
 
     Args:
         multiplexed_model_id: What ``get_multiplexed_model_id`` returns.
