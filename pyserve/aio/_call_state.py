@@ -1,7 +1,7 @@
-"""What is known of one outgoing call: the receiver of its events, behind the call objects.
+"""The state of one outgoing call, which receives its events, behind the call objects.
 
-The endpoint holds the state, the application holds the call object: so an abandoned stream can
-be noticed and cancelled when its call object is collected.
+The endpoint holds the state, and the application holds the call object. So an abandoned stream is
+noticed, and cancelled, when its call object is garbage-collected.
 """
 
 from __future__ import annotations
@@ -252,7 +252,7 @@ class CallState:
                     await self.write(serialize(request), compression)
             self.half_close()
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
-            # The call has ended under the iterator; its status is told where it is awaited.
+            # The call ended during the iteration; its status is reported where the call is awaited.
             _LOGGER.debug("the call ended before its request iterator")
         except asyncio.CancelledError:
             self.cancel(LOCALLY_CANCELLED)

@@ -46,14 +46,14 @@ class ServicerContext:
     Fields that most calls never set are class attributes, which makes a context cheap.
     """
 
-    # False as soon as anything but "one message, status OK" is to be sent.
+    # False as soon as anything but "one message, status OK" must be sent.
     plain = True
     # The call is over for the client: it was cancelled, timed out, or the server stopped.
     cancel_reason: int | None = None
     # A status was queued; nothing more may be sent.
     finished = False
     ended = False
-    # While it runs: its own context holds this one, a cycle that only the collector frees.
+    # Only while it runs: the task refers to this context, a cycle that only the collector frees.
     task: asyncio.Task[None] | None = None
     stream: MessageStream | SyncRequestIterator | None = None
     abort_error: grpc.aio.AbortError | None = None
@@ -62,7 +62,7 @@ class ServicerContext:
     on_cancelled: Callable[[], object] | None = None
     # Made when user code asks for it, or by a handler that knows more than the metadata.
     request_made: Request | None = None
-    # Of the request to be made; empty: what the metadata say.
+    # For the request when it is made; empty: the id in the metadata.
     request_id = ""
     _tells_request_id = False
     _next_uncompressed = False
@@ -438,7 +438,7 @@ class SyncServicerContext(ServicerContext):
 
 
 def is_unstarted(task: asyncio.Task[None]) -> bool:
-    """Tell a task that has not had its first step: cancelled now, it runs no line at all."""
+    """Return whether a task has not had its first step; cancelled now, it runs no line at all."""
     coroutine = task.get_coro()
     return inspect.iscoroutine(coroutine) and (
         inspect.getcoroutinestate(coroutine) == inspect.CORO_CREATED

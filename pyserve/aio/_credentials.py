@@ -34,9 +34,9 @@ class LiveServerCredentials(grpc.ServerCredentials):
 
 @dataclass(frozen=True)
 class ChannelTls:
-    """What ``grpc.ChannelCredentials`` say: certificates, and credentials of every call.
+    """The contents of ``grpc.ChannelCredentials``: certificates, and credentials of every call.
 
-    With ``native`` the certificates are in there, where somebody may exchange them.
+    With ``native`` the certificates are in that object, where they can be replaced.
     """
 
     root_certificates: bytes | None

@@ -1,7 +1,7 @@
 """Finds the handler of a call: compiled methods, generic handlers, interceptors.
 
-Paths that are known at the start get a number and a compiled starter. What can only be decided
-per call (interceptors, generic handlers that look at metadata) runs inside the call's task.
+Paths that are known at the start get a number and a compiled starter. Decisions that are possible
+only per call (interceptors, generic handlers that look at metadata) are made in the call's task.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from pyserve.request import CURRENT
 
 @dataclass(frozen=True)
 class HandlerCallDetails(grpc.HandlerCallDetails):
-    """What interceptors and generic handlers see of a call."""
+    """The details of a call that interceptors and generic handlers get."""
 
     method: str
     invocation_metadata: tuple[Metadatum, ...]
@@ -125,7 +125,7 @@ class Resolver:
                 and isinstance(table, dict)
                 and type(generic).__module__ == "grpc._utilities"
             ):
-                # It may claim any path, so whatever comes after it is decided per call.
+                # It may claim any path, so the handlers after it are looked up per call.
                 break
             for path, handler in table.items():
                 found.setdefault(path, handler)

@@ -31,7 +31,7 @@ Spawn = Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"]
 
 @dataclass(frozen=True)
 class CallKit:
-    """What every call of one server shares.
+    """The objects that all calls of one server share.
 
     Attributes:
         owner: Tells the calls of this server from others on the same endpoint.
@@ -109,7 +109,7 @@ class Method:
             raise self.unreadable(error) from error
 
     def unreadable(self, error: Exception) -> UnreadableRequestError:
-        """Return what is raised for a request at which the deserializer raised ``error``."""
+        """Return the error for a request for which the deserializer raised ``error``."""
         return UnreadableRequestError(
             f"the request is no message that {self.path} takes: {type(error).__name__}"
         )
@@ -152,7 +152,7 @@ class PayloadMethod(Method):
 
 
 class Messages:
-    """What a handler of one response may return in its place: several, as they are made.
+    """Several responses, which a handler of one response may return instead, as they are made.
 
     An ``async def`` handler clears ``context.plain`` before.
 
@@ -197,14 +197,14 @@ def make_method(path: str, handler: RpcMethodHandler) -> Method:
 
 
 def is_coroutine_function(function: Callable[..., Any]) -> bool:
-    """Tell an ``async def``, also behind a partial or as ``__call__`` of an object."""
+    """Return whether it is an ``async def``, also in a partial or as an object's ``__call__``."""
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
         getattr(function, "__call__", None)  # noqa: B004 (the method itself is examined)
     )
 
 
 def is_async_generator_function(function: Callable[..., Any]) -> bool:
-    """Tell an ``async def`` with ``yield``, also as ``__call__`` of an object."""
+    """Return whether it is an ``async def`` with ``yield``, also as an object's ``__call__``."""
     return inspect.isasyncgenfunction(function) or inspect.isasyncgenfunction(
         getattr(function, "__call__", None)  # noqa: B004 (the method itself is examined)
     )

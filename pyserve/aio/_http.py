@@ -350,7 +350,7 @@ class HttpCall:
             raise ClientDisconnected("the client has gone, or its deadline has passed")
 
     def _outlives_client(self) -> bool:
-        """Say whether the client asked to finish its request even if it goes away."""
+        """Return whether the client asked to finish its request even if it goes away."""
         if self.cancel_reason != rust.CANCEL_CLIENT:
             return False
         wish = self.header(b"x-request-disconnect-disabled")
@@ -382,9 +382,9 @@ class HttpCall:
             self._cancel()
 
     def _may_tidy_up(self, reason: int) -> bool:
-        """Say whether the handler gets time to end.
+        """Return whether the handler gets time to end.
 
-        It does not when it has let its own time pass: at a deadline, unless it is answering.
+        It does not get it at a deadline, since it has had its time, unless it is answering.
         """
         if not self._leave_timeout_s or reason == rust.CANCEL_SHUTDOWN:
             return False

@@ -45,7 +45,7 @@ class Status:
 
 @dataclass(frozen=True, kw_only=True)
 class ServerSettings:
-    """What a server needs beyond grpc's own options; the defaults are those of a plain server.
+    """Settings of a server beyond grpc's own options; the defaults are those of a plain server.
 
     Attributes:
         development: Tell clients the type and text of unexpected exceptions.
@@ -62,14 +62,14 @@ class ServerSettings:
         default_threads: Size of the pool of ``def`` handlers when the caller gave none.
         outlives_exits: SystemExit and KeyboardInterrupt that a handler raises fail its call, and
             do not end the loop as they do in grpc.aio.
-        application, deployment: What the current request of a handler says it belongs to.
+        application, deployment: Of the current request of a handler.
         http: Answers plain HTTP requests; ``None`` takes none.
         http_weight: Of each of them, at the admission gate.
-        call_token: Token that every call has to carry as ``pyserve-token-bin``, but those of
-            routers that have proven ``token``; without it a call ends UNAUTHENTICATED before its
-            body is read. Empty: none is asked for.
-        on_turned_away: Is told of such calls, of one a second: their path and peer.
-        max_receive_message_bytes: By full method path, where it is not what the options say.
+        call_token: Token that every call must carry as ``pyserve-token-bin``, except calls of
+            routers that have proven ``token``. Without it a call ends UNAUTHENTICATED before its
+            body is read. Empty: no token is required.
+        on_turned_away: Called with path and peer of such a call, at most once a second.
+        max_receive_message_bytes: By full method path, where it differs from the options.
     """
 
     development: bool = False

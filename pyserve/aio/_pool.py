@@ -64,11 +64,11 @@ def _call(context: contextvars.Context, function: Callable[..., Any], args: Any)
 
 
 async def _finished(future: asyncio.Future[Any]) -> None:
-    """Wait for the end of a thread's work, whatever it is, however often this is cancelled."""
+    """Wait for the end of a thread's work, with any outcome and even if cancelled meanwhile."""
     while not future.done():
         try:
             await asyncio.wait([future])
         except asyncio.CancelledError:
             continue
     if not future.cancelled():
-        future.exception()  # Looked at, so that nobody reports it as forgotten.
+        future.exception()  # So that it is not reported as never retrieved.

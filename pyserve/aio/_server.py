@@ -35,7 +35,7 @@ _CLOSE_TIMEOUT_S = 1.0
 
 
 _UNLIMITED = -1
-# What ``server()`` begins with; its caller may say otherwise.
+# A default option of ``server()``, which its caller may override.
 _DOORS_OPEN = ("pyserve.doors", 1)
 
 
@@ -241,7 +241,7 @@ class Server(grpc.aio.Server):
         for context in self._contexts():
             if isinstance(context, HttpCall):
                 context.stop()
-        # The handlers that are left were told with CANCEL; ``def`` handlers run to their end.
+        # The remaining handlers have received CANCEL; ``def`` handlers run to their end.
         while self._contexts() or self._endpoint.process():
             await asyncio.wait([self._next_end()])
         await self._connections_closed()

@@ -29,7 +29,7 @@ class ThreadedCall:
     """One call of a ``def`` handler: what its thread does, and what it asks of the loop.
 
     The thread queues and flushes its own commands. Everything else (receivers, callbacks, the
-    slot) belongs to the loop, which is told by ``call_soon_threadsafe``.
+    slot) belongs to the loop, which is notified by ``call_soon_threadsafe``.
     """
 
     def __init__(self, context: SyncServicerContext, token: int, message: bytes | None) -> None:
@@ -72,8 +72,8 @@ class ThreadedCall:
             self._end()
 
     def _run(self) -> None:
-        # The loop is told when the variables are free again: it may submit the next step at
-        # once, which another thread begins before this one has returned.
+        # The loop is notified only when the context variables are free again: it may submit the
+        # next step at once, and another thread may begin that before this one has returned.
         after = self._end
         try:
             after = self._variables.run(self._step)

@@ -27,15 +27,15 @@ _MESH_AUTHORITY = "pyserve.mesh"
 
 @dataclass(frozen=True, slots=True)
 class EndedCall:
-    """A call that has ended; reading more of it than is here waits until somebody writes it down.
+    """A call that has ended; other facts than these are read only when it is logged.
 
     Attributes:
         call: The native call.
         known_id: Id of the request, where somebody had asked for it or a handle has sent it.
         ended_at: Unix time.
-        duration_s: Since its head has come to this process.
+        duration_s: Since its head came to this process.
         code: Number of its gRPC status.
-        http_status: Of a plain HTTP answer; 0: it is none, or none was sent.
+        http_status: Of a plain HTTP answer; 0: it is not one, or no answer was sent.
         is_http: It is a request of plain HTTP.
     """
 
@@ -52,11 +52,11 @@ class EndedCall:
         return self.known_id or self._said(*_REQUEST_ID_KEYS)
 
     def traceparent(self) -> str:
-        """Return what it came with if it is sampled, else ``""``."""
+        """Return its ``traceparent`` if it is sampled, else ``""``."""
         return self.call.traceparent
 
     def is_passed_on(self) -> bool:
-        """Say whether an ingress has sent it, and not a handle, a channel or the client itself."""
+        """Return whether an ingress has sent it, not a handle, a channel or the client itself."""
         call = self.call
         return call.trusted and not call.framed and call.host != _MESH_AUTHORITY
 
