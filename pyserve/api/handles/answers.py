@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from pyserve.api.handles.plan import Plan
 
 UNREAD: object = object()
-"""Stands for a value that nobody has asked for yet."""
+"""The placeholder for a value that has not been read yet."""
 
 
 class Answer:
-    """A message of a replica; decoded when somebody asks, and only once.
+    """A message of a replica; decoded on demand, and only once.
 
     Attributes:
         lease: Who holds the value; ``None``: it came with the message.
@@ -32,7 +32,7 @@ class Answer:
         self._value: object = UNREAD
         self.lease: Lease | None = None
         if message and message[0] == REFERENCE:
-            # Told apart at once: it is to be given back also when nobody ever asks.
+            # Recognized at once: it must be given back even if the value is never read.
             self.lease = lease_of(message)
 
     @property

@@ -1,4 +1,4 @@
-"""What a handle needs of the way to the replicas: one small protocol with two implementations.
+"""The interface between handles and the way to replicas: one protocol, two implementations.
 
 ``pyserve.routing.in_process`` carries calls over the native router, local testing mode carries
 them inside the process. Both take framed messages (``framing.py``) and answer with events, so
@@ -94,7 +94,7 @@ class Reservation(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Pinned:
-    """A call that goes to one replica and nowhere else, whatever that one's load."""
+    """A call that goes to one replica only, whatever the load of that replica."""
 
     replica_id: ReplicaId
 

@@ -90,7 +90,7 @@ class BroadcastResponse(Generic[Result_co]):
         Args:
             timeout_s: How many seconds to wait for all of them together; the calls go on after
                 them. ``None``: as long as it takes; 0: only answers that are here already.
-            return_exceptions: What a replica has raised stands in the place of its result.
+            return_exceptions: Return the exception of a failed replica in place of its result.
 
         Raises:
             UsageError: A loop runs in this thread: write ``await`` there.
@@ -107,7 +107,7 @@ class BroadcastResponse(Generic[Result_co]):
             try:
                 results.append(each.result(left_s))
             except Exception as error:
-                # What has not ended has raised nothing: the time is over.
+                # A call that has not ended cannot have failed: this is the timeout.
                 if not return_exceptions or not each.done():
                     raise
                 results.append(error)

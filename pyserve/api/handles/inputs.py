@@ -1,7 +1,7 @@
-"""What may stand in the place of an argument and is resolved before the call is sent.
+"""Objects that may be passed as an argument and are resolved before the call is sent.
 
-Only top-level arguments are resolved. A response inside of a list cannot travel, and says so;
-an ``ObjectRef`` inside of one travels as a reference.
+Only top-level arguments are resolved. A response inside a list cannot travel, and raises an error;
+an ``ObjectRef`` inside a list travels as a reference.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Input:
         """Wait until the value is there or elsewhere; cancelling the wait changes nothing.
 
         Raises:
-            Exception: There will be none; the original error of the call that should make it.
+            Exception: There will be no value; the original error of the call that should make it.
         """
         raise NotImplementedError
 
@@ -44,7 +44,7 @@ async def arrived(inputs: Sequence[Input]) -> None:
     if len(inputs) == 1:
         await inputs[0].arrive()
         return
-    # A task group would wrap the error; of the others nobody asks any more.
+    # A task group would wrap the error. The other inputs are not needed any more.
     waits = [asyncio.ensure_future(each.arrive()) for each in inputs]
     try:
         await asyncio.gather(*waits)

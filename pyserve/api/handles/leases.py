@@ -9,11 +9,11 @@ if TYPE_CHECKING:
 
 
 class Lease:
-    """One held value; its holder is told when nothing here refers to it any more.
+    """One held value; its holder is notified when nothing here refers to it any more.
 
     Attributes:
         descriptor: Where the value is.
-        is_owner: The holder is told; otherwise somebody else sees to it.
+        is_owner: This object notifies the holder; otherwise another one does.
     """
 
     __slots__ = ("__weakref__", "_references", "descriptor", "is_owner")
@@ -43,7 +43,7 @@ class Lease:
         return codec(self.descriptor.codec).decode(body)
 
     def end(self) -> None:
-        """Tell the holder that nothing here refers to the value any more. Idempotent."""
+        """Notify the holder that nothing here refers to the value any more. Idempotent."""
         if self.is_owner:
             self.is_owner = False
             self._references.release(self.descriptor)

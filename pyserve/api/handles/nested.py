@@ -1,7 +1,7 @@
-"""Finds the references that lie inside of arguments, while these are encoded.
+"""Finds the references inside arguments, while these are encoded.
 
-A reference inside of a list or an object travels as a reference. Only the codec meets it, so
-the reference itself tells (``note``) whoever encodes in this thread.
+A reference inside a list or an object travels as a reference. Only the codec reaches it, so the
+reference reports itself (``note``) to the code that encodes in this thread.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 A call belongs to the loop that runs where ``remote`` was called, or to the process's own loop
 for calls (``loops.py``) when none runs there. Its events arrive on that loop; every other loop
-and thread may wait for it and cancel it. What is waited for on the call's own loop needs no
-lock and no task: that is the way that most calls go.
+and thread may wait for it and cancel it. Waiting on the call's own loop, as most calls do, needs no
+lock and no task.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ running_loop: Callable[[], asyncio.AbstractEventLoop | None] = asyncio._get_runn
 
 
 class OutgoingCall:
-    """What calls with one answer and with a stream of answers share.
+    """The common part of calls with one answer and calls with a stream of answers.
 
     Fields that most calls never set are class attributes, which makes a call cheap.
 
     Attributes:
         settled: It has ended, or was cancelled.
-        error: Why it failed; looked at once it is settled.
+        error: Why it failed; valid once it is settled.
         is_cancel_requested: Somebody has called ``cancel`` before the end.
-        wire: The call on its way, once it is.
-        inputs: What has to live until the call has ended: values that stay elsewhere.
-        root: The request from outside the mesh with which held answers are of no more use;
-            ``None``: they live as long as somebody refers to them.
+        wire: The call that was sent; ``None`` before.
+        inputs: Keeps values that stay elsewhere alive until the call has ended.
+        root: The request from outside the mesh after whose end held answers are not needed;
+            ``None``: they live as long as they are referred to.
     """
 
     settled = False
@@ -122,7 +122,7 @@ class OutgoingCall:
             self.settle(
                 RequestCancelled(f"{self.plan.name}: cancelled before its inputs were there")
             )
-        except Exception as error:  # Of an input, or of its codec: whoever waits gets it.
+        except Exception as error:  # Of an input, or of its codec: the waiters get it.
             self.settle(error)
         finally:
             self._task = None
@@ -140,7 +140,7 @@ class OutgoingCall:
         number = wire.code()
         try:
             error = error_of(self.plan.route, number, wire.details(), wire.trailing_metadata())
-            # One with a traceback has come from further away, as it was there.
+            # An error with a traceback comes from a further process and is already complete.
             if isinstance(error, BackPressure) and not error.remote_traceback:
                 error.status_code, error.retry_after_s = self.caller.backpressure(wire)
             return error
@@ -148,7 +148,7 @@ class OutgoingCall:
             return error
 
     def abandon(self) -> None:
-        """The loop closes: nobody can be told any more but other threads and loops."""
+        """The loop closes: only waiters on other threads and loops can still be notified."""
         wire, self.wire = self.wire, None
         if wire is not None:
             self.caller.cancel(wire, self.loop)

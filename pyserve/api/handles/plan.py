@@ -1,4 +1,4 @@
-"""What all calls of one handle have in common, worked out at the first of them.
+"""The common part of all calls of one handle, computed at the first of them.
 
 A plan encodes arguments, hands down what a call inherits from the request that makes it, and
 starts it: at once, or when its inputs are there.
@@ -44,8 +44,8 @@ References = tuple[tuple[int | str, object], ...]
 
 DEFAULT_CODEC = "pickle"
 
-# Smaller bodies are joined with what stands before them: the native half copies them anyway, and
-# one piece crosses at less cost than two.
+# Smaller bodies are joined with the header before them: the native half copies them anyway, and one
+# piece is cheaper to pass than two.
 _JOINED_BYTES_MAX = 64 * 1024
 
 
@@ -141,7 +141,7 @@ class Plan:
         )
         self.route = caller.prepare(route)
         self._caller = caller
-        # Last: another thread that finds the mesh uses what is above.
+        # Last: another thread that sees the mesh uses the attributes above.
         self._mesh = mesh
 
     def caller(self) -> Caller:

@@ -114,7 +114,7 @@ class DeploymentResponse(OutgoingCall, Input, Generic[Result_co]):
             self.settle(self.status_error())
             return
         if payload[:1] == _REFERENCE:  # type: ignore[index]  # It is bytes.
-            # Told apart at once: it is to be given back also when nobody ever asks.
+            # Recognized at once: it must be given back even if the value is never read.
             try:
                 self._lease = lease_of(payload)  # type: ignore[arg-type]
             except Exception as error:  # The mesh is gone. No other event will come.

@@ -27,7 +27,7 @@ _ERROR_OF_CODE: dict[grpc.StatusCode, type[PyserveError]] = {
     grpc.StatusCode.UNAVAILABLE: DeploymentUnavailable,
     grpc.StatusCode.DATA_LOSS: ReferenceLost,
     grpc.StatusCode.INVALID_ARGUMENT: UsageError,
-    # Of a method that is not there user code tells; the native half refuses codecs.
+    # User code reports missing methods itself; the native half refuses codecs.
     grpc.StatusCode.UNIMPLEMENTED: SerializationError,
 }
 

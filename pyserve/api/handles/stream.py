@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 
 class StreamCall(OutgoingCall):
-    """A call whose answers wait here until somebody takes them.
+    """A call whose answers wait here until they are taken.
 
-    The native half bounds how many do: it goes on when answers were taken.
+    The native half bounds their number, and goes on when answers have been taken.
     """
 
     _closed = False
@@ -84,7 +84,7 @@ class StreamCall(OutgoingCall):
 
     @property
     def is_over(self) -> bool:
-        """Whether no answer will come any more, and none is left."""
+        """Whether all answers have come and have been taken."""
         return self.settled and not self._answers
 
 
@@ -92,8 +92,8 @@ class DeploymentResponseGenerator(Input, Generic[Result_co]):
     """The results of ``handle.options(stream=True).remote(...)``, in order, as they are made.
 
     ``async for`` on any event loop, ``for`` in threads without one; by one consumer. The
-    producer waits while nobody takes what it has made. Closing or dropping it cancels the call.
-    What the call raised comes once, as of any generator; that it was cancelled, at every step.
+    producer waits while its results are not taken. Closing or dropping it cancels the call.
+    The error of the call is raised once, as by any generator; a cancellation at every step.
     """
 
     def __init__(self, call: StreamCall) -> None:
