@@ -84,17 +84,17 @@ Listener = Callable[[StepState | None], object]
 
 
 class Activity:
-    """The batchers of a process, for scrapes; and the one batcher of most, for its one listener.
+    """The batchers of a process, for scrapes; and a single batcher's state, for one listener.
 
-    With two batchers, what a router knows of the process does not say whose batch a call would
-    join: then nothing is told any more. Reports may come from the threads of several loops.
+    With two batchers, a router could not know whose batch a call would join, so no states are
+    reported any more. Reports may come from the threads of several loops.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._listener: Listener | None = None
         self._queue: weakref.ref[object] | None = None
-        # They end with the objects that they belong to, and without a word.
+        # They end with the objects that they belong to, without a report.
         self._queues: weakref.WeakSet[BatchQueue] = weakref.WeakSet()
         self._has_several = False
 
@@ -124,7 +124,7 @@ class Activity:
             self._listener = listener
 
     def report(self, queue: object, state: StepState) -> None:
-        """Tell what ``queue`` does now."""
+        """Report what ``queue`` does now."""
         with self._lock:
             known = None if self._queue is None else self._queue()
             if known is None:
@@ -137,4 +137,4 @@ class Activity:
 
 
 PROCESS_ACTIVITY = Activity()
-"""Of all batchers in this process: decorators make them, and have nobody to ask for another."""
+"""The activity of all batchers in this process, global because decorators make them."""

@@ -33,7 +33,7 @@ class BatchStats:
     """Counts since the first call.
 
     Attributes:
-        batches, items: What has left to run.
+        batches, items: How many have left to run.
         reasons: Batches by the reason why they left.
         cancelled: Items whose callers had gone before the run.
         dropped: Items that were refused, by reason.
@@ -75,7 +75,7 @@ class Batcher(Generic[Item]):
         self._tick = -_INFINITE  # with a stride: nothing leaves before
         self._draining = False
         self.can_prepare = False  # Whether `prepare` may find what it has not made yet.
-        self._sweep_at = _SWEEP_MIN  # so many items make `add` look for callers who have gone
+        self._sweep_at = _SWEEP_MIN  # with this many items `add` looks for gone callers
         self._drops: list[tuple[Item, Drop]] = []
         self._reasons: Counter[Reason] = Counter()
         self._dropped: Counter[Drop] = Counter()
@@ -301,7 +301,7 @@ class Batcher(Generic[Item]):
         chosen_reason, chosen_score = Reason.FULL, -1.0
         for lane in tuple(self._lanes.values()):
             leaves, reason = self._leaves_at(lane)
-            # Of a full batch that leaves `_close` looks at each.
+            # `_close` looks at each item of a full batch that leaves.
             closes = leaves <= now and reason is Reason.FULL
             if not closes and lane.deadline_within(size_max) <= now:
                 self._prune(lane, now, len(lane.waiting))

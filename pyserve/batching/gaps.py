@@ -40,7 +40,7 @@ class Gaps:
 
         Args:
             count: Items that wait.
-            gain_s: What a newcomer saves. A change shows after some arrivals.
+            gain_s: The time that a newcomer saves. A change takes effect after some arrivals.
         """
         if self._new >= _REFRESH:
             self._new = 0
@@ -55,7 +55,7 @@ class Gaps:
 def _best_wait_s(gaps: list[float], count: int, gain_s: float) -> float:
     total = len(gaps)
     first = int(_CHANCE_MIN * total)
-    # No wait is worth more than a certain gain; most traffic is told apart here.
+    # No wait is worth more than a certain gain. For most traffic the decision falls here.
     if total < _REFRESH or gain_s <= count * (1 - _CHANCE_MIN) * gaps[first]:
         return 0.0
     spent = sum(gaps[:first])

@@ -1,4 +1,4 @@
-"""What waits for a batch, and what leaves: plain data, changed by ``batcher.py`` only."""
+"""Waiting items and batches that leave: plain data, changed only by ``batcher.py``."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ class Drop(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Batch(Generic[Item]):
-    """What leaves together; ``size <= max_batch_size``, and at least one item.
+    """The items that leave together: ``size <= max_batch_size``, and at least one item.
 
-    ``arrivals`` are those of its items, none where nobody has noted them.
+    ``arrivals`` are those of its items; empty if they are not recorded.
     """
 
     items: list[Item]
@@ -54,7 +54,7 @@ class Ready(NamedTuple, Generic[Item]):
     deadline: float
 
 
-# What waits: arrival, deadline, size, item. A tuple, because one is made for every call.
+# A waiting item: arrival, deadline, size, item. A tuple, because one is made for every call.
 Entry = tuple[float, float, float, Item]
 
 
@@ -67,12 +67,12 @@ class Lane(Generic[Item]):
         self.key = key
         self.waiting: deque[Entry[Item]] = deque()
         self.size: float = 0  # The sum over `waiting`, callers who have gone included.
-        # The earliest deadline of what may be in the next batch; ``None``: nobody has asked since
-        # that changed.
+        # The earliest deadline of the items that may be in the next batch; ``None``: not computed
+        # since these changed.
         self.deadline: float | None = None
         self.has_deadlines = False
         self.flushing = 0  # This many at the head leave without a wait: flushing <= len(waiting).
-        self.ready: Ready[Item] | None = None  # Of the head as it is now; see `Batcher.prepare`.
+        self.ready: Ready[Item] | None = None  # Of the present head; see `Batcher.prepare`.
 
     def remove(self, count: int, size: float) -> None:
         """Take the first ``count`` away, which have ``size`` together."""

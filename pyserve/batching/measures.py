@@ -1,4 +1,4 @@
-"""What one queue's batches took, in plain lists: a handful of additions for each batch."""
+"""Statistics of one queue's batches, in plain lists: a handful of additions for each batch."""
 
 from __future__ import annotations
 

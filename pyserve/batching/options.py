@@ -1,4 +1,4 @@
-"""What can be set for a batched function, and what may be set while it runs."""
+"""The options of a batched function, and those that can be set while it runs."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ class BatchQueue:
         self._steps = Steps()
         self.measures = BatchMeasures()
         PROCESS_ACTIVITY.note(self)
-        # Of the first call, as every other one is at the same instance.
+        # That of the first call; all others are for the same instance.
         self._replica = LOCAL_REPLICA.get()
         self._traces = PROCESS_TRACING.batches(label)
 
@@ -159,7 +159,7 @@ class BatchQueue:
         self._look_soon()
 
     async def drain(self) -> None:
-        """Let every call leave without a wait, and return once none waits or runs."""
+        """Let every call leave without a wait, and return when no call waits or runs any more."""
         self._batcher.drain()
         self._look_soon()
         while self._tasks or len(self._batcher):
@@ -174,13 +174,13 @@ class BatchQueue:
     # --- the loop ----------------------------------------------------------------------------
 
     def _look_soon(self) -> None:
-        # Decided at the end of the turn: what arrives in one turn leaves together, and the
-        # function begins in nobody else's call.
+        # Decided at the end of the turn: items that arrive in one turn leave together, and the
+        # function does not start inside the code of a caller.
         if self._soon is None:
             self._soon = self.loop.call_soon(self._on_soon)
 
     def _prepare_soon(self) -> None:
-        # Not at once: those who were answered at the end of a step go first.
+        # Not at once: callers that were answered at the end of a step go first.
         if self._preparing is None:
             self._preparing = self.loop.call_soon(self._prepare)
 
@@ -293,7 +293,7 @@ class BatchQueue:
         self._end_drain()
 
     def _go_on(self, run: Run | StreamRun, *, has_failed: bool) -> None:
-        """Start what follows ``run``; whatever can be done later is."""
+        """Start what follows ``run``, and postpone everything that can be done later."""
         now = self._clock()
         duration_s = self._steps.end(run, now)
         self.measures.end(duration_s, has_failed=has_failed)

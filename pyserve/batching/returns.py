@@ -1,13 +1,13 @@
 """Callers who call again after their answer, and how long it pays to wait for them: pure.
 
-After each batch the arrivals are noted, up to as many as were answered, whether or not the next
-batch has waited for them: what is learnt does not depend on what was decided.
+After each batch the arrivals are noted, up to the number of answered callers, whether or not the
+next batch has waited for them. So what is learnt does not depend on earlier decisions.
 
 Let m callers be answered while q wait, and F(w) be the share of m that is back after w. In a
 closed loop that always leaves after w, a batch has n = (q + m) / (2 - F(w)) callers: those who
 come too late are the q of the next one. It serves n / (w + b + a n) calls a second, and the best
-w is looked for among the newest returns. For Poisson arrivals, of which F grows in proportion to
-the time, that is no wait at all. Nor is there one where the gain is within what chance makes up.
+w is searched among the newest returns. For Poisson arrivals, where F grows in proportion to the
+time, the best is not to wait. There is no wait either if the gain may be due to chance.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from __future__ import annotations
 from collections import deque
 from itertools import chain
 
-# Batches whose returns count, and returns that are noted of each: a sample of them, evenly
-# spread. Arbitrary; together they bound what a decision costs.
+# Batches whose returns count, and the returns sampled from each, evenly spread. Arbitrary; together
+# they bound the cost of a decision.
 _KEPT = 16
 _SAMPLED = 16
 
 
-# What a wait must promise at least, against none: shares that were seen 16 times are off by up to
-# an eighth (one standard error), which makes this of the calls a second.
+# The least gain of a wait over no wait: shares that were seen 16 times are off by up to an eighth
+# (one standard error), which has this effect on the calls per second.
 _PROMISE = 1.1
 
 # A time after an answer, the share of the callers who came since the one before, and whether all
@@ -68,7 +68,7 @@ class Returns:
         Args:
             count: Items that wait.
             fixed_s: How long, however small the batch is, until the next one can leave.
-            per_call_s: What each call adds to that.
+            per_call_s: The time that each call adds to that.
             count_max: The most calls of a batch.
         """
         callers = self._waited + self._answered
@@ -93,7 +93,7 @@ class Returns:
                 waiting -= 1
             batch = min(count_max, callers / (2 - min(back, 1.0)))
             seconds = (complete_s + waiting * offset) / _KEPT + fixed_s + per_call_s * batch
-            if seconds <= 0:  # Of a step that takes no time, any wait is too long.
+            if seconds <= 0:  # If a step takes no time, any wait is too long.
                 break
             rate = batch / seconds
             if not offset:

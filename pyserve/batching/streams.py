@@ -133,7 +133,7 @@ class StreamCall:
 
 
 class BatchStream(AsyncIterator[Any]):
-    """What a caller reads; leaving it early, or dropping it, takes the caller out of the batch."""
+    """The stream that a caller reads; closing or dropping it takes the caller out of the batch."""
 
     def __init__(self, call: StreamCall, loop: asyncio.AbstractEventLoop) -> None:
         self._call = call
