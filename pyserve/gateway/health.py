@@ -30,8 +30,8 @@ class HealthService:
     """The health of services by full name; ``""`` is the ingress itself.
 
     Args:
-        watchers_max: streams of ``Watch`` at once. They stay open, so that without a bound they
-            would take the places of those who only check.
+        watchers_max: streams of ``Watch`` at once. They stay open, so without a bound they would
+            take the places of clients that only call ``Check``.
     """
 
     def __init__(self, *, watchers_max: int) -> None:
@@ -42,7 +42,7 @@ class HealthService:
         self.is_draining = False
 
     def show(self, statuses: Mapping[str, Status]) -> None:
-        """Replace what is known of all services; ignored during a drain."""
+        """Replace the statuses of all services; ignored during a drain."""
         if not self.is_draining:
             self._replace({_ALL: SERVING, **statuses})
 

@@ -1,8 +1,8 @@
-"""What the ingress answers of the Open Inference Protocol: for the mesh as a whole.
+"""The part of the Open Inference Protocol that the ingress answers, for the mesh as a whole.
 
 Calls of one model go straight to the replicas that have it: over HTTP the path names the model.
-Over gRPC only the message does, which routers do not read. So while several deployments have
-models, their service is answered here, and each call is passed on by the model it names.
+Over gRPC only the message names it, and routers do not read messages. So while several deployments
+have models, their service is answered here, and each call is passed on by the model that it names.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _JSON = [(b"content-type", b"application/json")]
 _METHODS = "GET, HEAD"
 TENSOR_PATHS = (f"/{SERVICE}/ModelInfer", f"/{SERVICE}/ModelStreamInfer")
 """Calls with messages that may be as long as a deployment takes."""
-# Of the hop that ends here; the next one makes its own.
+# Headers of the hop that ends here; the next hop has its own.
 _NOT_PASSED_ON = ("grpc-", "pyserve-", "content-type", "te", "user-agent", "host")
 
 
@@ -40,7 +40,7 @@ class InferenceFront:
         table: The routing table of this process.
 
     Attributes:
-        message_bytes_max: The most that a deployment with models takes; 0: there is none.
+        message_bytes_max: The largest limit of a deployment with models; 0: there are none.
     """
 
     def __init__(self, table: rust.RoutingTable) -> None:

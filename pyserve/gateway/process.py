@@ -1,8 +1,8 @@
-"""An ingress as a process of its own: it follows the mesh's controller, whichever that is.
+"""An ingress as a separate process: it follows the current controller of the mesh.
 
-It waits for a controller, then listens, and serves on with its last view while none is there. It
-ends, after a drain, when it gets SIGTERM or SIGINT, or when the mesh is shut down; at once with
-the second signal, and when the mesh that it finds is another one.
+It waits for a controller, then listens, and keeps serving with its last view while there is no
+controller. It drains and ends on SIGTERM or SIGINT, or when the mesh is shut down. It ends at once
+on the second signal, and when it finds another mesh in place of its own.
 """
 
 from __future__ import annotations
@@ -133,9 +133,9 @@ class IngressProcess:
         addresses: where it listens, unless sockets are held.
         settings: of the process.
         run_dir: for its sockets.
-        say: takes what whoever started it is told, and the same as a line for people.
+        say: takes a report for the process that started it, and the same as a line for people.
         held: see ``serve``.
-        is_of_driver: the mesh ends with who has started it.
+        is_of_driver: the mesh ends with the process that started it.
     """
 
     def __init__(
@@ -396,8 +396,8 @@ def _say(
 
 
 def tell(report_fd: int, answer: object) -> None:
-    """Tell the process that has started this one, by a line of JSON on its pipe."""
-    # The reader may have given up; then nobody needs it.
+    """Report to the process that started this one, by a line of JSON on its pipe."""
+    # The reader may have given up; then the report is not needed.
     with contextlib.suppress(BrokenPipeError):
         os.write(report_fd, f"{json.dumps(answer)}\n".encode())
 

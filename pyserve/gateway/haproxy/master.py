@@ -22,7 +22,7 @@ _FAILED = re.compile(r"^\d+\s+master\s+\d+\s+\[failed: (\d+)\]", re.MULTILINE)
 
 
 class Reload(Protocol):
-    """What makes HAProxy use the file that has been written."""
+    """Makes HAProxy use the file that has been written."""
 
     def __call__(self) -> None:
         """Do it.
@@ -90,7 +90,7 @@ class MasterSocket:
                 while len(received) < _ANSWER_BYTES_MAX and (piece := connection.recv(4096)):
                     received += piece
         except ConnectionResetError:
-            pass  # Of a master that starts anew; what it has said is there.
+            pass  # From a restarting master; its answer has been received.
         except OSError as error:
             raise MeshError(
                 f"HAProxy's master cannot be reached at {self._path}: {error}; start it with "
@@ -110,7 +110,7 @@ class MasterSignal:
         self._pid_file = pid_file
 
     def __call__(self) -> None:
-        """Send SIGUSR2; what comes of it is in HAProxy's log only.
+        """Send SIGUSR2; the outcome is only in HAProxy's log.
 
         Raises:
             MeshError: there is no such process.

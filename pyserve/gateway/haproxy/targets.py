@@ -41,8 +41,8 @@ class Backend:
         targets: at least one.
         services: full names of gRPC services that lead here.
         takes_grpc: gRPC calls of the services do, else all others of them (JSON, Connect).
-        prefixes: what leads here of plain HTTP, by whole segments.
-        stripped: the prefix that is taken off the paths; "": none.
+        prefixes: path prefixes of plain HTTP that lead here, by whole segments.
+        stripped: the prefix that is removed from the paths; "": none.
         queue_max: how many requests may wait.
         queue_full_status: HTTP status beyond that.
         request_timeout_s: of requests that bring none; None: no limit.
@@ -61,11 +61,11 @@ class Backend:
 
 
 def backends_of(views: Collection[mesh_pb2.DeploymentView]) -> list[Backend]:
-    """Return what goes to replicas themselves; all the rest is the ingress's.
+    """Return the backends whose calls go to replicas directly; all others go to the ingress.
 
-    That is what only the ingress can do: deployments that share or mirror calls, or that have no
-    replica with a port for balancers at the moment; services of several applications; and plain
-    HTTP, as soon as a service has paths of ``google.api.http``, which come before any prefix.
+    Only the ingress can serve deployments that share or mirror calls, or that have at present no
+    replica with a port for balancers; services of several applications; and plain HTTP as soon as a
+    service has paths of ``google.api.http``, which take precedence over any prefix.
     """
     named = Counter(service for view in views for service in view.services)
     has_rest = any(_REST in file for view in views for file in view.file_descriptors)

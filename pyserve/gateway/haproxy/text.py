@@ -68,8 +68,8 @@ def _defaults(options: HaproxyOptions) -> Iterator[str]:
     yield "option dontlognull"
     # Streams are passed on as they come.
     yield "option http-no-delay"
-    # A process that a reload replaces closes connections of HTTP/1.1 with an answer: between two
-    # requests one would come in vain.
+    # A process that a reload replaces closes HTTP/1.1 connections together with an answer. If it
+    # closed them between two requests, the second one could be lost.
     yield "option idle-close-on-response"
     yield f"timeout client {seconds(ingress.client_timeout_s)}"
     yield f"timeout http-request {seconds(ingress.header_timeout_s)}"
@@ -77,7 +77,7 @@ def _defaults(options: HaproxyOptions) -> Iterator[str]:
     yield f"timeout connect {seconds(ingress.connect_timeout_s)}"
     yield f"timeout server {FOREVER if server_s is None else seconds(server_s)}"
     yield f"timeout tunnel {seconds(ingress.client_timeout_s)}"
-    # What has been sent may have started; only where no connection was had another one is tried.
+    # A sent request may have started, so another server is tried only if the connection failed.
     yield "retries 3"
     yield "retry-on conn-failure"
     yield "option redispatch 1"

@@ -1,13 +1,13 @@
-"""Words of HAProxy's configuration language, from texts that others chose. Pure."""
+"""Words of HAProxy's configuration language, made from texts of users. Pure."""
 
 from __future__ import annotations
 
 import re
 
-# What needs no quotes anywhere in the language; of paths and names nearly all are of these.
+# Characters that need no quotes anywhere in the language; most paths and names have only these.
 _PLAIN = re.compile(r"[A-Za-z0-9_./:@=,+~\-]")
-# Of names of sections and servers HAProxy takes these alone; the colon joins parts, so that a part
-# never has one.
+# The characters that HAProxy allows in names of sections and servers, except the colon. It joins
+# the parts of a name, so a part must not have one.
 _OF_NAMES = re.compile(r"[A-Za-z0-9_.\-]")
 
 
