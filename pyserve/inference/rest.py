@@ -142,7 +142,7 @@ def metadata(model: Model) -> dict[str, Any]:
 
 
 def _parsed(text: bytes) -> Any:
-    """Read JSON; what orjson refuses once more, which says better what is wrong with it."""
+    """Read JSON; if orjson refuses it, read it again with a parser that reports errors better."""
     with contextlib.suppress(orjson.JSONDecodeError):
         return orjson.loads(text)
     try:
