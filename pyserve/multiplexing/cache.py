@@ -95,13 +95,13 @@ class Start(Generic[Model]):
 
 @dataclass(frozen=True, slots=True)
 class Loaded(Generic[Model]):
-    """What became of a model that finished loading.
+    """The outcome of a finished load.
 
     Attributes:
         entry: The model.
         stays: Whether it is in the cache. If not, its size was a surprise and it does not fit:
             it has to be unloaded, and waits for room again unless there is a ``failure``.
-        evicted: What has to be unloaded because the model is larger than expected.
+        evicted: Models that must be unloaded because this one is larger than expected.
         failure: Why it never fits.
     """
 
@@ -375,7 +375,7 @@ class ModelCache(Generic[Model]):
         return None
 
     def _value(self, entry: Entry[Model]) -> float:
-        """What keeping the model is worth: the lowest goes first."""
+        """The value of keeping the model: the lowest is evicted first."""
         record = entry.record
         if self.options.policy == "lru":
             return record.used_at_use
@@ -395,11 +395,11 @@ class ModelCache(Generic[Model]):
 
 
 class _Larger:
-    """A cache with twice the room that is asked the same, of ids alone: which loads does it save?
+    """A simulated cache of ids with twice the room, to count the loads that it would save.
 
     Its loads take no time. Under a policy other than ``lru``, or with models of several sizes, it
-    may load what the real cache has. Such a load is set off against the next one that it saves, so
-    that what is counted is what more room would truly have saved.
+    may load a model that the real cache has. Such a load is offset against the next one that it
+    saves, so that the count is the true saving of more room.
     """
 
     def __init__(self, options: CacheOptions) -> None:
@@ -419,7 +419,7 @@ class _Larger:
             self.loaded(real)
 
     def saves(self, model_id: str) -> bool:
-        """Say of a load of the real cache whether this one does without, on balance."""
+        """Return whether this cache, on balance, does not need a load of the real one."""
         if not self._cache.is_loaded(model_id):
             return False
         if self._owed:

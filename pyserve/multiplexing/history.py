@@ -1,4 +1,4 @@
-"""What is remembered of models, loaded or not: use, size, load time, eviction, failure.
+"""Statistics of models, loaded or not: use, size, load time, eviction, failure.
 
 Pure. Ids come from clients, so the memory of unloaded ones is bounded.
 """
@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections import OrderedDict
 from dataclasses import dataclass
 
-# A frequency halves with every so many uses of the cache (arbitrary: some hundred uses tell
-# the popular models of a cache of dozens apart).
+# A frequency halves with every this many uses of the cache (arbitrary: some hundred uses suffice to
+# find the popular models of a cache of dozens).
 HALF_LIFE_USES = 1000
 # After the first failure; doubles with each further one (as replicas are restarted).
 BACKOFF_S_MIN = 1.0

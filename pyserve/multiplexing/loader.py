@@ -371,7 +371,7 @@ class Loader(Generic[Model]):
     # Holds.
 
     def _keep_for_request(self, entry: Entry[Model]) -> None:
-        """Turn the caller's hold into one of its request, or end it where there is none."""
+        """Turn the caller's hold into one of its request, or end it if there is no request."""
         request = current_request()
         if request is None:
             self._release(entry)

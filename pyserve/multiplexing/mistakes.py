@@ -1,7 +1,7 @@
-"""Which failures of a loader are the client's: it has asked for a model that there is not.
+"""Finds failures of a loader that are the client's fault: a request for a model that is unknown.
 
-Ids come from clients, so such a failure is no news about the service: its text may be sent, its
-status is the same however often the client asks, and the log has a line of it now and then.
+Ids come from clients, so such a failure does not concern the service. Its text may be sent, its
+status stays the same for repeated requests, and the log gets a line of it only from time to time.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""How a model is let go, so that its memory is free before the next one loads.
+"""Unloads a model, so that its memory is free before the next one loads.
 
 The first of these that the model has is called: ``unload()``, ``aclose()``, an ``async def
 __del__``. A coroutine is awaited; a plain function runs in a thread, because it may be slow.
-Then the last reference of the cache is dropped, in a thread where the class has a ``__del__``,
-which Python calls there when nobody else has a reference.
+Then the last reference of the cache is dropped. If the class has a ``__del__`` this happens in a
+thread, where Python calls that method if there are no other references.
 
 ``finalize`` is also for the instances of deployments.
 """
@@ -67,8 +67,8 @@ async def finalize(instance: object) -> None:
 def disarm(instance: object) -> None:
     """Keep Python from calling an ``async def __del__`` again, or for nothing.
 
-    It would drop the coroutine and warn that nobody has awaited it. The instance gets a class
-    that differs in that method only; where it cannot, there is the warning.
+    Python would drop the coroutine and warn that it was never awaited. The instance gets a class
+    that differs only in that method. Where this is impossible, the warning appears.
     """
     if not has_async_finalizer(type(instance)):
         return
