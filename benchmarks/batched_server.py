@@ -18,6 +18,7 @@ import uvloop
 import pyserve
 from benchmarks.aio_server import end_of_input
 from benchmarks.batched import SIZE_MAX, Batched, Plain, step
+from benchmarks.cpu import mesh_pids
 from services.echo import echo_pb2, echo_pb2_grpc
 
 
@@ -27,7 +28,11 @@ def serve_mesh() -> None:
     try:
         pyserve.run(Batched.bind())  # type: ignore[attr-defined]
         status = pyserve.status()
-        report = {"address": status.addresses[0], "pid": status.controller_pid}
+        report = {
+            "address": status.addresses[0],
+            "pid": status.controller_pid,
+            "pids": mesh_pids(status),
+        }
         print(json.dumps(report), flush=True)
         sys.stdin.buffer.read()
     finally:

@@ -10,6 +10,10 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyserve.driver.status import MeshStatus
 
 _PROC = Path("/proc")
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
@@ -85,11 +89,27 @@ def tree_of(table: Table, root: int) -> list[ProcessReading]:
     return found
 
 
-class TreeMeter:
-    """The CPU time that a tree of processes has used, as it comes and goes."""
+def mesh_pids(status: MeshStatus) -> list[int]:
+    """Return the processes of a mesh on this machine: replicas are no children of the others."""
+    deployments = [
+        deployment
+        for application in status.applications.values()
+        for deployment in application.deployments.values()
+    ]
+    replicas = [replica.pid for each in deployments for replica in each.replicas]
+    return [status.controller_pid, *(each.pid for each in status.ingresses), *replicas]
 
-    def __init__(self, root: int, read: Callable[[], Table] = read_table) -> None:
-        self._root = root
+
+class TreeMeter:
+    """The CPU time that trees of processes have used, as they come and go.
+
+    Args:
+        roots: Ids of processes; each counts with its descendants, and once.
+        read: Reads the processes of this machine.
+    """
+
+    def __init__(self, *roots: int, read: Callable[[], Table] = read_table) -> None:
+        self._roots = roots
         self._read = read
         # By id and start: an id that is used again is another process.
         self._cpu_ticks: dict[tuple[int, int], int] = {}
@@ -102,7 +122,9 @@ class TreeMeter:
         Also updates ``rss_bytes`` (resident memory now, shared pages counted in each process)
         and ``processes``.
         """
-        tree = tree_of(self._read(), self._root)
+        table = self._read()
+        found = {each.pid: each for root in self._roots for each in tree_of(table, root)}
+        tree = list(found.values())
         for reading in tree:
             self._cpu_ticks[reading.pid, reading.start_ticks] = reading.cpu_ticks
         self.rss_bytes = sum(reading.rss_bytes for reading in tree)

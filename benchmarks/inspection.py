@@ -82,7 +82,7 @@ async def inspect(status: MeshStatus, token: bytes) -> Inspection:
         return ProcessFacts(descriptors, table[pid].rss_bytes)
 
     return Inspection(
-        ingress=facts(status.controller_pid),
+        ingress=facts(status.ingresses[0].pid),
         replicas={replica.replica_id: facts(replica.pid) for replica in replicas},
         handlers_running={
             replica.replica_id: await _handlers_running(replica.address, token)

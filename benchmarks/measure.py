@@ -58,7 +58,7 @@ def measure(program: Path, server: RunningServer, workload: Workload, duration: 
     Raises:
         GeneratorError: There was no report.
     """
-    meter = TreeMeter(server.pid)
+    meter = TreeMeter(*server.pids)
     cpu_s: dict[str, float] = {}
 
     def take_cpu(moment: str) -> None:

@@ -86,6 +86,7 @@ class RunningServer:
         name: Of the contestant.
         address: ``host:port``.
         pid: Root of its tree of processes.
+        pids: Roots of all of them.
         arguments: What the generator needs to know besides.
         admin: ``host:port`` of its metrics; "": it shows none.
     """
@@ -95,6 +96,7 @@ class RunningServer:
     pid: int
     arguments: tuple[str, ...] = ()
     admin: str = ""
+    pids: tuple[int, ...] = ()
 
 
 @contextmanager
@@ -161,7 +163,8 @@ def _read_report(name: str, process: subprocess.Popen[bytes]) -> RunningServer:
     report = json.loads(text)
     arguments = tuple(map(str, report.get("arguments", ())))
     address, pid, admin = str(report["address"]), int(report["pid"]), report.get("admin", "")
-    return RunningServer(name, address, pid, arguments, str(admin))
+    pids = tuple(report.get("pids", [pid]))
+    return RunningServer(name, address, pid, arguments, str(admin), pids)
 
 
 def _stop(name: str, process: subprocess.Popen[bytes]) -> None:

@@ -1,7 +1,7 @@
 """services/echo in a mesh of its own: ingress and one replica, as ``pyserve.run`` starts them.
 
-Prints one line of JSON, with the ingress's address, that of its metrics, and the process that holds
-controller and ingress (the replica is its child), and serves until its standard input ends.
+Prints one line of JSON, with the ingress's address, that of its metrics, and the processes of the
+mesh, and serves until its standard input ends.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import json
 import sys
 
 import pyserve
+from benchmarks.cpu import mesh_pids
 from services.echo.service import app
 
 
@@ -22,6 +23,7 @@ def main() -> None:
         report = {
             "address": status.addresses[0],
             "pid": status.controller_pid,
+            "pids": mesh_pids(status),
             "admin": status.ingresses[0].admin,
         }
         print(json.dumps(report), flush=True)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import pyserve
 from benchmarks.chaos.applications import PLACES, REPLICAS, WORK_S, Mood
 from benchmarks.chaos.load import Call, OpenLoop, ask, perform
-from benchmarks.cpu import read_table
+from benchmarks.cpu import mesh_pids, read_table
 from pyserve.driver.status import ReplicaStatus
 
 ROLLING_RATE_PER_S = 500.0
@@ -136,7 +136,7 @@ async def overload(address: str, *, seconds: float) -> Outcome:
         load = OpenLoop(calls, OVERLOAD * capacity)
         driving = asyncio.create_task(load.run_for(seconds))
         await asyncio.sleep(seconds / 3)
-        pids = [pyserve.status().controller_pid, *(each.pid for each in await _running())]
+        pids = mesh_pids(pyserve.status())
         begun_s, before = time.monotonic(), _memory(pids)
         await asyncio.sleep(seconds / 3)
         ended_s, after = time.monotonic(), _memory(pids)

@@ -10,6 +10,7 @@ import tempfile
 from pathlib import Path
 
 import pyserve
+from benchmarks.cpu import mesh_pids
 from benchmarks.doors import applications
 from benchmarks.doors.certificates import write_certificate
 from services.echo.service import app as echo_app
@@ -42,6 +43,7 @@ def main() -> None:
             report = {
                 "address": status.addresses[0],
                 "pid": status.controller_pid,
+                "pids": mesh_pids(status),
                 "arguments": arguments,
             }
             print(json.dumps(report), flush=True)

@@ -47,8 +47,9 @@ def target_of(attack: Attack, ingress: str) -> str:
 
 
 def ingress_process() -> psutil.Process:
-    """Return the process in which the ingress is, which is the controller's."""
-    return psutil.Process(pyserve.status().controller_pid)
+    """Return the process in which the ingress is."""
+    (ingress,) = pyserve.status().ingresses
+    return psutil.Process(ingress.pid)
 
 
 def in_flight() -> int:

@@ -53,6 +53,8 @@ def test_a_generator_without_a_server_is_an_error(program):
 @pytest.mark.parametrize("contestant", ["grpc.aio", "pyserve.aio", "pyserve"])
 def test_every_contestant_answers_every_workload_rightly(program, contestant):
     with running_server(contestant, frozenset(os.sched_getaffinity(0))) as server:
+        # Controller, ingress and one replica; the others are one process.
+        assert (3 if contestant == "pyserve" else 1) == len(set(server.pids))
         for workload in WORKLOADS:
             moments: list[str] = []
             report = drive(

@@ -40,9 +40,19 @@ def test_processes_that_come_and_go_keep_counting():
         table(reading(1, 0, cpu=15, rss=6), reading(2, 1, start=9, cpu=3, rss=1)),
     ]
     moments = iter(tables)
-    meter = TreeMeter(1, lambda: next(moments))
+    meter = TreeMeter(1, read=lambda: next(moments))
     assert [30 / TICKS_PER_S, 35 / TICKS_PER_S, 38 / TICKS_PER_S] == [meter.cpu_s() for _ in tables]
     assert (7, 2) == (meter.rss_bytes, meter.processes)
+
+
+def test_a_process_below_two_roots_counts_once_and_one_below_none_not():
+    """The ingress is the parent of the controller; replicas are no children of either."""
+    processes = table(
+        reading(1, 0, cpu=1), reading(2, 1, cpu=2), reading(3, 0, cpu=4), reading(4, 0, cpu=8)
+    )
+    meter = TreeMeter(2, 1, 3, read=lambda: processes)
+    assert 7 / TICKS_PER_S == meter.cpu_s()
+    assert 3 == meter.processes
 
 
 def test_this_process_is_in_the_table_with_its_parent():
