@@ -9,6 +9,7 @@ from __future__ import annotations
 import stat
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from pyserve.control.discovery import MeshRecord, listens, read_record
@@ -48,13 +49,7 @@ def is_silent(mesh: MeshAddress) -> bool:
 
 def wait_for_listener(mesh: MeshAddress, timeout_s: float) -> bool:
     """Block while ``is_silent`` holds; return whether that came to an end in time."""
-    deadline = time.monotonic() + timeout_s
-    news = threading.Event()  # Never set, as above.
-    while is_silent(mesh):
-        if time.monotonic() >= deadline:
-            return False
-        news.wait(_LOOK_INTERVAL_S)
-    return True
+    return _wait_while(lambda: is_silent(mesh), timeout_s)
 
 
 def wait_for_end(mesh: MeshAddress, timeout_s: float) -> bool:
@@ -67,9 +62,14 @@ def wait_for_end(mesh: MeshAddress, timeout_s: float) -> bool:
     path = mesh.controller.removeprefix("unix:")
     if mesh.named_by or path == mesh.controller:
         return False
+    return _wait_while(lambda: listens(path), timeout_s)
+
+
+def _wait_while(holds: Callable[[], bool], timeout_s: float) -> bool:
+    """Block while a condition holds; return whether it came to an end in time."""
     deadline = time.monotonic() + timeout_s
     news = threading.Event()  # Never set, as above.
-    while listens(path):
+    while holds():
         if time.monotonic() >= deadline:
             return False
         news.wait(_LOOK_INTERVAL_S)
