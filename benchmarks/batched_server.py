@@ -28,11 +28,7 @@ def serve_mesh() -> None:
     try:
         pyserve.run(Batched.bind())  # type: ignore[attr-defined]
         status = pyserve.status()
-        report = {
-            "address": status.addresses[0],
-            "pid": status.controller_pid,
-            "pids": mesh_pids(status),
-        }
+        report = {"address": status.addresses[0], "pids": mesh_pids(status)}
         print(json.dumps(report), flush=True)
         sys.stdin.buffer.read()
     finally:

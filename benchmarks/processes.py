@@ -85,18 +85,16 @@ class RunningServer:
     Attributes:
         name: Of the contestant.
         address: ``host:port``.
-        pid: Root of its tree of processes.
-        pids: Roots of all of them.
+        pids: Roots of its trees of processes.
         arguments: What the generator needs to know besides.
         admin: ``host:port`` of its metrics; "": it shows none.
     """
 
     name: str
     address: str
-    pid: int
+    pids: tuple[int, ...]
     arguments: tuple[str, ...] = ()
     admin: str = ""
-    pids: tuple[int, ...] = ()
 
 
 @contextmanager
@@ -162,9 +160,9 @@ def _read_report(name: str, process: subprocess.Popen[bytes]) -> RunningServer:
         text += chunk
     report = json.loads(text)
     arguments = tuple(map(str, report.get("arguments", ())))
-    address, pid, admin = str(report["address"]), int(report["pid"]), report.get("admin", "")
-    pids = tuple(report.get("pids", [pid]))
-    return RunningServer(name, address, pid, arguments, str(admin), pids)
+    pids = tuple(report["pids"]) if "pids" in report else (int(report["pid"]),)
+    address, admin = str(report["address"]), str(report.get("admin", ""))
+    return RunningServer(name, address, pids, arguments, admin)
 
 
 def _stop(name: str, process: subprocess.Popen[bytes]) -> None:

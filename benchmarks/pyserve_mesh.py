@@ -22,7 +22,6 @@ def main() -> None:
         status = pyserve.status()
         report = {
             "address": status.addresses[0],
-            "pid": status.controller_pid,
             "pids": mesh_pids(status),
             "admin": status.ingresses[0].admin,
         }

@@ -42,7 +42,6 @@ def main() -> None:
             status = pyserve.status()
             report = {
                 "address": status.addresses[0],
-                "pid": status.controller_pid,
                 "pids": mesh_pids(status),
                 "arguments": arguments,
             }

@@ -87,9 +87,9 @@ def test_a_short_benchmark_writes_results_and_a_chart(program, tmp_path, ours):
 @pytest.mark.slow
 def test_a_server_ends_with_its_standard_input():
     with running_server("grpc.aio", frozenset(os.sched_getaffinity(0))) as server:
-        os.kill(server.pid, 0)
+        os.kill(server.pids[0], 0)
     with pytest.raises(ProcessLookupError):
-        os.kill(server.pid, 0)
+        os.kill(server.pids[0], 0)
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,7 @@ def test_processes_that_come_and_go_keep_counting():
 
 
 def test_a_process_below_two_roots_counts_once_and_one_below_none_not():
-    """The ingress is the parent of the controller; replicas are no children of either."""
+    """The ingress is the parent of the controller; replicas are not children of either."""
     processes = table(
         reading(1, 0, cpu=1), reading(2, 1, cpu=2), reading(3, 0, cpu=4), reading(4, 0, cpu=8)
     )
