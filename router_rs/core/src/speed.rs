@@ -135,7 +135,7 @@ impl Speeds {
         deviation(self.chance) * DOUBT / speed.answers.sqrt()
     }
 
-    /// What a call takes at the replica in `slot`, in nanoseconds.
+    /// The usual time of a call at the replica in `slot`, in nanoseconds.
     pub(crate) fn call_ns(&self, slot: u32) -> f64 {
         let slowness = self.each.get(slot as usize).map_or(0.0, |speed| speed.slowness());
         f64::from(self.usual + slowness).exp2()

@@ -17,7 +17,7 @@ from pyserve.errors import MeshError
 from tests.mesh.commands import ROOT, pyserve
 from tests.mesh.start.processes import application, standing, status_of
 
-# Of documentation (RFC 5737): nobody is there, and nobody is to be asked.
+# Of documentation (RFC 5737): no host has it, and none may be asked.
 FAR = "192.0.2.1:7000"
 GUIDE = ROOT / "docs" / "guide" / "security.md"
 TARGET = "tests.mesh.apps.small:app"
@@ -25,7 +25,7 @@ TARGET = "tests.mesh.apps.small:app"
 
 @pytest.fixture
 def far(mesh_environment: dict[str, str], tmp_path: Path) -> dict[str, str]:
-    """A process that is told of a controller on another machine."""
+    """The environment of a process whose controller is on another machine."""
     token = tmp_path / "token"
     token.touch(mode=0o600)
     token.write_text("ab" * TOKEN_BYTES)
@@ -37,7 +37,7 @@ def far(mesh_environment: dict[str, str], tmp_path: Path) -> dict[str, str]:
 
 
 def is_refusal(text: str) -> bool:
-    """Whether a text names the controller and both remedies, and is no traceback."""
+    """Whether a text names the controller and both remedies, without a traceback."""
     named = (FAR, "PYSERVE_MESH_TLS_CERT_FILE", "security.md", "PYSERVE_MESH_PLAIN_TCP=1")
     return all(each in text for each in named) and "Traceback" not in text
 
@@ -83,7 +83,7 @@ def test_the_doctor_says_it_and_asks_nobody(far: dict[str, str]) -> None:
 
 
 def test_a_replica_of_a_launcher_refuses(far: dict[str, str]) -> None:
-    """As in a pod, or an actor of Ray, which is told its controller by an argument."""
+    """As in a pod or an actor of Ray, whose controller is named by an argument."""
     words = ("--controller", FAR, "--application", "shop", "--deployment", "Small")
     done = subprocess.run(
         [sys.executable, "-m", "pyserve.replica", *words],

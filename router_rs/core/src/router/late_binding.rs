@@ -108,7 +108,7 @@ impl Fleet {
     pub(super) fn bind_all(&mut self, now: Nanos) {
         self.late.eases_at = None;
         if !self.late.exclusive.is_proven() {
-            // What was measured is the work on one call at a time.
+            // The measured speeds hold only for work on one call at a time.
             self.replicas.iter_mut().for_each(|replica| replica.octaves = 0);
         }
         for slot in 0..self.replicas.len() as u32 {

@@ -101,7 +101,7 @@ struct Call {
     /// When it was sent last, and what its replica counts it by.
     sent_at: Nanos,
     generation: u32,
-    /// What a call usually took when it was sent.
+    /// The usual time of a call when this one was sent.
     usual: f32,
     state: State,
 }

@@ -63,7 +63,7 @@ class SlotsError(Exception):
 
 
 class MadeByError(Exception):
-    """What pickle makes it with is no constructor."""
+    """Pickle makes it with a function that is not its constructor."""
 
     __slots__ = ("code",)
 

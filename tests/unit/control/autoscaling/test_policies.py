@@ -17,7 +17,7 @@ TIMEOUT_S = 30.0
 def test_the_folder_of_a_driver_is_on_the_path_while_its_policy_works(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also for what it imports when it is asked; nobody else in the controller finds it there."""
+    """Also for modules that it imports when asked; other code cannot import them."""
     (tmp_path / "scaling_elsewhere.py").write_text(
         "def decide(context):\n    import needed_late\n    return needed_late.NUMBER\n"
     )

@@ -1,4 +1,4 @@
-"""What a WebSocket's client has sent while the application takes nothing."""
+"""A WebSocket's client sends messages while the application takes none."""
 
 from __future__ import annotations
 
