@@ -15,6 +15,7 @@ import hypothesis
 import pytest
 
 from pyserve.observe.failures import TracebackFilter
+from tests.support.grpc_aio import keep_status_of_server
 from tests.support.leftovers import SESSION_VARIABLE, processes_of, sockets_below
 from tests.support.waiting import wait_until
 
@@ -27,6 +28,8 @@ hypothesis.settings.register_profile("slow", max_examples=5000, deadline=None, p
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fast"))
 
 _LEFTOVERS_TIMEOUT_S = 30.0
+
+keep_status_of_server()
 
 
 @pytest.fixture(scope="session", autouse=True)
