@@ -381,8 +381,8 @@ endef
 # a mesh (tests/support/scheduling.py), stays in one process; the many short ones come last, so that
 # all end together. Those that compare times follow one by one.
 define pytest_all
-$(PY) -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder -m "not alone"
-$(PY) -m pytest -m alone
+$(PY) -m tests.again -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder -m "not alone"
+$(PY) -m tests.again -m alone
 endef
 
 # Left to `test-all`: what needs a release build of its own, another release of pyserve or a program

@@ -71,7 +71,7 @@ def test_every_test_is_run_by(target: str):
     assert {"pyserve-loadgen", "pyserve-meshload"} < CRATES
     assert set().union(*map(crates_tested, commands.splitlines())) == CRATES
     assert "--features loom" in commands
-    runs = re.findall(r"-m pytest(.*)", commands)
+    runs = re.findall(r"-m (?:pytest|tests\.again)(.*)", commands)
     # Two runs that complete each other; `check` runs the quick ones before.
     assert runs[-2:] == [' -n 3 --dist loadfile --no-loadscope-reorder -m "not alone"', " -m alone"]
     assert runs[:-2] == ([" tests/tidy tests/unit"] if target == "check" else [])
