@@ -1,19 +1,22 @@
 """``make fuzz``: run the fuzz targets of ``router_rs/fuzz`` for a while each, and report.
 
 What is found goes to ``target/fuzz/findings``; with ``--keep``, the inputs that reach new code join
-the corpora in the repository. Exit code: 0, or 1 when a target has crashed, hung or run out of
-memory.
+the archive of corpora in the repository. Inputs that people wrote are files in ``corpus``. Exit
+code: 0, or 1 when a target has crashed, hung or run out of memory.
 """
 
 from __future__ import annotations
 
 import argparse
+import gzip
+import io
 import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,6 +28,10 @@ from pathlib import Path
 from benchmarks.machine import ROOT, stamp
 
 CRATE = ROOT / "router_rs" / "fuzz"
+# What the fuzzers made: `<target>/<hash>`.
+ARCHIVE = CRATE / "corpora.tar.gz"
+# What people wrote: `<target>/<name>`, where there is any.
+SEEDS = CRATE / "corpus"
 RESULTS = ROOT / "benchmarks" / "results" / "fuzz.json"
 INPUT_BYTES_MAX = 4096
 CORPUS_FILES_MAX = 300
@@ -59,6 +66,11 @@ class Settings:
         """Where the built targets are."""
         return self.target_dir / _TRIPLE / "release"
 
+    @property
+    def kept(self) -> Path:
+        """Where the archive of the repository is unpacked."""
+        return self.target_dir / "kept"
+
 
 @dataclass(frozen=True)
 class Run:
@@ -79,6 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Build, run, write the report and return the exit code."""
     settings = _settings(arguments)
     _build(settings)
+    unpack(settings.kept)
     with ThreadPoolExecutor(settings.processes) as pool:
         runs = dict(
             zip(settings.targets, pool.map(partial(_run, settings), settings.targets), strict=True)
@@ -87,7 +100,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # One that crashes would crash on what it has found, too.
         for name in (name for name, run in runs.items() if not run.exit_code):
             _keep(settings, name)
-    report = make_report(runs)
+        pack(settings.kept)
+    report = make_report(runs, settings.kept)
     settings.output.parent.mkdir(parents=True, exist_ok=True)
     settings.output.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
     print(json.dumps(report["targets"], indent=1))
@@ -100,17 +114,35 @@ def target_names(manifest: str) -> list[str]:
     return re.findall(r'^\[\[bin\]\]\nname = "(\w+)"', manifest, re.MULTILINE)
 
 
-def make_report(runs: Mapping[str, Run]) -> dict[str, object]:
-    """Describe the machine and how each target has run."""
+def unpack(folder: Path) -> None:
+    """Replace what is in `folder` by the corpora of the repository, a folder for each target."""
+    shutil.rmtree(folder, ignore_errors=True)
+    with tarfile.open(ARCHIVE) as archive:
+        archive.extractall(folder, filter="data")
+
+
+def pack(folder: Path, archive: Path = ARCHIVE) -> None:
+    """Write the corpora in `folder` as the archive of the repository, its entries in order."""
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w", format=tarfile.USTAR_FORMAT) as tar:
+        for path in sorted(each for each in folder.rglob("*") if each.is_file()):
+            entry = tarfile.TarInfo(path.relative_to(folder).as_posix())
+            entry.size = path.stat().st_size
+            tar.addfile(entry, io.BytesIO(path.read_bytes()))
+    archive.write_bytes(gzip.compress(packed.getvalue(), mtime=0))
+
+
+def make_report(runs: Mapping[str, Run], kept: Path) -> dict[str, object]:
+    """Describe the machine, how each target has run, and its corpus in `kept`."""
     return {
         "machine": stamp(),
-        "targets": {name: _describe(name, run) for name, run in sorted(runs.items())},
+        "targets": {name: _describe(run, kept / name) for name, run in sorted(runs.items())},
     }
 
 
-def _describe(name: str, run: Run) -> dict[str, object]:
+def _describe(run: Run, kept: Path) -> dict[str, object]:
     figures = dict(re.findall(r"^stat::(\w+):\s+(\d+)", run.log, re.MULTILINE))
-    corpus = sorted(path for path in (CRATE / "corpus" / name).iterdir() if path.is_file())
+    corpus = sorted(kept.iterdir())
     return {
         "executions": int(figures.get("number_of_executed_units", 0)),
         "executions_per_s": int(figures.get("average_exec_per_sec", 0)),
@@ -143,7 +175,7 @@ def _run(settings: Settings, name: str) -> Run:
         f"-artifact_prefix={findings}/",
         "-print_final_stats=1",
         str(corpus),
-        str(CRATE / "corpus" / name),
+        *_of_repository(settings, name),
     ]
     begun_s = time.monotonic()
     log_path = settings.target_dir / f"{name}.log"
@@ -164,15 +196,22 @@ def _run(settings: Settings, name: str) -> Run:
     return run
 
 
+def _of_repository(settings: Settings, name: str) -> list[str]:
+    """Return the folders with inputs of a target that the repository has."""
+    folders = (settings.kept / name, SEEDS / name)
+    return [str(folder) for folder in folders if folder.is_dir()]
+
+
 def _keep(settings: Settings, name: str) -> None:
     """Replace a corpus by the fewest inputs that reach all that old and new ones reach."""
-    kept = CRATE / "corpus" / name
+    kept = settings.kept / name
     with tempfile.TemporaryDirectory() as folder:
         command = [
             *("nice", "-n", "19", str(settings.programs / name)),
             # Which edges, not how often: the difference is hundreds of files.
             *("-set_cover_merge=1", "-use_counters=0", f"-max_len={INPUT_BYTES_MAX}"),
-            *(folder, str(settings.target_dir / "corpus" / name), str(kept)),
+            *(folder, str(settings.target_dir / "corpus" / name)),
+            *_of_repository(settings, name),
         ]
         subprocess.run(command, check=True, capture_output=True, timeout=_SLACK_S)
         chosen = spread(Path(folder).iterdir())
