@@ -194,102 +194,18 @@ types: build ## mypy, and the stub of the native extension against its binary
 # --- Measure -------------------------------------------------------------------------------------
 
 .PHONY: bench
-bench: build ## pyserve against plain grpc.aio, in pairs: JSON and a chart
-	$(CARGO) build --locked --release -p pyserve-loadgen
-	$(PY) -m benchmarks.run $(ARGS)
-
-.PHONY: bench-telemetry
-bench-telemetry: build ## What metrics, traces and the open page cost a call (eight minutes)
-	$(CARGO) build --locked --release -p pyserve-loadgen
-	$(PY) -m benchmarks.telemetry $(ARGS)
-
-.PHONY: bench-zones
-bench-zones: build ## Three hosts in two zones, with tiers and without (five minutes, needs root)
-	$(CARGO) build --locked --release -p pyserve-loadgen
-	$(PY) -m benchmarks.zones $(ARGS)
-
-.PHONY: bench-doors
-bench-doors: build ## HTTP against uvicorn + FastAPI, TLS against none, in pairs (five minutes)
-	$(CARGO) build --locked --release -p pyserve-loadgen
-	$(PY) -m benchmarks.doors $(ARGS)
-
-.PHONY: bench-batching
-bench-batching: build ## The learnt wait against fixed windows, a saturated batcher (ten minutes)
-	$(CARGO) build --locked --release -p pyserve-loadgen
-	$(PY) -m benchmarks.batching $(ARGS)
-	$(PY) -m benchmarks.saturated
-
-.PHONY: bench-pipeline
-bench-pipeline: build ## A film in three stages: chunk by chunk against stage by stage (a minute)
-	$(PY) -m benchmarks.pipeline $(ARGS)
-
-.PHONY: bench-handles
-bench-handles: build ## Calls between handles against grpc.aio, in pairs (five minutes)
-	$(PY) -m benchmarks.handles $(ARGS)
-
-.PHONY: bench-ray
-bench-ray: build $(RAY_SERVE_STAMP) ## On one Ray cluster against Ray Serve, in pairs (five minutes)
-	$(CARGO) build --locked --release -p pyserve-loadgen
-	$(PY) -m benchmarks.on_ray $(ARGS)
-
-.PHONY: bench-multiplexing
-bench-multiplexing: build ## A hundred models in slots for a quarter of them (a minute)
-	$(PY) -m benchmarks.multiplexing $(ARGS)
-
-.PHONY: bench-routing
-bench-routing: build ## What routing takes, and the router benchmarks of Ray Serve's guides (nine minutes)
-	$(PY) -m benchmarks.routing $(ARGS)
-
-.PHONY: bench-mixes
-bench-mixes: build ## Changes of the call mix on a real mesh: the default policy beside least (ten minutes)
-	$(PY) -m benchmarks.mix_changes $(ARGS)
-
-.PHONY: bench-arrays
-bench-arrays: build ## A table of numbers as bytes, as repeated numbers and as JSON (seconds)
-	$(PY) -m benchmarks.arrays $(ARGS)
-
-.PHONY: bench-payloads
-bench-payloads: build ## 1 KiB to 100 MiB by codec, in the message and by reference (minutes)
-	$(PY) -m benchmarks.payloads $(ARGS)
-
-.PHONY: first-hour
-first-hour: wheel ## The same small service with LitServe, BentoML, Ray Serve, mosec, FastAPI (20 minutes)
-	$(PY) -m benchmarks.first_hour $(ARGS)
-
-.PHONY: control-scale
-control-scale: build ## A controller with 4 000 replicas, 400 changes a second, 200 routers (a minute)
-	$(CARGO) build --locked --release -p pyserve-meshload
-	$(PY) -m benchmarks.control_scale $(ARGS)
+bench: build $(if $(filter ray,$(NAME)),$(RAY_SERVE_STAMP)) $(if $(filter first-hour,$(NAME)),wheel) ## pyserve against grpc.aio, in pairs; `NAME=list` has all the others
+	$(PY) -m benchmarks $(or $(NAME),calls) $(ARGS)
 
 .PHONY: sim
 sim: has-rust $(PACKAGES_STAMP) ## Every routing policy in simulated scenarios: tables and JSON (two minutes)
 	$(PY) -m benchmarks.router_sim $(ARGS)
-
-.PHONY: sim-family
-sim-family: has-rust ## The default policy beside least in 2 000 generated workloads (three minutes)
-	$(CARGO) bench --locked --quiet -p pyserve-router-core --bench family -- --count 2000 $(ARGS)
-
-.PHONY: sim-autoscaling
-sim-autoscaling: $(PACKAGES_STAMP) ## Policies of autoscaling on simulated loads: a table and JSON (eight minutes)
-	$(PY) -m benchmarks.autoscaling_sim --out benchmarks/results/autoscaling.json $(ARGS)
-
-.PHONY: sim-autoscaling-family
-sim-autoscaling-family: $(PACKAGES_STAMP) ## Autoscaling on two hundred workloads of new seeds (two minutes)
-	$(PY) -m benchmarks.autoscaling_family --workloads 200 --out benchmarks/results/autoscaling-family.json $(ARGS)
-
-.PHONY: autoscaling-live
-autoscaling-live: build ## A step to eight replicas, and calls at zero, in a real mesh (six minutes)
-	$(PY) -m benchmarks.autoscaling_live $(ARGS)
 
 .PHONY: soak
 soak: build ## A million calls with cancels, deadlines and killed replicas; then chaos
 	$(CARGO) build --locked --release -p pyserve-loadgen
 	$(PY) -m benchmarks.soak $(ARGS)
 	$(PY) -m benchmarks.chaos $(CHAOS_ARGS)
-
-.PHONY: recovery
-recovery: build ## Kill a hundred controllers at random points of deploys, under calls (15 minutes)
-	$(PY) -m benchmarks.chaos.controllers $(ARGS)
 
 .PHONY: hostile
 hostile: build ## What attackers cost their neighbours, with and without them (25 minutes)

@@ -1,4 +1,4 @@
-"""``make autoscaling-live``: replicas that follow the load of a real mesh, with and without spares.
+"""``make bench NAME=autoscaling-live``: replicas that follow the load of a real mesh.
 
 *Step*: calls of 50 ms come by a schedule through the ingress, three quarters of what one replica
 shall have, then at once as many as eight shall have. It is measured when the decision falls, how

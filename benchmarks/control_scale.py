@@ -1,4 +1,4 @@
-"""``make control-scale``: what a controller takes for thousands of replicas and many changes.
+"""``make bench NAME=control-scale``: a controller with thousands of replicas.
 
 A controller, as ``pyserve start`` runs it (its state in SQLite, its ingresses elsewhere), gets
 4 000 replicas that join by themselves and 200 routers that watch, all of them in the Rust program

@@ -1,4 +1,4 @@
-"""``make bench-telemetry``: what metrics, traces and the open page cost a call.
+"""``make bench NAME=telemetry``: what metrics, traces and the open page cost a call.
 
 Sides take turns under ``unary_64``; the ratio of CPU per call is taken within each turn. Two meshes
 that run the same differ by some per cent for as long as they live, by where their memory came to

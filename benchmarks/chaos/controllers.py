@@ -1,4 +1,4 @@
-"""``make recovery``: the controller of a persistent mesh is killed at random points of deploys.
+"""``make bench NAME=recovery``: controllers are killed at random points of deploys.
 
 A driver calls through a handle all the time. After each kill the next controller has to come to
 what was deployed, no call may fail, and no replica may be started twice.

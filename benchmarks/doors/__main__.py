@@ -1,4 +1,4 @@
-"""``make bench-doors``: HTTP beside uvicorn + FastAPI and granian, TLS beside none, in pairs.
+"""``make bench NAME=doors``: HTTP beside uvicorn + FastAPI and granian, TLS beside none, in pairs.
 
 Exit code: 0 when every answer was right, whatever the figures; 1 when one was wrong.
 """

@@ -1,4 +1,4 @@
-"""``make first-hour``: the same small service with pyserve and with others.
+"""``make bench NAME=first-hour``: the same small service with pyserve and with others.
 
 These are LitServe, BentoML, Ray Serve, mosec and FastAPI. Each is installed into an environment of
 its own, started in a terminal as its documentation says, asked, edited, and misused in five ways.

@@ -1,4 +1,4 @@
-"""``make bench-mixes``: changes of the call mix, the default routing policy beside ``least``.
+"""``make bench NAME=mixes``: changes of the call mix, the default routing policy beside ``least``.
 
 Plays changes that have been reported and others that a seed draws, on a real mesh, through HTTP,
 gRPC and handles. Both policies get the same arrivals and durations, one after the other; who goes

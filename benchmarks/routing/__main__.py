@@ -1,4 +1,4 @@
-"""``make bench-routing``: the router benchmarks that Ray Serve's guides print, on one machine.
+"""``make bench NAME=routing``: the router benchmarks that Ray Serve's guides print, on one machine.
 
 Sleeping replicas under a closed loop, an ensemble of ten, many no-op replicas, and the recursive
 maze in which every request of the guide timed out. The guides' figures stand beside ours; they are

@@ -1,4 +1,4 @@
-"""``make bench-zones``: three hosts in two zones, 2 ms apart, with tiers and without.
+"""``make bench NAME=zones``: three hosts in two zones, 2 ms apart, with tiers and without.
 
 Each host is a network namespace with an ingress, whose clients make Poisson arrivals at half of
 what the replicas of their zone can do. Measured in turns, with preference for near replicas and

@@ -1,4 +1,4 @@
-"""``make control-scale``: what it calls a problem, and a small run of all of it."""
+"""``make bench NAME=control-scale``: what it calls a problem, and a small run of all of it."""
 
 from __future__ import annotations
 

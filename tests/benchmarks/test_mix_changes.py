@@ -1,4 +1,4 @@
-"""How ``make bench-mixes`` draws, plays, counts and judges; the loops in virtual time."""
+"""How ``make bench NAME=mixes`` draws, plays, counts and judges; the loops in virtual time."""
 
 from __future__ import annotations
 

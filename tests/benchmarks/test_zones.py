@@ -1,4 +1,4 @@
-"""How ``make bench-zones`` counts and judges."""
+"""How ``make bench NAME=zones`` counts and judges."""
 
 from dataclasses import replace
 from pathlib import Path

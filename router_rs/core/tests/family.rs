@@ -2,7 +2,7 @@
 #![allow(clippy::print_stderr, clippy::disallowed_methods, clippy::disallowed_types)]
 
 //! Compares the default policy with `least`, which never holds a call back, in new workloads at
-//! each run. `SEED=n` repeats one; `make sim-family` runs thousands.
+//! each run. `SEED=n` repeats one; `make bench NAME=routing-family` runs thousands.
 
 mod simulator;
 

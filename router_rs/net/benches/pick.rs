@@ -4,8 +4,8 @@
 //! and of lock + offer + unlock from four threads with 64. `cache_line` is how long the machine
 //! itself takes to bring a cache line to another core: each hand-over of the lock waits for some,
 //! and where processors are virtual and are moved it changes from second to second. Without
-//! `--bench` (as `cargo test` runs it) it makes one short pass, to prove that it works. `make
-//! bench-routing` keeps the figures.
+//! `--bench` (as `cargo test` runs it) it makes one short pass, to prove that it works.
+//! `make bench NAME=routing` keeps the figures.
 #![allow(clippy::print_stdout)] // the table is the purpose
 #![allow(clippy::disallowed_types)] // a benchmark reads the clock
 

@@ -7,7 +7,7 @@ import pytest
 from benchmarks.autoscaling_live import DECISION_S_MAX, from_zero, step
 
 pytestmark = pytest.mark.slow
-# The machine of the tests has other work; the targets are those of ``make autoscaling-live``.
+# The machine of the tests has other work; ``make bench NAME=autoscaling-live`` has the targets.
 _SLACK_S = 2.0
 
 

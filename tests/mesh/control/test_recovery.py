@@ -114,7 +114,7 @@ def mesh() -> Iterator[Mesh]:
 async def test_controllers_that_are_killed_in_deploys_cost_no_call_and_start_nothing_twice(
     mesh: Mesh,
 ) -> None:
-    """``make recovery`` does so a hundred times."""
+    """``make bench NAME=recovery`` does so a hundred times."""
     with attached(mesh.home):
         outcome = await killed_controllers(mesh, mesh.journal, seeds=range(1, 5))
     print(outcome)

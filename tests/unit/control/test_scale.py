@@ -1,7 +1,7 @@
 """What a change costs in a mesh of many: bytes for each router, and operations of the controller.
 
-Operations are calls of functions, which a busy machine does not change. ``make control-scale`` has
-the figures in processor time.
+Operations are calls of functions, which a busy machine does not change. The figures in
+processor time are those of ``make bench NAME=control-scale``.
 """
 
 from __future__ import annotations
