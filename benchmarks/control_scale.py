@@ -162,10 +162,7 @@ def _controller(home: Path, profile: Path | None) -> Iterator[MeshRecord]:
     profiled = () if profile is None else ("-m", "cProfile", "-o", str(profile))
     with (home / "controller.log").open("wb") as log:
         process = subprocess.Popen(
-            [
-                *(sys.executable, *profiled, "-m", "pyserve.control"),
-                *("--no-ingress", "--persistent"),
-            ],
+            [sys.executable, *profiled, "-m", "pyserve.control", "--persistent"],
             stdout=subprocess.PIPE,
             stderr=log,
             env=environment,

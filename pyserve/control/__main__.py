@@ -1,7 +1,7 @@
-"""``python -m pyserve.control``: a controller, an ingress and a local launcher in one process.
+"""``python -m pyserve.control``: a controller and its launcher in one process.
 
-With ``--no-ingress`` the ingresses are processes of their own. Launcher and ingress are wired to
-the controller here, so it is the one module of this layer that imports those above it. It ends,
+Ingresses are processes of their own. The launcher and the pages of the controller are wired to it
+here, so it is the one module of this layer that imports those above it. It ends,
 after a drain, when it gets SIGTERM or SIGINT, when ``Control.Shutdown`` is called, or when the
 socket behind ``--liveness-fd`` closes because the process that started it is gone; other runs of
 ``pyserve run`` that follow keep it until they end. A second signal ends it at once.
@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 
 from pyserve.aio.certificates import mesh_tls
 from pyserve.bridge import raise_descriptor_limit
-from pyserve.config import MeshSettings, ProxyLocation, check_address, older_names, read_settings
+from pyserve.config import MeshSettings, older_names, read_settings
 from pyserve.config.control import (
     MESH_ENDS,
     MESH_STAYS,
@@ -64,7 +64,6 @@ from pyserve.wire.v1 import control_pb2
 if TYPE_CHECKING:
     from pyserve.admin import AdminServer
     from pyserve.control.server.rest import RestServer
-    from pyserve.gateway import IngressServer
 
 _LOGGER = logging.getLogger(__name__)
 # For the reply to Shutdown and the last messages of streams, the only ones still waited for.
@@ -76,7 +75,6 @@ _STATE = "mesh.sqlite3"
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a mesh until it has to end; return 0 after a drain, 1 if it could not start."""
     options = parse(arguments)
-    # Before the ingress works out from this limit how many clients it can hold.
     raise_descriptor_limit()
     try:
         settings = read_settings()
@@ -85,13 +83,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             sys.stderr.write(f"{warning}\n")
         if options.persistent and not hasattr(os, "pidfd_open"):
             raise UsageError("--persistent needs Linux, where processes can be found again")
-        for address in options.address:
-            check_address("--address", address)
-        if not (options.address or options.no_ingress or _is_disabled(settings)):
-            raise UsageError(
-                "the ingress has no address; give --address HOST:PORT, or --no-ingress, or set "
-                "PYSERVE_INGRESS_LOCATION=Disabled for a mesh without one"
-            )
         sink = set_up_logging("controller", settings.logs, screen=options.screen_fd)
     except (PyserveError, OSError) as error:
         report(options.report_fd, {"error": str(error)})
@@ -155,8 +146,7 @@ class _Mesh:
         self._keeper_fd: int | None = options.keeper_fd if self._is_kept else None
         self._is_of_driver = options.liveness_fd is not None
         self._launcher = make_launcher(settings.launcher, self._site(sink))
-        self._ingress = None if options.no_ingress else self._make_ingress(options.address)
-        self._ingresses = Ingresses(self._ingress)
+        self._ingresses = Ingresses()
         state = (home.run_dir if self._is_kept else home.home) / _STATE
         store = SqliteStore(state) if self.is_lasting else None
         # What lives as long as a program needs none.
@@ -202,7 +192,6 @@ class _Mesh:
             options=self._settings.launcher.options,
             on_line=sink.write_output,
             on_output=self._keep_output,
-            client_connections=self._client_connections,
             spares=self._settings.spare_replicas,
             liveness=self._keeper_fd,
         )
@@ -212,17 +201,13 @@ class _Mesh:
         loop = asyncio.get_running_loop()
         metrics.add(on_loop(loop, self._controller.add_metrics))
         metrics.add(on_loop(loop, self._ingresses.add_metrics))
-        if self._ingress is not None:
-            metrics.add(self._ingress.add_metrics)
         if self._tls is not None:
             metrics.add(self._tls.add_metrics)
         return metrics
 
     def _make_admin(self) -> AdminServer | None:
         from pyserve.admin import make_admin
-        from pyserve.gateway import IngressFront
 
-        shown = None if _is_disabled(self._settings) else self._ingress
         return make_admin(
             self._settings,
             own=self._metrics,
@@ -230,7 +215,7 @@ class _Mesh:
             home=self._home.home,
             run_dir=self._home.run_dir,
             status=self._status,
-            front=None if shown is None else IngressFront(shown),
+            front=None,
             is_of_driver=self._is_of_driver,
         )
 
@@ -253,23 +238,6 @@ class _Mesh:
             takes_plain_token=self._settings.node.plain_tcp,
         )
 
-    def _make_ingress(self, addresses: Sequence[str]) -> IngressServer:
-        from pyserve.gateway import IngressSecurity, IngressServer
-
-        settings = self._settings
-        return IngressServer(
-            () if _is_disabled(settings) else addresses,
-            controller=self._address,
-            node=settings.node,
-            run_dir=self._home.run_dir,
-            tls=self._tls,
-            security=IngressSecurity(settings.security),
-            settings=settings.ingress,
-            defaults=settings.routing,
-            tracing=settings.tracing,
-            logs=settings.logs,
-        )
-
     def _make_server(self) -> Server:
         server = make_server(self._home.token)
         add_services(server, self._controller, self.shut_down, self._ingresses, self.leave)
@@ -277,7 +245,7 @@ class _Mesh:
         return server
 
     async def start(self) -> MeshRecord:
-        """Start the controller, then the ingress; publish and return where they listen."""
+        """Start the controller; publish and return where it listens."""
         if self._tls is not None:
             self._follow(self._tls.follow())
         await self._launcher.open()
@@ -293,8 +261,6 @@ class _Mesh:
                 text = f"the controller cannot listen for other machines: {error}"
                 raise MeshError(text) from error
         self._show_metrics()
-        if self._ingress is not None:
-            await self._ingress.start()
         if self._rest is not None:
             await self._rest.start()
         record = MeshRecord(
@@ -324,13 +290,9 @@ class _Mesh:
 
         self._admin.start()
         place = self._tcp_place
-        address = advertised_address(
+        self._controller.admin = advertised_address(
             self._settings.node, self._admin.address, "" if place is None else place.advertised_host
         )
-        if self._ingress is None or _is_disabled(self._settings):
-            self._controller.admin = address
-        else:
-            self._ingress.admin = address
 
     def _follow(self, work: Coroutine[None, None, None]) -> None:
         """Run a task beside the mesh, until the mesh ends."""
@@ -362,16 +324,14 @@ class _Mesh:
         """Drain this process's parts and replicas; ``is_whole``: every ingress of the mesh too."""
         loop = asyncio.get_running_loop()
         ingress = self._settings.ingress
-        # The ingress drains first, for all deployments at once; the replicas get the rest.
+        # Ingresses drain first, for all deployments at once; the replicas get the rest.
         grace_s = min(grace_s, self._controller.state.longest_grace_s())
         deadline = loop.time() + min(ingress.drain_s + grace_s, ingress.hard_stop_after_s)
         self._controller.ends_by = deadline
         try:
+            # Else they go on with their last view, until another controller comes.
             if is_whole:
                 await self._ingresses.drain(grace_s, deadline - loop.time())
-            else:
-                # Other ingresses go on with their last view, until another controller comes.
-                await self._ingresses.drain_own(grace_s)
             await self._controller.drain(max(deadline - loop.time(), 0.0))
         finally:
             self._controller.runs.close()
@@ -457,8 +417,6 @@ class _Mesh:
             self._home.is_in_use = False
         if self._copies is not None:
             await asyncio.to_thread(self._copies.copy)
-        if self._ingress is not None:
-            await self._ingress.stop()
         listeners = (self._unix, self._tcp)
         await asyncio.gather(*(each.close(_SERVER_GRACE_S) for each in listeners))
         # The rest of the directory is its replicas' while they live.
@@ -475,16 +433,9 @@ class _Mesh:
     def _keep_output(self, key: DeploymentKey, replica_id: ReplicaId, line: str) -> None:
         self._controller.output.add(key, replica_id, line)
 
-    def _client_connections(self) -> int:
-        return 0 if self._ingress is None else self._ingress.connections()
-
     def _notices(self) -> Sequence[str]:
         rest = [] if self._rest is None else [f"REST is answered at {self._rest.address}"]
         return [*rest, *self._keeper.notices()]
-
-
-def _is_disabled(settings: MeshSettings) -> bool:
-    return settings.ingress.location is ProxyLocation.Disabled
 
 
 def _log_failure(task: asyncio.Task[None]) -> None:

@@ -52,8 +52,7 @@ class IngressServer:
 
     Args:
         addresses: ``host:port`` each; port 0 picks one. A loopback address of a family that this
-            machine does not have is left out if another address remains. Without any it listens
-            nowhere, and only follows the controller.
+            machine does not have is left out if another address remains.
         held: sockets that somebody else has bound, and may keep; in place of ``addresses``.
         controller: whom the table follows.
         node: where this process is.
@@ -133,7 +132,7 @@ class IngressServer:
         )
         self.views: Views = {}
         self._sockets = [*held] or bind_all(addresses)
-        self._native = self._new_listener() if self._sockets else None
+        self._native = self._new_listener()
 
     def _new_listener(self) -> rust.Ingress:
         settings = self._settings
@@ -163,8 +162,6 @@ class IngressServer:
             await self.feed.wait_version(timeout_s=FIRST_VIEW_TIMEOUT_S)
         except TimeoutError:
             raise MeshError("the ingress got no view of the mesh from its controller") from None
-        if self._native is None:
-            return
         self._follower = asyncio.create_task(self._security.follow())
         try:
             sockets = [each.detach() for each in self._sockets]
@@ -215,11 +212,11 @@ class IngressServer:
         """Return the calls that are in this ingress now, and what it has counted."""
         return ingress_status(
             self._table.stats(),
-            counts={} if self._native is None else self._native.stats(),
-            limits={} if self._native is None else limits_of(self._settings),
+            counts=self._native.stats(),
+            limits=limits_of(self._settings),
             in_flight=self._in_flight(),
             speaks_tls=self.speaks_tls,
-            node="" if self._native is None else self._node.node_id,
+            node=self._node.node_id,
             is_draining=self.state in (IngressState.DRAINING, IngressState.DRAINED),
             state=self.state,
             id=self.id,
@@ -227,7 +224,7 @@ class IngressServer:
             version=version(),
             addresses=self.addresses,
             admin=self.admin,
-            uptime_s=0.0 if self._native is None else time.monotonic() - self._started_at,
+            uptime_s=time.monotonic() - self._started_at if self._started_at else 0.0,
         )
 
     def add_metrics(self, scrape: Scrape) -> None:
@@ -246,11 +243,10 @@ class IngressServer:
         )
         self.records.add_metrics(scrape, caller="ingress", caller_id=str(os.getpid()))
         self._security.add_metrics(scrape)
-        if self._native is not None:
-            counts = self._native.stats() | {"in_flight": self._native.in_flight()}
-            access = self._security.access
-            refusals = None if access is None else access.stats()
-            add_ingress(scrape, counts, self._native.doors(), refusals)
+        counts = self._native.stats() | {"in_flight": self._in_flight()}
+        access = self._security.access
+        refusals = None if access is None else access.stats()
+        add_ingress(scrape, counts, self._native.doors(), refusals)
 
     def _routes(self, views: Views) -> Sequence[rust.DeploymentRoute]:
         # The feed never changes this dict but passes a new one, so readers see one state of it.
@@ -291,14 +287,9 @@ class IngressServer:
         """Wait until calls go by a version of the view; ``TimeoutError`` if it does not come."""
         await self.feed.wait_version(version, timeout_s=timeout_s)
 
-    def connections(self) -> int:
-        """Count the clients that are connected."""
-        return 0 if self._native is None else self._native.stats()["connections"]
-
     def set_request_timeout(self, timeout_s: float | None) -> None:
         """Bound calls for which neither client nor deployment says a time; None: do not."""
-        if self._native is not None:
-            self._native.set_request_timeout(timeout_s)
+        self._native.set_request_timeout(timeout_s)
 
     async def drain(self, grace_s: float) -> None:
         """Say that nothing more should come, then take nothing more, then wait for the last call.
@@ -310,11 +301,10 @@ class IngressServer:
         hard_stop_at = asyncio.get_running_loop().time() + self._settings.hard_stop_after_s
         self._become(IngressState.DRAINING)
         self._builtin.begin_drain()
-        if self._native is not None:
-            self._native.set_healthy(False)
-            # A load balancer in front polls the health, and nothing shows when it has done so.
-            await asyncio.sleep(min(self._settings.drain_s, self._settings.hard_stop_after_s))
-            self._native.drain()
+        self._native.set_healthy(False)
+        # A load balancer in front polls the health, and nothing shows when it has done so.
+        await asyncio.sleep(min(self._settings.drain_s, self._settings.hard_stop_after_s))
+        self._native.drain()
         loop = asyncio.get_running_loop()
         deadline = min(loop.time() + grace_s, hard_stop_at)
         while self._in_flight() and loop.time() < deadline:  # noqa: ASYNC110  # no event
@@ -326,8 +316,7 @@ class IngressServer:
         await self.feed.close()
         if self._follower is not None:
             self._follower.cancel()
-        if self._native is not None:
-            self._native.stop()
+        self._native.stop()
         for each in self._sockets:
             # Those that were not listened at.
             each.close()
@@ -339,10 +328,10 @@ class IngressServer:
             await asyncio.wait([self._drainer])
 
     def _calls(self) -> int:
-        return 0 if self._native is None else self._native.stats()["calls"]
+        return self._native.stats()["calls"]
 
     def _in_flight(self) -> int:
-        return 0 if self._native is None else self._native.in_flight()
+        return self._native.in_flight()
 
 
 def _limits(settings: IngressSettings) -> rust.IngressLimits:

@@ -72,20 +72,16 @@ def _shortage(stocks: Stocks) -> str:
     if descriptors is not None and descriptors.is_below(_DESCRIPTORS_LEFT_PERCENT_MIN):
         return (
             f"{descriptors.left} of the {descriptors.whole} descriptors of the mesh's process are "
-            f"left or with clients, and replicas start again when "
+            f"left, and replicas start again when "
             f"{_DESCRIPTORS_LEFT_PERCENT_MIN} % are; lower num_replicas, or start the mesh with "
             f"a higher limit (ulimit -n)"
         )
     return ""
 
 
-def read_stocks(client_connections: int = 0) -> Stocks:
-    """Return what is left for replicas now.
-
-    Args:
-        client_connections: of this process, each with a descriptor, which do not count.
-    """
-    return Stocks(_memory(), _descriptors(client_connections))
+def read_stocks() -> Stocks:
+    """Return what is left for replicas now."""
+    return Stocks(_memory(), _descriptors())
 
 
 def usable_processors() -> int:
@@ -100,7 +96,7 @@ def usable_processors() -> int:
     return max(count, 1)
 
 
-def _descriptors(client_connections: int) -> Stock | None:
+def _descriptors() -> Stock | None:
     try:
         # Since Linux 6.2 the folder's size is the count.
         folder = Path("/proc/self/fd")
@@ -110,7 +106,7 @@ def _descriptors(client_connections: int) -> Stock | None:
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if limit == resource.RLIM_INFINITY:
         return None
-    return Stock(min(max(limit - used + client_connections, 0), limit), limit)
+    return Stock(max(limit - used, 0), limit)
 
 
 def _memory() -> Stock | None:

@@ -62,7 +62,6 @@ def _process(site: Site) -> Launcher:
         run_dir=site.run_dir,
         on_line=site.on_line,
         on_output=site.on_output,
-        client_connections=site.client_connections,
         environments=Environments(site.home / "environments"),
         spares=site.spares,
         liveness=site.liveness,

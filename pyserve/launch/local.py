@@ -97,7 +97,6 @@ class LocalLauncher:
         on_output: called with each line, and who has written it.
         module: what runs; tests replace it.
         ledger: the machine's resources; by default those that can be detected.
-        client_connections: returns how many clients are connected to this process.
         environments: makes what replicas need besides the driver's environment.
         spares: how many interpreters wait, with their imports done, for replicas to start.
         kernel_kills: detects kills by the kernel; by default from the kernel's counters.
@@ -118,7 +117,6 @@ class LocalLauncher:
         on_output: Callable[[DeploymentKey, ReplicaId, str], None] = lambda *_: None,
         module: str = "pyserve.replica",
         ledger: Ledger | None = None,
-        client_connections: Callable[[], int] = lambda: 0,
         environments: Environments | None = None,
         spares: int = 0,
         kernel_kills: KernelKills | None = None,
@@ -126,7 +124,6 @@ class LocalLauncher:
     ) -> None:
         self._environments = environments or Environments(run_dir / "environments")
         self._controller = controller
-        self._client_connections = client_connections
         self._token = token
         self._run_dir = run_dir
         self._on_line = on_line
@@ -329,8 +326,7 @@ class LocalLauncher:
 
     def room(self) -> Room:
         """Return how many may start at a time; see ``Launcher.room``."""
-        stocks = read_stocks(self._client_connections())
-        return room(self._processors, stocks, running=len(self._processes))
+        return room(self._processors, read_stocks(), running=len(self._processes))
 
     def spare_pids(self) -> frozenset[int]:
         """Return the processes that wait for replicas to start."""

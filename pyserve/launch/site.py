@@ -30,7 +30,6 @@ class Site:
         options: the launcher's options.
         on_line: shows a line, with whose it is before it.
         on_output: keeps a line of a replica, for ``pyserve logs`` and ``status``.
-        client_connections: returns how many clients are connected to this process.
         spares: how many interpreters should wait for replicas to start.
         liveness: of lasting replicas: pipe whose other end closes when all of them must end;
             ``None``: they stay until they are ended.
@@ -47,7 +46,6 @@ class Site:
     options: Mapping[str, object] = field(default_factory=dict)
     on_line: Callable[[str], None] = lambda _: None
     on_output: Callable[[DeploymentKey, ReplicaId, str], None] = lambda *_: None
-    client_connections: Callable[[], int] = lambda: 0
     spares: int = 0
     liveness: int | None = None
 

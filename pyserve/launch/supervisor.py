@@ -49,7 +49,6 @@ class MeshPlan:
 def controller_arguments(plan: MeshPlan) -> Sequence[str]:
     """Return the command line of a supervised controller, without interpreter and module."""
     return [
-        "--no-ingress",
         *(["--no-admin"] if plan.addresses else []),
         # Elsewhere no process can be found again, and replicas end with their controller.
         *(["--persistent"] if hasattr(os, "pidfd_open") else []),

@@ -37,29 +37,6 @@ def pyserve(
     )
 
 
-@contextmanager
-def standing_mesh(environment: dict[str, str], **variables: str) -> Iterator[dict[str, Any]]:
-    """Run a mesh that is no command's own; yield what it says of itself."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "pyserve.control", "--address", "127.0.0.1:0"],
-        cwd=ROOT,
-        env={**environment, **variables},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdout is not None, "asked for"
-    try:
-        record: dict[str, Any] = json.loads(process.stdout.readline())
-        yield record
-        process.terminate()
-        assert 0 == process.wait(_TIMEOUT_S)
-    finally:
-        process.kill()
-        process.wait()
-        process.stdout.close()
-
-
 class Foreground:
     """A ``pyserve run`` in a process of its own."""
 

@@ -10,16 +10,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     """Return what ``python -m pyserve.control`` is told; None: by this process's arguments."""
     parser = argparse.ArgumentParser(
         prog="python -m pyserve.control",
-        description="A mesh on this machine: controller, ingress and local launcher.",
-    )
-    parser.add_argument(
-        "--address",
-        action="append",
-        default=[],
-        help="host:port of the ingress, may be repeated; port 0 picks one",
-    )
-    parser.add_argument(
-        "--no-ingress", action="store_true", help="ingresses are processes of their own"
+        description="The controller of a mesh and its launcher.",
     )
     parser.add_argument(
         "--no-admin", action="store_true", help="an ingress of this node shows the metrics"

@@ -1,7 +1,7 @@
 """The ingresses of a mesh: their status reports, and a stream of commands to each.
 
-One may live in the controller's process; the others are processes of their own, which attend while
-they are connected. Nothing here decides about deployments. For one event loop.
+Ingresses are processes of their own, which attend while they are connected. Nothing here decides
+about deployments. For one event loop.
 """
 
 from __future__ import annotations
@@ -10,10 +10,9 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol
 
 from pyserve.observe.metrics import Scrape
 from pyserve.wire.v1 import control_pb2, ingress_pb2
@@ -41,24 +40,6 @@ class IngressState(StrEnum):
     UNHEALTHY = "UNHEALTHY"
     DRAINING = "DRAINING"
     DRAINED = "DRAINED"
-
-
-class OwnIngress(Protocol):
-    """The ingress of the controller's process."""
-
-    addresses: tuple[str, ...]
-
-    def status(self) -> control_pb2.IngressStatus:
-        """Return its status; without a node it listens nowhere."""
-
-    async def show(self, version: int, timeout_s: float) -> None:
-        """Wait until it has a version of the view; ``TimeoutError`` if it does not come."""
-
-    def set_request_timeout(self, timeout_s: float | None) -> None:
-        """Limit calls for which neither client nor deployment sets a timeout."""
-
-    async def drain(self, grace_s: float) -> None:
-        """Take nothing more, and wait for the last call."""
 
 
 @dataclass(eq=False, slots=True)
@@ -132,17 +113,12 @@ class Ingresses:
     """All ingresses of a mesh.
 
     Args:
-        own: that of this process; ``None``: it has none.
         clock: Unix time in seconds.
     """
 
-    def __init__(
-        self, own: OwnIngress | None = None, clock: Callable[[], float] = time.time
-    ) -> None:
-        self._own = own
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
         self._registered_ingresses: dict[str, RegisteredIngress] = {}
-        self._own_since = clock()
         self._settings: ingress_pb2.IngressSettings | None = None
         self._drain: ingress_pb2.DrainIngress | None = None
 
@@ -193,19 +169,13 @@ class Ingresses:
 
     def addresses(self) -> Sequence[str]:
         """Return where they listen."""
-        found = [] if self._own is None else list(self._own.addresses)
-        for each in self._connected():
-            found += each.status.addresses
+        found = (address for each in self._connected() for address in each.status.addresses)
         # Two nodes that say the same host reach the same clients.
         return tuple(dict.fromkeys(found))
 
     def statuses(self) -> list[control_pb2.IngressStatus]:
         """Return the status of each of them, and of those that have gone in the last minute."""
         found = []
-        own = None if self._own is None else self._own.status()
-        if own is not None and own.node:
-            own.since = self._own_since
-            found.append(own)
         self._forget_gone()
         for each in self._registered_ingresses.values():
             status = control_pb2.IngressStatus()
@@ -222,8 +192,7 @@ class Ingresses:
 
     def total(self) -> control_pb2.IngressStatus:
         """Return all that are connected as if they were one."""
-        parts = [] if self._own is None else [self._own.status()]
-        parts += [each.status for each in self._connected()]
+        parts = [each.status for each in self._connected()]
         listening = [each for each in parts if each.node]
         counts, of_replica = Counter[str](), Counter[str]()
         for each in parts:
@@ -257,29 +226,16 @@ class Ingresses:
 
     async def visible(self, version: int) -> None:
         """Wait until every ingress that takes calls knows a version of the view."""
-        waits: list[Awaitable[None]] = []
-        if self._own is not None:
-            waits.append(self._own_shows(self._own, version))
         taking = [
             each
             for each in self._connected()
             if each.state in (IngressState.STARTING, IngressState.HEALTHY)
         ]
-        if taking:
-            command = ingress_pb2.IngressCommand(show=ingress_pb2.Show(version=version))
-            waits.append(self._ask(taking, command, _SHOW_TIMEOUT_S))
-        await asyncio.gather(*waits)
-
-    async def _own_shows(self, own: OwnIngress, version: int) -> None:
-        try:
-            await own.show(version, _SHOW_TIMEOUT_S)
-        except TimeoutError:
-            _LOGGER.error("the ingress did not get version %d of the view", version)
+        command = ingress_pb2.IngressCommand(show=ingress_pb2.Show(version=version))
+        await self._ask(taking, command, _SHOW_TIMEOUT_S)
 
     def set_request_timeout(self, timeout_s: float | None) -> None:
         """Set another default for all current and future ingresses; ``None``: no limit."""
-        if self._own is not None:
-            self._own.set_request_timeout(timeout_s)
         self._settings = ingress_pb2.IngressSettings(request_timeout_s=timeout_s or 0.0)
         for each in self._connected():
             each.send(ingress_pb2.IngressCommand(settings=self._settings))
@@ -289,21 +245,11 @@ class Ingresses:
 
         Args:
             grace_s: how long calls may take after the last one was taken.
-            timeout_s: how long to wait for processes of their own.
+            timeout_s: how long to wait for their processes.
         """
-        await asyncio.gather(
-            self.drain_own(grace_s), self._drain_others(grace_s, timeout_s + _DRAIN_MARGIN_S)
-        )
-
-    async def drain_own(self, grace_s: float) -> None:
-        """Drain only the ingress of this process."""
-        if self._own is not None:
-            await self._own.drain(grace_s)
-
-    async def _drain_others(self, grace_s: float, timeout_s: float) -> None:
         self._drain = ingress_pb2.DrainIngress(grace_s=grace_s)
         command = ingress_pb2.IngressCommand(drain=self._drain)
-        await self._ask(self._connected(), command, timeout_s)
+        await self._ask(self._connected(), command, timeout_s + _DRAIN_MARGIN_S)
 
     async def _ask(
         self,

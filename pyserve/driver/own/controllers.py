@@ -31,7 +31,6 @@ class Controllers:
         has_ingress = any(each.startswith("--address=") for each in arguments)
         self._arguments = [
             *(each for each in arguments if not each.startswith(_OWN)),
-            "--no-ingress",
             *(["--no-admin"] if has_ingress else []),
             f"--keeper-fd={self._keeper}",
         ]

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.mesh.commands import pyserve, standing_mesh, status_of
+from tests.mesh.commands import pyserve, status_of
+from tests.mesh.start.processes import address_of, standing
 from tests.support.waiting import wait_until
 
 _SHOP = """
@@ -67,10 +68,10 @@ _BLOG_APPLICATION = {"name": "blog", "route_prefix": "/blog", "import_path": "bl
 class User:
     """Somebody with a folder of code, a file, and a mesh that runs."""
 
-    def __init__(self, folder: Path, environment: dict[str, str], record: dict[str, Any]) -> None:
+    def __init__(self, folder: Path, environment: dict[str, str], address: str) -> None:
         self.folder = folder
         self.environment = environment
-        self.address = record["addresses"][0]
+        self.address = address
         self.write("shop.py", _SHOP)
         self.write("blog.py", _BLOG)
 
@@ -119,8 +120,8 @@ class User:
 
 @pytest.fixture
 def user(tmp_path: Path, mesh_environment: dict[str, str]) -> Iterator[User]:
-    with standing_mesh(mesh_environment) as record:
-        yield User(tmp_path, mesh_environment, record)
+    with standing(mesh_environment):
+        yield User(tmp_path, mesh_environment, address_of(mesh_environment))
 
 
 @pytest.mark.slow

@@ -9,34 +9,12 @@ import grpc
 from pyserve.aio.mesh_channel import dial, proof
 from pyserve.control.server.transport import RpcError
 from pyserve.version import version
-from pyserve.wire.v1 import control_pb2, mesh_pb2, mesh_pb2_grpc
+from pyserve.wire.v1 import mesh_pb2, mesh_pb2_grpc
 from tests.support.launching import ScriptedLauncher
 
 TIMEOUT_S = 30.0
 # Of every fake process.
 PID = 4711
-
-
-class FakeIngress:
-    """The ingress of the controller's process; it listens nowhere."""
-
-    def __init__(self):
-        self.addresses: tuple[str, ...] = ()
-        self.request_timeouts_s: list[float | None] = []
-        self.shown: list[int] = []
-        self.grace_s: float | None = None
-
-    def status(self):
-        return control_pb2.IngressStatus()
-
-    async def show(self, version, _timeout_s):
-        self.shown.append(version)
-
-    def set_request_timeout(self, timeout_s):
-        self.request_timeouts_s.append(timeout_s)
-
-    async def drain(self, grace_s):
-        self.grace_s = grace_s
 
 
 class FakeReplica:

@@ -21,7 +21,6 @@ from pyserve.version import version
 from pyserve.wire.v1 import control_pb2, control_pb2_grpc, mesh_pb2, mesh_pb2_grpc
 from tests.mesh.control.fakes import (
     PID,
-    FakeIngress,
     FakeLauncher,
     raise_in_constructor,
     serve,
@@ -44,8 +43,7 @@ class Mesh:
         )
         self.grace_s = None
         self.server = make_server(TOKEN)
-        self.ingress = FakeIngress()
-        self.ingresses = Ingresses(self.ingress)
+        self.ingresses = Ingresses()
         add_services(self.server, self.controller, self.shut_down, self.ingresses, self.leave)
         add_ingress_service(self.server, self.ingresses)
         self.server.add_insecure_port(address)
@@ -453,6 +451,7 @@ async def test_configure_changes_what_it_names_and_refuses_what_is_no_time(mesh)
         request = control_pb2.ConfigureRequest(**settings)
         await mesh.control.Configure(request, metadata=proof(TOKEN), timeout=TIMEOUT_S)
 
+    attending = mesh.ingresses.attend(control_pb2.IngressStatus(id="a"))
     await configure(request_timeout_s=2.5)
     await configure()
     await configure(request_timeout_s=0)
@@ -461,7 +460,8 @@ async def test_configure_changes_what_it_names_and_refuses_what_is_no_time(mesh)
             await configure(request_timeout_s=wrong)
         assert grpc.StatusCode.INVALID_ARGUMENT is caught.value.code()
 
-    assert [2.5, None] == mesh.ingress.request_timeouts_s
+    commands = [await attending.next() for _ in range(2)]
+    assert [2.5, 0.0] == [each.settings.request_timeout_s for each in commands if each]
 
 
 async def test_starts_wait_while_there_is_no_room_and_status_says_why(mesh):

@@ -12,7 +12,8 @@ import httpx
 import psutil
 import pytest
 
-from tests.mesh.commands import standing_mesh, status_of
+from pyserve.control.discovery import read_record
+from tests.mesh.start.processes import standing, status_of
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
@@ -31,7 +32,7 @@ class Rest:
     Attributes:
         place: Host and port.
         token: Of the mesh.
-        process: The controller's, which has the ingress too.
+        process: The controller's.
         log: What it writes.
     """
 
@@ -52,17 +53,19 @@ class Rest:
 @pytest.fixture
 def rest(mesh_environment: dict[str, str], tmp_path: Path) -> Iterator[Rest]:
     variables = {"PYSERVE_DASHBOARD_ADDRESS": "127.0.0.1:0", "PYSERVE_LOG_DIR": str(tmp_path)}
-    with standing_mesh(mesh_environment, **variables) as record:
+    with standing({**mesh_environment, **variables}):
         told = str(status_of(mesh_environment))
         found = re.search(r"REST is answered at 127\.0\.0\.1:(\d+)", told)
         assert found, told
         place = ("127.0.0.1", int(found[1]))
-        token = Path(record["token_file"]).read_text()
-        yield Rest(place, token, record["pid"], tmp_path / "controller.log")
+        record = read_record(Path(mesh_environment["PYSERVE_HOME"]))
+        assert record is not None
+        token = Path(record.token_file).read_text()
+        yield Rest(place, token, record.pid, tmp_path / "controller.log")
 
 
 def test_a_crowd_that_says_nothing_takes_few_descriptors(rest: Rest) -> None:
-    """They are the ingress's too; and whoever has the token is served meanwhile."""
+    """A member is served meanwhile."""
     before = rest.process.num_fds()
     with contextlib.ExitStack() as crowd:
         for _ in range(CROWD):

@@ -79,7 +79,7 @@ def test_a_mesh_of_others_that_has_ended_is_no_error(
     end: str, mesh_environment: dict[str, str]
 ) -> None:
     controller = subprocess.Popen(
-        [sys.executable, "-m", "pyserve.control", "--address", "127.0.0.1:0"],
+        [sys.executable, "-m", "pyserve.control"],
         cwd=ROOT,
         env=mesh_environment,
         stdin=subprocess.DEVNULL,

@@ -9,7 +9,6 @@ import pytest
 from pyserve.control.server import ingresses as module
 from pyserve.control.server.ingresses import Ingresses, RegisteredIngress
 from pyserve.wire.v1 import control_pb2, ingress_pb2
-from tests.mesh.control.fakes import FakeIngress
 
 TIMEOUT_S = 30.0
 
@@ -158,15 +157,12 @@ async def test_ingress_that_does_not_answer_is_unhealthy_until_it_does(
     assert "HEALTHY" == states(ingresses)["node-a"]
 
 
-async def test_view_is_visible_when_own_and_others_have_it(clock: Clock) -> None:
-    own = FakeIngress()
-    ingresses = Ingresses(own, clock)
+async def test_view_is_visible_when_those_that_take_calls_have_it(ingresses: Ingresses) -> None:
     a, draining = ingresses.attend(status("a")), ingresses.attend(status("b", "DRAINING"))
     visible = asyncio.create_task(ingresses.visible(9))
     shown = await command_of(a)
 
     assert ("show", 9) == (shown.WhichOneof("kind"), shown.show.version)
-    assert [9] == own.shown
     assert not visible.done()
     say(ingresses, a, status("a"), shown.number)
     await asyncio.wait_for(visible, TIMEOUT_S)
@@ -196,26 +192,23 @@ async def test_ingress_that_reads_nothing_loses_its_stream(ingresses: Ingresses)
     assert 63 == read
 
 
-async def test_settings_reach_those_who_come_later(clock: Clock) -> None:
-    own = FakeIngress()
-    ingresses = Ingresses(own, clock)
+async def test_settings_reach_those_who_come_later(ingresses: Ingresses) -> None:
     early = ingresses.attend(status("a"))
     ingresses.set_request_timeout(2.5)
     late = ingresses.attend(status("b"))
 
     for each in (early, late):
         assert 2.5 == (await command_of(each)).settings.request_timeout_s
-    assert [2.5] == own.request_timeouts_s
 
 
-async def test_drain_waits_for_all_and_holds_for_those_who_come_later(clock: Clock) -> None:
-    own = FakeIngress()
-    ingresses = Ingresses(own, clock)
+async def test_drain_waits_for_all_and_holds_for_those_who_come_later(
+    ingresses: Ingresses,
+) -> None:
     a = ingresses.attend(status("a"))
     drain = asyncio.create_task(ingresses.drain(3.0, TIMEOUT_S))
     asked = await command_of(a)
 
-    assert (3.0, 3.0) == (asked.drain.grace_s, own.grace_s)
+    assert 3.0 == asked.drain.grace_s
     assert not drain.done()
     late = ingresses.attend(status("b"))
     assert 3.0 == (await command_of(late)).drain.grace_s

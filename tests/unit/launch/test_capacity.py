@@ -35,7 +35,7 @@ def test_nothing_more_starts_while_descriptors_are_short():
     found = room(2, Stocks(descriptors=Stock(100, 1024)), running=10)
 
     assert (0, True) == (found.starts_max, found.is_short)
-    assert "100 of the 1024 descriptors of the mesh's process are left or with clients" in found.why
+    assert "100 of the 1024 descriptors of the mesh's process are left" in found.why
     assert "ulimit -n" in found.why
 
 
@@ -63,7 +63,4 @@ def test_this_machine_is_known():
         fewer = read_stocks().descriptors
     assert fewer is not None
     assert stocks.descriptors.left - 1 == fewer.left
-    without_clients = read_stocks(client_connections=2).descriptors
-    assert without_clients is not None
-    assert stocks.descriptors.left + 2 == without_clients.left
     assert 1 <= usable_processors() <= len(os.sched_getaffinity(0))

@@ -86,7 +86,7 @@ async def start(tmp_path: Path) -> AsyncIterator[Start]:
 def test_command_line_of_a_controller_follows_the_plan() -> None:
     plan = MeshPlan(addresses=(), development=True, settings=read_settings({}))
 
-    assert ["--no-ingress", "--persistent", "--development"] == list(controller_arguments(plan))
+    assert ["--persistent", "--development"] == list(controller_arguments(plan))
 
 
 async def test_ends_the_ingress_before_the_controller(start: Start) -> None:
