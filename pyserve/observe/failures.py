@@ -15,6 +15,7 @@ from collections.abc import Callable, Hashable
 from types import TracebackType
 
 from pyserve.observe.log_rate_limit import Allowance, LogRateLimit
+from pyserve.observe.logs.guarded import guard
 from pyserve.observe.places import format_from_user_code, text_of
 
 # Innermost frames that tell two failures apart, and exceptions of one failure (causes, members of
@@ -38,19 +39,21 @@ def failure_logger(
 ) -> logging.Logger:
     """Return the logger of that name, which shortens failures that it wrote just before.
 
+    What handlers of user code raise does not reach whoever logs.
+
     Args:
         name: As of ``logging``.
         clock: seconds, which never go back.
         lines: Limits the shortened lines; ``None``: there are none.
     """
-    logger = logging.getLogger(name)
+    logger = guard(logging.getLogger(name))
     logger.addFilter(TracebackFilter(clock, lines))
     return logger
 
 
 def user_code_logger(name: str) -> logging.Logger:
     """Return the logger of that name, whose tracebacks begin with user code; it writes them all."""
-    logger = logging.getLogger(name)
+    logger = guard(logging.getLogger(name))
     logger.addFilter(_from_user_code)
     return logger
 

@@ -15,12 +15,14 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from pyserve.observe.logs.guarded import BROKEN, GuardedLogger
+
 _NAME = "pyserve"
 _handlers: list[logging.Handler] | None = None
 _NOBODY = logging.NullHandler()
 
 
-class KeptLogger(logging.Logger):
+class KeptLogger(GuardedLogger):
     """A logger of pyserve: it is never disabled, and finds its handlers without the root logger.
 
     Its level still applies.
@@ -50,21 +52,47 @@ class KeptLogger(logging.Logger):
         """Give a record to pyserve's handlers, then to those of user code.
 
         Handlers of the standard streams do not get it, since it is there already. The record also
-        passes through the method of ``logging.Logger``, which error collectors wrap.
+        passes through the method of ``logging.Logger``, which error collectors wrap. A handler
+        that raises keeps the record from no other one.
         """
         own = _handlers
         if own is None:
             super().callHandlers(record)
             return
         for handler in own:
-            _give(handler, record)
-        rest = logging.Logger(self.name)
+            self.give(handler, record)
+        rest: Any = logging.Logger(self.name)
         for handler in _handlers_of(self):
             if handler not in own and not _is_on_terminal(handler):
-                rest.addHandler(handler)
+                rest.addHandler(_Guarded(handler, self))
         if not rest.handlers:
             rest.addHandler(_NOBODY)  # Without any, ``logging.lastResort`` would write it.
         rest.callHandlers(record)
+
+    def give(self, handler: logging.Handler, record: logging.LogRecord) -> None:
+        """Give a record to a handler that takes its level."""
+        try:
+            if record.levelno >= handler.level:
+                handler.handle(record)
+        except BROKEN as error:
+            self.complain(f"a {type(handler).__name__}", error)
+
+    def write_complaint(self, record: logging.LogRecord) -> None:
+        """Write a record to pyserve's handlers alone."""
+        for handler in own_handlers():
+            handler.handle(record)
+
+
+class _Guarded:
+    """What a logger needs of a handler."""
+
+    def __init__(self, handler: logging.Handler, logger: KeptLogger) -> None:
+        self.level = handler.level
+        self._handler = handler
+        self._logger = logger
+
+    def handle(self, record: logging.LogRecord) -> None:
+        self._logger.give(self._handler, record)
 
 
 def keep_loggers(handlers: Sequence[logging.Handler], level: int | str) -> None:
@@ -154,8 +182,3 @@ def _is_on_terminal(handler: logging.Handler) -> bool:
     stream = getattr(handler, "stream", None)
     standard = (sys.stderr, sys.stdout, sys.__stderr__, sys.__stdout__)
     return stream is not None and any(stream is each for each in standard)
-
-
-def _give(handler: logging.Handler, record: logging.LogRecord) -> None:
-    if record.levelno >= handler.level:
-        handler.handle(record)

@@ -9,11 +9,13 @@ from __future__ import annotations
 import contextlib
 import io
 import logging
+import os
 import queue
 import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, TextIO
 
 from pyserve.config.control import PASSING
 from pyserve.config.logs import EncodingType, LogSettings
@@ -27,6 +29,7 @@ from pyserve.observe.logs.requests import RequestFilter
 _QUEUE_LENGTH_MAX = 10_000
 # The level of lines that people at the terminal always see, wherever logs go.
 _NOTICE = logging.CRITICAL + 1
+_STDERR = 2
 
 
 class LogSink:
@@ -151,6 +154,41 @@ class LogSink:
             ) from None
 
 
+class _StandardError:
+    """Standard error that stays open when user code closes or redirects its descriptor.
+
+    A fork writes to the descriptor that it has inherited: it may end what reads from there by
+    closing it.
+    """
+
+    def __init__(self) -> None:
+        self._descriptor = os.dup(_STDERR)
+        os.register_at_fork(after_in_child=self._leave)
+
+    def write(self, text: str) -> int:
+        rest = memoryview(text.encode("utf-8", "backslashreplace"))
+        while rest:
+            rest = rest[os.write(self._descriptor, rest) :]
+        return len(text)
+
+    def flush(self) -> None:
+        """Nothing waits."""
+
+    def _leave(self) -> None:
+        os.close(self._descriptor)
+        self._descriptor = _STDERR
+
+
+def _own_standard_error(stream: TextIO | None) -> Any:
+    """Return a stream of pyserve's own if ``stream`` is standard error, else ``stream``."""
+    try:
+        # A test, or who embeds this, may have put something else in its place.
+        is_usual = stream is not None and stream.fileno() == _STDERR
+        return _StandardError() if is_usual else stream
+    except (OSError, ValueError):  # It has no descriptor, or no further one is to be had.
+        return stream
+
+
 class SinkHandler(logging.Handler):
     """Sends the records of ``logging`` to a sink."""
 
@@ -197,7 +235,7 @@ def log_to_standard_error(
     level: int = logging.INFO, *, encoding: str = EncodingType.TEXT.value
 ) -> None:
     """Send all records of a replica's process to standard error, where its launcher reads them."""
-    handler = logging.StreamHandler()
+    handler = logging.StreamHandler(_own_standard_error(sys.stderr))
     handler.setFormatter(formatter_of(encoding, {"component": "replica"}))
     handler.addFilter(RequestFilter())
     keep_loggers([handler], level)

@@ -1,5 +1,6 @@
 """Calls end whatever the exception of a handler does when it is looked at."""
 
+import logging
 from typing import Any
 
 import grpc
@@ -26,6 +27,31 @@ HOSTILE = {
     "__cause__": property(_refuse),
     "__len__": lambda _: 0,
 }
+
+
+@pytest.mark.parametrize("broken", [RuntimeError("refused"), SystemExit(1)], ids=repr)
+async def test_a_call_ends_where_a_handler_of_logging_raises(broken: BaseException) -> None:
+    class Broken(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            raise broken
+
+    async def call(_request: bytes, _context: Any) -> bytes:
+        raise ValueError("text")
+
+    server = Server(settings=ServerSettings())
+    handler: Any = grpc.unary_unary_rpc_method_handler(call)
+    server.add_registered_method_handlers("p.S", {"Call": handler})
+    await server.start()
+    native: Any = server.native
+    spoilt = Broken()
+    logging.getLogger().addHandler(spoilt)
+    try:
+        answered = native.call("/p.S/Call", b"x")
+        await eventually(lambda: not answered.is_active())
+    finally:
+        logging.getLogger().removeHandler(spoilt)
+    assert ("finish", UNKNOWN) == answered.commands[-1][:2]
+    await server.stop(None)
 
 
 @pytest.mark.parametrize("development", [False, True])
