@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 from pyserve.config.validation import refuse
+from pyserve.interrupts import FAILURES, raise_ctrl_c
 from pyserve.observe.places import text_of
 from pyserve.signatures import read_signature
 
@@ -103,7 +104,8 @@ def policy_class(import_path: str) -> Any:
             found = getattr(found, part)
     except (ImportError, AttributeError) as error:
         raise refuse(_FIELD, import_path, f"a class that can be imported ({error})") from error
-    except (Exception, SystemExit) as error:
+    except FAILURES as error:
+        raise_ctrl_c(error)
         why = f"{module} raises {type(error).__name__}: {text_of(error)}"
         raise refuse(_FIELD, import_path, f"a class that can be imported ({why})") from error
     has_method = any(callable(getattr(found, each, None)) for each in ("choose", "choose_replicas"))

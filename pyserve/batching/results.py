@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from pyserve.bridge import end_if_forked
 from pyserve.errors import BatchError
+from pyserve.interrupts import EXITS, is_ctrl_c
 from pyserve.observe.failures import exc_info_of, failure_logger
 
 _LOGGER = failure_logger(__name__)
@@ -68,15 +69,16 @@ def fail_all(calls: Iterable[Failing], error: BaseException, label: str) -> bool
     """Fail all calls of a batch that ended with an exit instead of results.
 
     Returns:
-        Whether that settles it: SystemExit of a model's code is a failure of its batch, and not
-        the end of the process and of all other calls in it.
+        Whether that settles it: an exit that a model's code raises is a failure of its batch, and
+        not the end of the process and of all other calls in it.
     """
     end_if_forked(error)
     for call in calls:
         call.fail(sendable(error, label))
-    if isinstance(error, SystemExit):
-        _LOGGER.error(
-            "%s raised SystemExit, which fails its batch only", label, exc_info=exc_info_of(error)
-        )
-        return True
-    return False
+    if not isinstance(error, EXITS) or is_ctrl_c(error):
+        return False
+    name = type(error).__name__
+    _LOGGER.error(
+        "%s raised %s, which fails its batch only", label, name, exc_info=exc_info_of(error)
+    )
+    return True

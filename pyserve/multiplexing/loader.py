@@ -17,6 +17,7 @@ from typing import Generic
 
 from pyserve.bridge import end_if_forked
 from pyserve.errors import ModelLoadFailed, ModelNotFound, RequestTimeout, UsageError
+from pyserve.interrupts import EXITS, raise_ctrl_c
 from pyserve.multiplexing.cache import CacheOptions, CacheStats, Entry, Model, ModelCache, Start
 from pyserve.multiplexing.directory import Directory
 from pyserve.multiplexing.history import Failure
@@ -265,11 +266,12 @@ class Loader(Generic[Model]):
         started_at = self.loop.time()
         try:
             model = await self._function(start.model_id)
-        except SystemExit as error:  # Raised in a task, it would end the loop.
+        except EXITS as error:  # Raised in a task, it would end the loop.
+            raise_ctrl_c(error)
             end_if_forked(error)
             raise ModelLoadFailed(
-                f"{self._label}: the loader of model {start.model_id!r} raised SystemExit: "
-                f"{text_of(error)}"
+                f"{self._label}: the loader of model {start.model_id!r} raised "
+                f"{type(error).__name__}: {text_of(error)}"
             ) from error
         return model, self._size_of(model), self.loop.time() - started_at
 

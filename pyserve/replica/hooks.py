@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Generic, Protocol, Self, TypeVar
 
+from pyserve.interrupts import raise_ctrl_c
 from pyserve.observe.places import text_of
 
 Value = TypeVar("Value")
@@ -85,7 +86,10 @@ class Hook(Generic[Value]):
     async def _awaited(self, result: Awaitable[object]) -> Value:
         try:
             found = await result
-        except (Exception, SystemExit) as error:
+        except (asyncio.CancelledError, GeneratorExit):
+            raise
+        except BaseException as error:
+            raise_ctrl_c(error)
             raise _failed(error) from error
         return self._value_of(found)
 

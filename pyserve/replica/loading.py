@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ from pyserve.batching import Batched, drain
 from pyserve.bridge import end_if_forked
 from pyserve.config import DeploymentOptions
 from pyserve.errors import ImportPathError, PyserveError, ServicerError
+from pyserve.interrupts import raise_ctrl_c
 from pyserve.multiplexing import close_all, preload_all
 from pyserve.multiplexing.unloading import disarm, finalize, has_async_finalizer
 from pyserve.observe.failures import user_code_logger
@@ -234,7 +236,8 @@ async def initialize(loaded: Loaded, instance: object) -> None:
         return
     try:
         await initializer(instance, *loaded.args, **loaded.kwargs)
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
+        _raise_end(error)
         disarm(instance)
         end_if_forked(error)
         raise _load_error(_constructor(target), error) from error
@@ -271,9 +274,8 @@ async def reconfigure(instance: object, config: object, *, timeout_s: float) -> 
             result = hook(config, rank=get_replica_context().rank) if takes_rank else hook(config)
             if inspect.isawaitable(result):
                 await result
-    except StopRequested:
-        raise
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
+        _raise_end(error)
         end_if_forked(error)
         what = f"took longer than {timeout_s:g} s" if late.expired() else "raised"
         raise _load_error(f"{name} ({where(hook)}) {what}", error) from error
@@ -287,7 +289,9 @@ async def warm_up(instance: object) -> None:
     """
     try:
         await preload_all(instance)
-    except Exception as error:
+    except BaseException as error:
+        _raise_end(error)
+        end_if_forked(error)
         label = f"{type(instance).__qualname__} could not preload its models"
         raise _load_error(label, error) from error
     hook = getattr(instance, "warmup", None)
@@ -297,7 +301,9 @@ async def warm_up(instance: object) -> None:
         result = hook()
         if inspect.isawaitable(result):
             await result
-    except Exception as error:
+    except BaseException as error:
+        _raise_end(error)
+        end_if_forked(error)
         label = f"{type(instance).__qualname__}.warmup ({where(hook)}) raised"
         raise _load_error(label, error) from error
 
@@ -457,15 +463,28 @@ class StopRequested(SystemExit):
 def _attempt(label: str, step: Callable[[], Value]) -> Value:
     try:
         return step()
-    except StopRequested:
-        raise
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
+        _raise_end(error)
         end_if_forked(error)
-        # SystemExit too: a module or constructor that exits has failed, with a place to name.
         raise _load_error(label, error) from error
 
 
-def _load_error(label: str, error: Exception | SystemExit) -> LoadError:
+def _raise_end(error: BaseException) -> None:
+    """Raise what means the end of the load; anything else that user code raises is its failure.
+
+    A module or constructor that exits has failed too, with a place to name.
+    """
+    raise_ctrl_c(error)
+    if isinstance(error, StopRequested | GeneratorExit):
+        raise error
+    if isinstance(error, asyncio.CancelledError):
+        with contextlib.suppress(RuntimeError):  # No loop runs: nobody can have cancelled this.
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise error
+
+
+def _load_error(label: str, error: BaseException) -> LoadError:
     details = format_from_user_code(error)
     if isinstance(error, ServicerError | ImportPathError):
         # It says where to look. Frames that are all ours would only hide it.

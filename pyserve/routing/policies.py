@@ -16,6 +16,7 @@ from typing import Any
 from pyserve import working_folder
 from pyserve.api.policy import Candidate, Facts, RoutedRequest, policy_class
 from pyserve.bridge import rust
+from pyserve.interrupts import FAILURES, raise_ctrl_c
 from pyserve.observe.failures import user_code_logger
 from pyserve.observe.log_rate_limit import LogRateLimit
 from pyserve.routing.facts import ReplicaFacts
@@ -90,7 +91,8 @@ def _make(found: mesh_pb2.PolicyClass, chooser: Chooser) -> None:
         with working_folder.importable(found.sys_path):
             policy = _made(found.import_path, kwargs)
         chooser.begin(policy)
-    except (Exception, SystemExit):
+    except FAILURES as error:
+        raise_ctrl_c(error)
         _LOGGER.exception(
             "the policy %s cannot be used here; replicas are picked without it", found.import_path
         )
@@ -152,7 +154,8 @@ class Chooser:
             request = RoutedRequest(path, session_id, model_id)
             answer = self._asked(self._choose, candidates, request)
             return list(_ids(answer, {each.replica_id for each in candidates}))
-        except (Exception, SystemExit) as error:
+        except FAILURES as error:
+            raise_ctrl_c(error)
             self._complain(error)
             return []
 
@@ -178,7 +181,8 @@ class Chooser:
                 # Ray Serve hands over the answer as well, which is not there yet.
                 request = RoutedRequest(*routed, request_id)
                 self._asked(self._on_routed, request, replica_id, None)
-        except (Exception, SystemExit) as error:
+        except FAILURES as error:
+            raise_ctrl_c(error)
             self._complain(error)
 
     def __del__(self) -> None:

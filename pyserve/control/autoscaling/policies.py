@@ -16,6 +16,7 @@ from typing import Any
 from pyserve import working_folder
 from pyserve.api.code import import_attribute
 from pyserve.config import AutoscalingPolicy
+from pyserve.interrupts import FAILURES
 from pyserve.observe.metrics.tally import Tally
 
 # As Ray Serve gives the statistics of a replica; a policy is asked no more until it has answered.
@@ -73,7 +74,7 @@ class PolicyAsker:
                 if inspect.isawaitable(answer):
                     _close(answer)
                     answer, why = None, "is a coroutine function; write a plain one"
-            except (Exception, SystemExit) as error:
+            except FAILURES as error:
                 answer, why = None, f"raised {type(error).__name__}: {error}"
             self.times.add(time.monotonic() - begun)
             self._asked_at = None
