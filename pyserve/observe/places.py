@@ -9,6 +9,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from pyserve.interrupts import FAILURES
+
 # By this package's own directory, not by its name: users have folders of that name too.
 _NOT_USER_CODE = (f"{Path(__file__).parent.parent}{os.sep}", importlib.__file__, "<frozen ")
 # Modules between this package and the user code that they run.
@@ -48,7 +50,7 @@ def text_of(error: BaseException) -> str:
     """Return the text of an exception of user code, whatever its ``__str__`` does."""
     try:
         return str(error)
-    except Exception as broken:
+    except FAILURES as broken:
         return f"<its __str__ raised {type(broken).__name__}>"
 
 
@@ -56,7 +58,7 @@ def has_text(error: BaseException) -> bool:
     """Tell whether an exception of user code can be shown."""
     try:
         str(error)
-    except Exception:
+    except FAILURES:
         return False
     return True
 

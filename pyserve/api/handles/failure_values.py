@@ -1,23 +1,38 @@
 """The values that an exception of user code carries, as plain data.
 
 Nothing is pickled: what reads them makes values of kinds that this module knows, members of
-enumerations that can be imported, and exceptions. Of any other value its ``repr`` arrives.
+enumerations, subclasses of the built-in types and dataclasses that can be imported, and exceptions.
+Of any other value its ``repr`` arrives.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import decimal
 import enum
 import fractions
 import importlib
+import ipaddress
 import pathlib
 import sys
 import uuid
+import zoneinfo
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, cast
+from typing import Any
 
 import msgpack
+
+from pyserve.api.handles.failure_bases import (
+    base_of,
+    fields_of,
+    items_of,
+    of_base,
+    of_fields,
+    scalar_of,
+    state_of,
+)
+from pyserve.interrupts import FAILURES
 
 _TUPLE = 1  # The msgpack extension of a tuple, which exceptions compare their arguments by.
 _KNOWN = 2  # That of a value of another kind: its kind, and what makes it again.
@@ -26,6 +41,7 @@ DEPTH_MAX = 4
 _VALUES_MAX = 8 * 1024
 _TEXT_CHARACTERS_MAX = 500
 _INT_MIN, _INT_END = -(2**63), 2**64  # msgpack's
+_SCALARS = (str, int, float, bytes)
 # numpy's kinds whose bytes are the value: no objects, no structures.
 _NUMPY_KINDS = frozenset("biufcSUmM")
 
@@ -92,8 +108,9 @@ class Values:
 
     def _of_kind(self, value: Any, kind: type, depth: int) -> object:
         if isinstance(value, enum.Enum):
-            name = f"{kind.__module__}:{kind.__qualname__}"
-            return _known("enum", [name, value.name, *_texts(value)])
+            if isinstance(value, enum.Flag):  # Several members have no name, or a common one.
+                return _known("flag", [_name_of(kind), value.value, *_texts(value)])
+            return _known("enum", [_name_of(kind), value.name, *_texts(value)])
         if kind in _SIMPLE:
             return _known(kind.__name__, _SIMPLE[kind][0](value))
         if isinstance(value, pathlib.PurePath):
@@ -101,6 +118,13 @@ class Values:
         numpy = sys.modules.get("numpy")
         if numpy is not None and isinstance(value, numpy.generic):
             return _of_numpy(value)
+        aio = sys.modules.get("grpc.aio")
+        if aio is not None and kind is aio.Metadata:
+            return _known("metadata", [list(pair) for pair in value])
+        if kind is type:
+            return _known("class", [_name_of(value), *_texts(value)])
+        if kind is not Repr and (found := self._of_scalar(value, kind)) is not None:
+            return found
         if not depth:
             return shown(value)
         if kind in (list, tuple, set, frozenset):
@@ -114,7 +138,26 @@ class Values:
             return self._of_dict(value, depth)
         if isinstance(value, Exception):
             return _known("error", self._nested(value, depth - 1))
+        if dataclasses.is_dataclass(kind):
+            fields = {name: self._plain(each, depth - 1) for name, each in fields_of(value).items()}
+            return _known("fields", [_name_of(kind), fields, *_texts(value)])
+        if (base := base_of(kind)) is not None and kind is not Repr:
+            parts = [self._plain(each, depth - 1) for each in items_of(value) or ()]
+            state = self._plain(state_of(value), depth - 1)
+            return _known("of", [_name_of(kind), base.__name__, parts, state, *_texts(value)])
         return shown(value)
+
+    def _of_scalar(self, value: object, kind: type) -> object:
+        """Return a value of a subclass of a scalar type; ``None``: it is something else."""
+        base = base_of(kind)
+        if base not in _SCALARS:
+            return None
+        scalar = scalar_of(value)
+        if base is str and len(scalar) > _TEXT_CHARACTERS_MAX:
+            return scalar
+        state = self._plain(state_of(value), 1)
+        given = [_name_of(kind), base.__name__, self._plain(scalar, 0), state]
+        return _known("of", [*given, *_texts(value)])
 
     def _of_dict(self, value: dict[object, object], depth: int) -> object:
         pairs = [(self._plain(k, depth - 1), self._plain(v, depth - 1)) for k, v in value.items()]
@@ -169,13 +212,11 @@ def _size(value: object, depth: int, count: int = 0) -> int:
     count += 1
     if not depth or count > _VALUES_MAX:
         return count
-    inner: Iterable[object] = ()
-    if type(value) in (list, tuple, set, frozenset):
-        inner = cast("Iterable[object]", value)
-    elif type(value) is dict:
-        inner = (each for pair in value.items() for each in pair)
-    elif isinstance(value, Exception):
+    inner: Iterable[object] = items_of(value) or ()
+    if isinstance(value, Exception):
         inner = (*value.args, *vars(value).values())
+    elif dataclasses.is_dataclass(type(value)):
+        inner = fields_of(value).values()
     for each in inner:
         count = _size(each, depth - 1, count)
         if count > _VALUES_MAX:
@@ -188,7 +229,7 @@ def _texts(value: object, characters_max: int = _TEXT_CHARACTERS_MAX) -> list[st
     for describe in (repr, str):
         try:
             text = describe(value)
-        except Exception as broken:
+        except FAILURES as broken:
             name, why = type(value).__name__, type(broken).__name__
             text = f"<a {name} whose {describe.__name__} raised {why}>"
         found.append(cut(text, characters_max))
@@ -197,6 +238,10 @@ def _texts(value: object, characters_max: int = _TEXT_CHARACTERS_MAX) -> list[st
 
 def _known(kind: str, payload: object) -> msgpack.ExtType:
     return msgpack.ExtType(_KNOWN, pack([kind, payload]))
+
+
+def _name_of(kind: type) -> str:
+    return f"{kind.__module__}:{kind.__qualname__}"
 
 
 def _of_numpy(value: Any) -> object:
@@ -210,6 +255,17 @@ def _made(kind: object, payload: Any) -> object:
         return Repr(str(payload[1]), str(payload[2]))
     if kind == "enum":
         return _member(str(payload[0]), str(payload[1]))
+    if kind == "flag":
+        return _enumeration(str(payload[0]))(payload[1])
+    if kind == "class":
+        found = imported(str(payload[0]))
+        if not isinstance(found, type):
+            raise TypeError(f"{payload[0]} is no class")
+        return found
+    if kind == "of":
+        return _of_base(str(payload[0]), str(payload[1]), payload[2], payload[3])
+    if kind == "fields":
+        return of_fields(imported(str(payload[0])), payload[1])
     if kind == "numpy":
         return _scalar(str(payload[0]), payload[1])
     if kind == "dict":
@@ -218,10 +274,22 @@ def _made(kind: object, payload: Any) -> object:
 
 
 def _member(name: str, member: str) -> object:
+    return _enumeration(name)[member]
+
+
+def _enumeration(name: str) -> type[enum.Enum]:
     found = imported(name)
     if not (isinstance(found, type) and issubclass(found, enum.Enum)):
         raise TypeError(f"{name} is no enumeration")
-    return found[member]
+    return found
+
+
+def _of_base(name: str, base_name: str, parts: Any, state: Any) -> object:
+    try:
+        found = imported(name)
+    except Exception:
+        found, state = None, {}
+    return of_base(found, base_name, parts, state)
 
 
 def _scalar(kind: str, data: bytes) -> object:
@@ -253,6 +321,25 @@ def _parts(value: datetime.timedelta) -> list[int]:
     return [value.days, value.seconds, value.microseconds]
 
 
+def _moment(value: Any) -> list[object]:
+    """Return a date with a time, or a time: its text, its fold, and the name of its zone."""
+    zone = value.tzinfo
+    if not isinstance(zone, zoneinfo.ZoneInfo):
+        return [value.isoformat(), value.fold, None]
+    return [value.replace(tzinfo=None).isoformat(), value.fold, zone.key]
+
+
+def _to_moment(kind: Any, text: str, fold: int, key: str | None) -> Any:
+    made = kind.fromisoformat(text)
+    zone = made.tzinfo if key is None else zoneinfo.ZoneInfo(key)
+    return made.replace(fold=fold, tzinfo=zone)
+
+
+def _metadata(pairs: list[list[Any]]) -> object:
+    metadata: Any = importlib.import_module("grpc.aio").Metadata
+    return metadata(*map(tuple, pairs))
+
+
 def _pair(value: complex) -> list[float]:
     return [value.real, value.imag]
 
@@ -260,13 +347,24 @@ def _pair(value: complex) -> list[float]:
 _SIMPLE: Mapping[type, tuple[Callable[[Any], object], Callable[[Any], object]]] = {
     uuid.UUID: (lambda each: each.bytes, lambda data: uuid.UUID(bytes=data)),
     datetime.date: (datetime.date.isoformat, datetime.date.fromisoformat),
-    datetime.time: (datetime.time.isoformat, datetime.time.fromisoformat),
-    datetime.datetime: (datetime.datetime.isoformat, datetime.datetime.fromisoformat),
+    datetime.time: (_moment, lambda parts: _to_moment(datetime.time, *parts)),
+    datetime.datetime: (_moment, lambda parts: _to_moment(datetime.datetime, *parts)),
     datetime.timedelta: (_parts, lambda parts: datetime.timedelta(*parts)),
     decimal.Decimal: (str, decimal.Decimal),
     fractions.Fraction: (str, fractions.Fraction),
     complex: (_pair, lambda pair: complex(*pair)),
     bytearray: (bytes, bytearray),
+    **{
+        kind: (str, kind)
+        for kind in (
+            ipaddress.IPv4Address,
+            ipaddress.IPv6Address,
+            ipaddress.IPv4Network,
+            ipaddress.IPv6Network,
+            ipaddress.IPv4Interface,
+            ipaddress.IPv6Interface,
+        )
+    },
 }
 _COLLECTIONS: Mapping[str, Callable[[Iterable[object]], object]] = {
     "set": set,
@@ -275,6 +373,7 @@ _COLLECTIONS: Mapping[str, Callable[[Iterable[object]], object]] = {
 _MAKERS: Mapping[str, Callable[[Any], object]] = {
     "int": lambda text: int(text, 16),
     "Path": pathlib.Path,
+    "metadata": _metadata,
     **_COLLECTIONS,
     **{kind.__name__: make for kind, (_, make) in _SIMPLE.items()},
 }

@@ -67,7 +67,7 @@ def encode_failure(error: BaseException) -> bytes:
 
     Long texts are cut; the beginning and the end of the traceback stay.
     """
-    if isinstance(error, Abort):  # The status itself says everything.
+    if type(error) is Abort:  # The status itself says everything.
         return pack({"abort": True})
     came = vars(error).get(_FAILURE) if isinstance(error, RemoteError) else None
     if isinstance(came, bytes):  # From further away: as it was there.
@@ -78,6 +78,8 @@ def encode_failure(error: BaseException) -> bytes:
             error.remote_traceback,
         )
     full = _described(error, DEPTH_MAX)
+    if isinstance(error, Abort):
+        full["abort"] = True
     data = pack(full)
     if len(data) > _FIELDS_BYTES_MAX and (short := _with_cut_texts(full)) is not None:
         full = short
@@ -115,6 +117,12 @@ def _nested(error: Exception, depth: int) -> bytes:
 def is_abort(data: bytes) -> bool:
     """Tell whether a failure says that user code chose the status by ``pyserve.Abort``."""
     return bool(_unpacked(data).get("abort"))
+
+
+def rebuild_abort(data: bytes, abort: Abort) -> Abort:
+    """Return an exception of the subclass of ``Abort`` that was raised, or ``abort`` itself."""
+    found = rebuild(data) if "type" in _unpacked(data) else abort
+    return found if isinstance(found, Abort) else abort
 
 
 def rebuild(data: bytes) -> Exception:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import grpc
 
 from pyserve.api.handles.calls import Metadata, Route
-from pyserve.api.handles.failures import FAILURE_KEY, is_abort, rebuild
+from pyserve.api.handles.failures import FAILURE_KEY, is_abort, rebuild, rebuild_abort
 from pyserve.errors import (
     Abort,
     BackPressure,
@@ -44,7 +44,7 @@ def error_of(
     failure = next((value for key, value in trailers or () if key == FAILURE_KEY), None)
     if isinstance(failure, bytes):
         if is_abort(failure):
-            return Abort(code, text, _of_user(trailers))
+            return rebuild_abort(failure, Abort(code, text, _of_user(trailers)))
         return rebuild(failure)
     where = f"{route.key} {route.path.rpartition('/')[2]}"
     kind = _ERROR_OF_CODE.get(code)
