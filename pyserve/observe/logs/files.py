@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import logging.handlers
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -27,8 +29,30 @@ class _File(logging.handlers.RotatingFileHandler):
         self._tell = tell
         self._complaints = LogRateLimit()
 
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a record to the file of that name, also if another program has moved the former."""
+        self._follow()
+        super().emit(record)
+
+    def _follow(self) -> None:
+        stream: Any = self.stream
+        if stream is None:
+            return
+        try:
+            found, own = self._path.stat(), os.fstat(stream.fileno())
+            if (found.st_dev, found.st_ino) == (own.st_dev, own.st_ino):
+                return
+        except FileNotFoundError:
+            pass
+        except (OSError, ValueError):  # Not known, so that nothing is to be done.
+            return
+        with contextlib.suppress(OSError, ValueError):
+            stream.close()
+        self.stream = None  # Opened by what writes next.
+
     def make_room(self, size: int) -> None:
         """Rotate the file if it has no room for this many characters."""
+        self._follow()
         if self.stream is None:
             self.stream = self._open()
         if self.stream.tell() + size >= self.maxBytes:

@@ -18,6 +18,7 @@ from pyserve.observe.logs.unwilling import (
     level_letter,
     level_name,
     readable,
+    shortened,
     text_of,
 )
 
@@ -31,6 +32,8 @@ _UNWRITTEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069
 # Attributes of every record; others came with ``extra=``, or are about the request.
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 _OF_REQUEST = ("request_id", "trace_id")
+# The beginning of a record in JSON.
+_RECORD = '{"asctime": "'
 # A line of a replica, as its launcher hands it on.
 _OUTPUT = re.compile(r"\[(?P<source>[^\]]+)\] (?P<line>.*)", re.DOTALL)
 
@@ -73,12 +76,21 @@ class JsonFormatter(logging.Formatter):
     Args:
         facts: What each object has besides.
         additional: Attributes of records that it has too.
+        line_bytes_max: Values of a longer line are cut, since what cuts the line itself would leave
+            no object; ``None``: there is no limit.
     """
 
-    def __init__(self, facts: Mapping[str, str], additional: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        facts: Mapping[str, str],
+        additional: Sequence[str] = (),
+        *,
+        line_bytes_max: int | None = None,
+    ) -> None:
         super().__init__()
         self._facts = dict(facts)
         self._additional = additional
+        self._line_bytes_max = line_bytes_max
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line; what JSON has not is written as its text."""
@@ -110,12 +122,20 @@ class JsonFormatter(logging.Formatter):
             if name not in _STANDARD and (value or name not in _OF_REQUEST)
         }
         # The record's own are those that readers look for, and come first.
-        return json_of({**values, **extra, **values})
+        whole = {**values, **extra, **values}
+        line = json_of(whole)
+        if self._line_bytes_max is None or len(line) <= self._line_bytes_max:
+            return line
+        return shortened(whole, line, self._line_bytes_max)
 
 
-def formatter_of(encoding: str, facts: Mapping[str, str]) -> logging.Formatter:
-    """Return what makes lines of that encoding; ``facts`` are for JSON."""
-    return JsonFormatter(facts) if encoding == EncodingType.JSON else TextFormatter()
+def formatter_of(
+    encoding: str, facts: Mapping[str, str], *, line_bytes_max: int | None = None
+) -> logging.Formatter:
+    """Return what makes lines of that encoding; ``facts`` and the limit are for JSON."""
+    if encoding != EncodingType.JSON:
+        return TextFormatter()
+    return JsonFormatter(facts, line_bytes_max=line_bytes_max)
 
 
 def said(text: str, encoding: str, component: str, level: int = logging.INFO) -> str:
@@ -137,14 +157,19 @@ def said(text: str, encoding: str, component: str, level: int = logging.INFO) ->
 def output_as_json(line: str) -> str:
     """Return a line that a process of the mesh has printed, as an object of one line.
 
-    A line of a replica that is an object already stays as it is.
+    A line of a replica that is an object already stays as it is. If a record stands behind what was
+    printed without a line's end, as progress bars are, it gets a line of its own.
     """
     found = _OUTPUT.fullmatch(line)
     source, text = ("", line) if found is None else (found["source"], found["line"])
     if text.startswith("{") and _is_object(text):
         return text
     known = {"replica": source} if source else {}
-    return json.dumps({"levelname": "INFO", "name": "output", "message": text, **known})
+    record = ""
+    if (at := text.find(_RECORD)) > 0 and _is_object(text[at:]):
+        text, record = text[:at], f"\n{text[at:]}"
+    printed = {"levelname": "INFO", "name": "output", "message": text, **known}
+    return json.dumps(printed) + record
 
 
 def _is_object(text: str) -> bool:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from pyserve.config import EncodingType, LoggingConfig
+from pyserve.config.control import OUTPUT_LINE_BYTES_MAX
 from pyserve.config.logs import LogSettings
 from pyserve.errors import OptionError
 from pyserve.observe.logs.files import open_rotating_file, write_lines
@@ -88,11 +89,13 @@ class ReplicaLogs:
             self._path = path
         additional = config.additional_log_standard_attrs
         is_json = config.encoding == EncodingType.JSON
-        self._formatter = (
-            JsonFormatter(self._facts, additional) if is_json else TextFormatter(additional)
-        )
-        for handler in (*self._handlers, *filter(None, [self._file])):
-            handler.setFormatter(self._formatter)
+        text = TextFormatter(additional)
+        self._formatter = JsonFormatter(self._facts, additional) if is_json else text
+        if self._file is not None:
+            self._file.setFormatter(self._formatter)
+        bounded = JsonFormatter(self._facts, additional, line_bytes_max=OUTPUT_LINE_BYTES_MAX)
+        for handler in self._handlers:
+            handler.setFormatter(bounded if is_json else text)
         set_level(config.log_level)
         if self._is_silent and self._file is not None:
             for handler in self._handlers:

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
-from pyserve.config.control import PASSING
+from pyserve.config.control import OUTPUT_LINE_BYTES_MAX, PASSING
 from pyserve.config.logs import EncodingType, LogSettings
 from pyserve.errors import OptionError
 from pyserve.folders import PrivateFolder
@@ -236,6 +236,7 @@ def log_to_standard_error(
 ) -> None:
     """Send all records of a replica's process to standard error, where its launcher reads them."""
     handler = logging.StreamHandler(_own_standard_error(sys.stderr))
-    handler.setFormatter(formatter_of(encoding, {"component": "replica"}))
+    facts = {"component": "replica"}
+    handler.setFormatter(formatter_of(encoding, facts, line_bytes_max=OUTPUT_LINE_BYTES_MAX))
     handler.addFilter(RequestFilter())
     keep_loggers([handler], level)

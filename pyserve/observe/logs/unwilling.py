@@ -14,6 +14,8 @@ from collections.abc import Callable, Mapping
 # Deeper containers, and those that contain themselves, are written as "...". Arbitrary; json's own
 # encoder fails somewhat below the interpreter's limit, a thousand.
 _DEPTH_MAX = 32
+# Of each value of a line that is too long. Arbitrary; in JSON a character may take twelve bytes.
+_CUT_CHARACTERS = (6000, 2000, 500, 100)
 _STANDARD_NAMES = {10: "DEBUG", 20: "INFO", 30: "WARNING", 40: "ERROR", 50: "CRITICAL"}
 # Escape sequences that colour text at a terminal (ECMA-48, 8.3.117).
 _COLOUR = re.compile(r"\x1b\[[0-9;:]*m")
@@ -61,6 +63,40 @@ def json_of(values: Mapping[str, object]) -> str:
         return json.dumps(values, default=str, allow_nan=False)
     except Exception:
         return json.dumps(_plain(values, frozenset()), default=str)
+
+
+def shortened(values: Mapping[str, object], line: str, line_bytes_max: int) -> str:
+    """Return an object of JSON whose line is not longer, with long values cut in the middle.
+
+    Args:
+        values: What the object has.
+        line: The object as it is.
+        line_bytes_max: The limit; a line is ASCII.
+    """
+    texts = {
+        key: each if isinstance(each, str) else json_of({"": each}) for key, each in values.items()
+    }
+    for characters_max in _CUT_CHARACTERS:
+        cut = {
+            key: _without_middle(texts[key], characters_max)
+            if len(texts[key]) > characters_max
+            else each
+            for key, each in values.items()
+        }
+        line = json_of(cut)
+        if len(line) <= line_bytes_max:
+            return line
+    # Too many values: those of the record come first.
+    while len(line) > line_bytes_max and cut:
+        cut = dict(list(cut.items())[: len(cut) * 3 // 4])
+        line = json_of(cut)
+    return line
+
+
+def _without_middle(text: str, characters_max: int) -> str:
+    """Shorten a text; a traceback says most where it ends."""
+    half = characters_max // 2
+    return f"{text[:half]} ... ({len(text) - 2 * half} characters cut) ... {text[-half:]}"
 
 
 def _plain(value: object, above: frozenset[int]) -> object:

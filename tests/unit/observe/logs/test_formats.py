@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pyserve.observe.logs.formats import JsonFormatter, TextFormatter
+from pyserve.observe.logs.formats import JsonFormatter, TextFormatter, output_as_json
 
 INNERMOST_SHOWN = 30
 
@@ -130,3 +130,44 @@ def test_a_level_with_colours_is_the_level(
     made = record(level=level)
     assert TextFormatter().format(made).startswith(f"{letter} ")
     assert written == as_object(made)["levelname"]
+
+
+LINE_BYTES_MAX = 2000
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        record("x" * 5000, request_id="order-7"),
+        record("\U0001f600" * 5000, request_id="order-7"),
+        record("sold", given=["y" * 3000] * 3, other="z" * 3000, request_id="order-7"),
+        record(
+            "sold", request_id="order-7", exc_text="x" * 5000 + "ValueError: last", exc_info=True
+        ),
+        record("sold", request_id="order-7", **{f"extra_{each}": each for each in range(500)}),
+    ],
+    ids=["long", "wide", "extra", "traceback", "many"],
+)
+def test_a_long_record_is_an_object_within_the_bound(made: logging.LogRecord) -> None:
+    line = JsonFormatter({"component": "replica"}, line_bytes_max=LINE_BYTES_MAX).format(made)
+    assert len(line) <= LINE_BYTES_MAX
+    found = json.loads(line)
+    assert ("WARNING", "replica", 7) == tuple(
+        found[key] for key in ("levelname", "component", "lineno")
+    )
+    if "extra_0" not in vars(made):
+        assert "order-7" == found["request_id"]
+    if "exc_text" in found:
+        assert found["exc_text"].endswith("ValueError: last")
+    assert len(JsonFormatter({}).format(made)) > LINE_BYTES_MAX
+
+
+def test_a_record_behind_what_was_printed_without_an_end_has_a_line_of_its_own() -> None:
+    line = JsonFormatter({}).format(record("sold"))
+    printed, written = output_as_json(f"[Shop#1]  50%|## | {line}").split("\n")
+    assert {"name": "output", "replica": "Shop#1", "message": " 50%|## | "}.items() <= (
+        json.loads(printed).items()
+    )
+    assert line == written
+    assert "\n" not in output_as_json("[Shop#1] " + line)
+    assert "\n" not in output_as_json('[Shop#1] see {"asctime": "')

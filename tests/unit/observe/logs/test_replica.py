@@ -44,6 +44,23 @@ def test_what_is_below_the_level_is_not_written(logs: ReplicaLogs, tmp_path: Pat
     assert line.endswith("shop.model: full")
 
 
+@pytest.mark.parametrize("end", ["moved", "removed"])
+def test_a_file_that_another_program_rotates_is_made_again(
+    end: str, logs: ReplicaLogs, tmp_path: Path
+) -> None:
+    folder, old = tmp_path / "logs", tmp_path / "old"
+    logs.follow(LoggingConfig(logs_dir=str(folder)))
+    LOGGER.error("before")
+    (file,) = folder.iterdir()
+    file.rename(old) if end == "moved" else file.unlink()
+    LOGGER.error("after")
+    (line,) = lines(folder)
+    assert line.endswith("shop.model: after")
+    file.unlink()
+    logs.write([logging.makeLogRecord({"msg": "a call"})], everywhere=False)
+    assert lines(folder)[0].endswith("a call")
+
+
 @pytest.mark.parametrize("name", ["n" * 300, "ß" * 300, "a/b"])
 def test_any_name_has_a_file(name: str, tmp_path: Path) -> None:
     others: list[str] = []
