@@ -73,7 +73,7 @@ class Abort(PyserveError):
 
     Raises:
         ValueError: ``code`` is ``OK``.
-        TypeError: ``code`` is not a ``grpc.StatusCode``.
+        TypeError: ``code`` is not a ``grpc.StatusCode``, or ``details`` is not a text.
     """
 
     def __init__(
@@ -84,6 +84,10 @@ class Abort(PyserveError):
             raise TypeError(f"Abort: code must be a grpc.StatusCode, not {given!r}")
         if code is StatusCode.OK:
             raise ValueError("Abort: code must not be OK; return the answer instead")
+        given = details
+        if not isinstance(given, str):
+            kind = type(given).__name__
+            raise TypeError(f"Abort: details must be a str, not {kind}; pass str(...) of it")
         super().__init__(code, details, trailing_metadata)
         self.code = code
         self.details = details

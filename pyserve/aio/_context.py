@@ -22,6 +22,7 @@ from pyserve.aio._metadata import (
     WireMetadata,
     received,
     status_number,
+    text_of_status,
     to_wire,
 )
 from pyserve.aio._options import compression_number
@@ -253,13 +254,18 @@ class ServicerContext:
     def end_aborted(
         self, code: grpc.StatusCode, details: str, trailing_metadata: MetadataLike
     ) -> NoReturn:
-        """Queue the status of an abort and raise; for any thread."""
+        """Queue the status of an abort and raise; for any thread.
+
+        Raises:
+            TypeError: ``details`` is no text.
+        """
         if self.abort_error is not None:
             raise grpc.aio.UsageError("Abort already called!")
+        text = text_of_status(details)
         pairs = to_wire(trailing_metadata) or self._trailing_metadata
         self.abort_error = grpc.aio.AbortError("Locally aborted.")
         self._code = code
-        self._details = details or self._details
+        self._details = text or self._details
         self._trailing_metadata = pairs
         number = status_number(code)
         # An abort with OK is a mistake of the handler that no client should take for success.
@@ -299,9 +305,13 @@ class ServicerContext:
         return self._code
 
     def set_details(self, details: str) -> None:
-        """Choose the text of the call's status."""
+        """Choose the text of the call's status.
+
+        Raises:
+            TypeError: It is no text.
+        """
         self.plain = False
-        self._details = details
+        self._details = text_of_status(details)
 
     def details(self) -> str:
         """Return the text that was set."""

@@ -47,6 +47,19 @@ def received(metadata: WireMetadata | None) -> tuple[Metadatum, ...]:
     return tuple([Metadatum(key, value) for key, value in metadata or ()])
 
 
+def text_of_status(details: object) -> str:
+    """Return the details of a status, ``""`` for ``None``.
+
+    Raises:
+        TypeError: They are no text.
+    """
+    if isinstance(details, str | None):
+        return details or ""
+    raise TypeError(
+        f"the details of a status are a str, not {type(details).__name__}; pass str(...) of it"
+    )
+
+
 def as_aio_metadata(metadata: Sequence[tuple[str, MetadataValue]] | None) -> grpc.aio.Metadata:
     """Return received pairs as the mapping that grpc.aio's client side gives."""
     return grpc.aio.Metadata(*(metadata or ()))

@@ -142,7 +142,11 @@ def _end_with_its_own_status(context: ServicerContext, error: BaseException) -> 
 
 def _end(context: ServicerContext, number: int, details: str) -> None:
     if not context.finished and context.cancel_reason is None:
-        context.set_details(details)
+        try:
+            context.set_details(details)
+        except TypeError:  # Attributes of an exception may be anything, and the call has to end.
+            _LOGGER.exception("a status for %s has no text", context.method.path)
+            context.set_details("")
         context.queue_status(number)
 
 

@@ -6,7 +6,8 @@ from typing import Any
 import grpc
 import pytest
 
-from pyserve.aio import ServerSettings
+import pyserve
+from pyserve.aio import ServerSettings, Status
 from pyserve.aio._server import Server
 from tests.support.waiting import eventually
 from tests.unit.aio.fake_ring import FakeServer
@@ -74,3 +75,54 @@ async def test_a_call_ends(name: str, development: bool, caplog: pytest.LogCaptu
     assert ["unexpected HostileError in the handler of /p.S/Call"] == caplog.messages
     assert "raise kind" in str(caplog.records[0].exc_text)
     await server.stop(None)
+
+
+WORDS = [ValueError("text"), b"text", 7, {"a": 1}]
+NOT_FOUND = grpc.StatusCode.NOT_FOUND
+
+
+async def _aborts(context: Any, words: object) -> None:
+    await context.abort(NOT_FOUND, words)
+
+
+async def _sets(context: Any, words: object) -> None:
+    context.set_code(NOT_FOUND)
+    context.set_details(words)
+
+
+async def _raises(_context: Any, words: Any) -> None:
+    raise pyserve.Abort(NOT_FOUND, words)
+
+
+async def _raises_what_was_changed(_context: Any, words: Any) -> None:
+    error = pyserve.Abort(NOT_FOUND, "text")
+    error.details = words
+    raise error
+
+
+@pytest.mark.parametrize("words", WORDS, ids=repr)
+@pytest.mark.parametrize("end", [_aborts, _sets, _raises, _raises_what_was_changed])
+async def test_a_call_ends_whose_status_gets_no_text(
+    end: Any, words: object, caplog: pytest.LogCaptureFixture
+) -> None:
+    """To pass the exception itself is a common mistake."""
+
+    async def call(_request: bytes, context: Any) -> bytes:
+        await end(context, words)
+        return b"x"
+
+    server = Server(settings=ServerSettings(status_of=_status_of))
+    handler: Any = grpc.unary_unary_rpc_method_handler(call)
+    server.add_registered_method_handlers("p.S", {"Call": handler})
+    await server.start()
+    native: Any = server.native
+    answered = native.call("/p.S/Call", b"x")
+    await eventually(lambda: not answered.is_active())
+    assert "finish" == answered.commands[-1][0]
+    assert answered.commands[-1][1] in {UNKNOWN, NOT_FOUND.value[0]}
+    assert type(words).__name__ in caplog.text
+    await server.stop(None)
+
+
+def _status_of(error: BaseException, _context: Any) -> Status | None:
+    return Status(error.code, error.details) if isinstance(error, pyserve.Abort) else None
