@@ -15,6 +15,7 @@ import secrets
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
+from grpc import StatusCode
 from wsproto import events
 from wsproto.connection import Connection, ConnectionState, ConnectionType
 from wsproto.extensions import Extension
@@ -26,7 +27,13 @@ from pyserve.bridge import end_if_forked
 from pyserve.observe.failures import failure_logger
 from pyserve.replica.asgi.announced import AnnouncedSize
 from pyserve.replica.asgi.deflate import agree
-from pyserve.replica.asgi.http import FAILURE_BODY, FAILURE_HEADERS, LEAVE_TIMEOUT_S, pairs
+from pyserve.replica.asgi.http import (
+    FAILURE_BODY,
+    FAILURE_HEADERS,
+    LEAVE_TIMEOUT_S,
+    HeaderList,
+    pairs,
+)
 from pyserve.replica.asgi.inbox import Inbox, MessageTooLarge
 from pyserve.replica.asgi.scope import values_of, websocket_scope
 
@@ -52,14 +59,20 @@ _PIECE_BYTES_MAX = 4096
 # It may be longer than what it becomes, in small fragments above all; that has its own limit.
 _COMPRESSED_PART_MAX = 2
 
-_NO_STATUS = 1005
+_NORMAL = 1000
 _ABNORMAL = 1006
 _POLICY = 1008
 _TOO_LARGE = 1009
 _INTERNAL = 1011
 _RESTART = 1012
-# RFC 6455, 7.4: what may stand in a frame; the others are reserved, or say that there was none.
-_CODES = frozenset(range(1000, 5000)) - {1004, _NO_STATUS, _ABNORMAL, 1015}
+# RFC 6455, 7.4, and IANA's registry: what may stand in a frame. The others are reserved, or say
+# that there was none; clients take a frame that has one for a violation of the protocol.
+_CODES = frozenset({*range(1000, 1004), *range(1007, 1015), *range(3000, 5000)})
+# The headers of a handshake's answer that only the server can know, and one that would end the
+# WebSocket as a body of this length ends.
+_NOT_OF_APPLICATIONS = (b"sec-websocket-", b"content-length")
+_PROTOCOL = b"sec-websocket-protocol"
+_DENIALS = range(300, 600)
 
 
 class _State(enum.Enum):
@@ -103,6 +116,8 @@ class WebSocketSession:
         self._denial: tuple[int, list[tuple[bytes, bytes]]] | None = None
         self._helpers: list[asyncio.Task[None]] = []
         self._is_draining = False
+        self._is_stuck = False  # A close could not be sent.
+        self._has_failed = False  # The application, by an exception.
 
     async def run(self) -> None:
         """Run the application until it has ended and the WebSocket is closed.
@@ -115,6 +130,7 @@ class WebSocketSession:
         try:
             await asyncio.wait({application, closed}, return_when=asyncio.FIRST_COMPLETED)
             await _end(application)
+            await self._close_for_application(application)
             if self._state is _State.CLOSING:
                 await asyncio.wait({closed}, timeout=_CLOSE_TIMEOUT_S)
         except asyncio.CancelledError:
@@ -125,7 +141,10 @@ class WebSocketSession:
             self._state = _State.CLOSED
             for helper in self._helpers:
                 helper.cancel()
-        self._call.end()
+        if self._is_stuck:  # What has been sent is not read, so an end behind it would not be.
+            self._call.fail(StatusCode.CANCELLED, "the client of a WebSocket does not read")
+        else:
+            self._call.end()
 
     def drain(self) -> None:
         """Close with 1012, which tells clients to reconnect; another replica takes them."""
@@ -140,6 +159,7 @@ class WebSocketSession:
             pass  # It sent to a client that has gone, and did not mind.
         except (Exception, SystemExit, KeyboardInterrupt) as error:
             end_if_forked(error)
+            self._has_failed = True
             note_failure(self._call.call, error)
             _LOGGER.exception(
                 "the application raised %s in WebSocket %s", type(error).__name__, self
@@ -178,7 +198,7 @@ class WebSocketSession:
             if code is not None and code not in _CODES:
                 raise RuntimeError(
                     f"the application closed with the code {code!r}, which no frame may have; "
-                    f"use 1000 to 4999 without 1004, 1005, 1006 and 1015"
+                    f"use 3000 to 4999, or a registered one: 1000 to 1003 or 1007 to 1014"
                 )
             self._inbox.finish(code, reason)
             await self._close(code, reason)
@@ -195,8 +215,13 @@ class WebSocketSession:
             self._state = _State.CLOSED
             self._call.respond(403, [(b"content-length", b"0")], b"")
         elif kind == "websocket.http.response.start":
-            headers = pairs(message.get("headers", ()))
-            self._denial = (message["status"], headers)
+            headers, status = pairs(message.get("headers", ())), message["status"]
+            if status not in _DENIALS:
+                raise RuntimeError(
+                    f"the application denied a WebSocket with the status {status!r}, which does "
+                    f"not say so over HTTP/2; use one from 300 to 599"
+                )
+            self._denial = (status, headers)
             self._state = _State.DENYING
         else:
             raise RuntimeError(
@@ -224,12 +249,11 @@ class WebSocketSession:
             self._call.end()
 
     def _accept(self, message: Message) -> None:
-        headers = pairs(message.get("headers", ()))
-        subprotocol = message.get("subprotocol")
+        given = pairs(message.get("headers", ()))
+        headers = [each for each in given if not _is_own(each[0])]
+        subprotocol = self._subprotocol(message.get("subprotocol"), given)
         if subprotocol is not None:
-            if subprotocol not in self._scope["subprotocols"]:
-                raise RuntimeError(f"the client did not offer the subprotocol {subprotocol!r}")
-            headers.append((b"sec-websocket-protocol", subprotocol.encode("latin-1")))
+            headers.append((_PROTOCOL, subprotocol.encode("latin-1")))
         deflate = agree(values_of(self._scope["headers"], b"sec-websocket-extensions"))
         if deflate is not None:
             headers.append((b"sec-websocket-extensions", deflate.answer))
@@ -244,6 +268,22 @@ class WebSocketSession:
         self._help(self._keep_alive())
         if self._is_draining:
             self.drain()
+
+    def _subprotocol(self, chosen: str | None, headers: HeaderList) -> str | None:
+        """Return what the application has chosen, as ASGI says it or by a header of its own.
+
+        Raises:
+            RuntimeError: It has chosen two, or one that the client does not know.
+        """
+        given = [value for name, value in headers if name.lower() == _PROTOCOL]
+        named = {value.strip().decode("latin-1") for value in given}
+        named |= set() if chosen is None else {chosen}
+        if len(named) > 1:
+            raise RuntimeError(f"the application accepted two subprotocols: {sorted(named)}")
+        unknown = named.difference(self._scope["subprotocols"])
+        if unknown:
+            raise RuntimeError(f"the client did not offer the subprotocol {unknown.pop()!r}")
+        return next(iter(named), None)
 
     def _help(self, work: Coroutine[Any, Any, object]) -> asyncio.Task[None]:
         async def help_out() -> None:
@@ -267,7 +307,19 @@ class WebSocketSession:
 
     async def _close(self, code: int, reason: str) -> None:
         self._state = _State.CLOSING
-        await self._write(events.CloseConnection(code=code, reason=reason))
+        try:
+            async with asyncio.timeout(_CLOSE_TIMEOUT_S):
+                await self._write(events.CloseConnection(code=code, reason=reason))
+        except TimeoutError:  # The client does not read, and perhaps never will.
+            self._is_stuck = True
+            self._lose()
+
+    async def _close_for_application(self, application: asyncio.Task[None]) -> None:
+        """Close a WebSocket that the application has left open."""
+        if self._state is _State.OPEN:
+            has_failed = self._has_failed or application.cancelled()
+            with contextlib.suppress(ClientDisconnected):
+                await self._close(_INTERNAL if has_failed else _NORMAL, "")
 
     async def _close_ourselves(self, code: int, reason: str, told: int | None = None) -> None:
         """Close a WebSocket on the server's own account, and notify the application."""
@@ -345,9 +397,8 @@ class WebSocketSession:
         self._closed.set()
 
     def _lose(self) -> None:
-        """Nothing comes any more, and there was no close."""
-        was_accepted = self._state not in {_State.CONNECTING, _State.DENYING}
-        self._inbox.finish(_NO_STATUS if was_accepted else _ABNORMAL)
+        """Nothing comes any more, and there was no close (RFC 6455, 7.1.5)."""
+        self._inbox.finish(_ABNORMAL)
         self._state = _State.CLOSED
         self._closed.set()
 
@@ -369,12 +420,17 @@ class WebSocketSession:
                 # A client whose pong has not been read yet has not vanished.
                 if loop.time() - self._unread_until >= _PONG_TIMEOUT_S:
                     reason = "keepalive ping timeout"
-                    await self._close_ourselves(_INTERNAL, reason, told=_NO_STATUS)
+                    await self._close_ourselves(_INTERNAL, reason, told=_ABNORMAL)
                     return
             round_trip_s = loop.time() - sent_at
 
     def __str__(self) -> str:
         return str(self._scope["path"])
+
+
+def _is_own(name: object) -> bool:
+    # What is not bytes is refused by the native side.
+    return isinstance(name, bytes) and name.lower().startswith(_NOT_OF_APPLICATIONS)
 
 
 def _refusal_text(code: int) -> str:

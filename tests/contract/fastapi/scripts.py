@@ -53,3 +53,10 @@ SCRIPTS = {
     "failure before the handshake": Script("/ws/broken-early"),
     "end without a close": Script("/ws/leaves"),
 }
+
+# uvicorn sends no close where the application has sent none, and its clients see a broken
+# connection.
+CLOSED_HERE = {
+    "failure after the handshake": (1011, ""),
+    "end without a close": (1000, ""),
+}

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.slow
 MIB = 1024 * 1024
 _NODE_FOLDER = Path(__file__).parent / "node"
 _TIMEOUT_S = 20.0
-_NO_CODE = 1005  # what uvicorn, too, tells of a client that has closed nothing
+_NO_CODE = 1006  # RFC 6455, 7.1.5: the client has closed nothing
 
 
 @asynccontextmanager

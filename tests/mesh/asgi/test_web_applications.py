@@ -187,7 +187,7 @@ def test_websockets_both_ways_and_a_client_that_vanishes(mesh: RunningMesh) -> N
         connection.send("x")
         assert "X" == connection.recv(20)
         connection.socket.shutdown(socket.SHUT_RDWR)
-        wait_until(lambda: "rude 1005" in _get(mesh, "/log")["finished"])
+        wait_until(lambda: "rude 1006" in _get(mesh, "/log")["finished"])
 
 
 @pytest.mark.parity("G-33")

@@ -94,4 +94,4 @@ async def test_a_client_whose_pong_lies_unread_is_not_taken_for_gone(
         assert (UNREAD_MESSAGES_MAX, 1011) == (echoes, event.code)
         client.send(event.response())
         await served.released(client.call)
-    assert [1005] == [code for code, _ in app.left]
+    assert [1006] == [code for code, _ in app.left]
