@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote
+from urllib.parse import unquote_to_bytes
 
 if TYPE_CHECKING:
     from pyserve.aio import HttpCall, HttpFields
@@ -38,12 +38,17 @@ def scope_of(fields: HttpFields, state: dict[str, Any]) -> Scope:
         "scheme": scheme,
         "method": method,
         "root_path": root_path,
-        "path": unquote(path) if "%" in path else path,
+        # As most clients, it may have sent UTF-8 that it has not encoded.
+        "path": path if path.isascii() and "%" not in path else _decoded(raw_path),
         "raw_path": raw_path,
         "query_string": query,
         "headers": headers,
         "state": state.copy(),
     }
+
+
+def _decoded(raw_path: bytes) -> str:
+    return unquote_to_bytes(raw_path).decode("utf-8", "replace")
 
 
 def websocket_scope(call: HttpCall, state: dict[str, Any]) -> Scope:

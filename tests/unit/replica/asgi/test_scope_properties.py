@@ -42,9 +42,13 @@ def test_scopes_of_any_head(target: str, host: bytes, scheme: str):
 
 
 @given(st.text(st.characters(codec="utf-8"), max_size=20))
+@example("caf\u00e9 %")
 def test_a_path_comes_back_decoded(path: str):
-    made = call(b"/" + quote(path, safe="/").encode(), [])
-    assert "/" + path == http_scope(made, {})["path"]
+    """ASGI: of percents and of UTF-8, which clients such as curl do not encode."""
+    encoded = quote(path, safe="/")
+    for sent in (encoded.encode(), path.replace("%", "%25").replace("?", "%3F").encode()):
+        made = call(b"/" + sent, [])
+        assert "/" + path == http_scope(made, {})["path"]
 
 
 @given(st.lists(st.from_regex(r"[!-+\--~]{1,8}", fullmatch=True), max_size=5))
