@@ -122,5 +122,11 @@ class Lifespan:
         elif kind == "lifespan.shutdown.failed":
             self._failure = message.get("message") or "the application did not say why"
             self._stopped.set()
+            if not self._stopping:  # A task of the application, often: frameworks end with it.
+                _LOGGER.error(
+                    "the lifespan of the application failed while it served, and requests are "
+                    "still answered: %s",
+                    self._failure,
+                )
         else:
             raise RuntimeError(f"the application sent {kind!r} in its lifespan")

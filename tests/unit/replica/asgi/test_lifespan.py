@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from pyserve.replica.asgi import AsgiApplication, LifespanFailed
+from tests.support.waiting import eventually
 
 
 def _app(*answers: Any, log: list[Any]) -> Any:
@@ -127,4 +128,25 @@ async def test_an_exit_between_them_leaves_the_replica(caplog: pytest.LogCapture
     await application.startup()
     await asyncio.sleep(0)
     assert "left its lifespan" in caplog.text
+    await application.shutdown()
+
+
+async def test_a_lifespan_that_fails_amid_requests_is_told(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Starlette says it so when a task group of its lifespan fails."""
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await receive()
+        await send({"type": "lifespan.startup.complete"})
+        await breaking.wait()
+        await send({"type": "lifespan.shutdown.failed", "message": "no connection"})
+        raise RuntimeError("no connection")
+
+    breaking = asyncio.Event()
+    application = AsgiApplication(app)
+    await application.startup()
+    breaking.set()
+    await eventually(lambda: caplog.messages)
+    assert [True] == ["no connection" in each for each in caplog.messages]
     await application.shutdown()
