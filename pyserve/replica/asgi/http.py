@@ -30,8 +30,9 @@ _LOGGER = failure_logger(__name__)
 # How long an application may take to end once its client is gone; then it is cancelled.
 LEAVE_TIMEOUT_S = 10.0
 # Their content-length is none of a body: with 304 it is that of the 200 which the client could
-# have had (RFC 9110, 8.6 and 15.4.5). A client that sends CONNECT is refused by the ingress.
-_BODILESS = frozenset({204, 304})
+# have had (RFC 9110, 8.6 and 15.4.5), with 205 it has to be 0 (15.3.6). A client that sends CONNECT
+# is refused by the ingress.
+BODILESS = frozenset({204, 205, 304})
 _SERVER_ERRORS = 500
 HeaderList = list[tuple[bytes, bytes]]
 _CONTENT_LENGTH = b"content-length"
@@ -93,7 +94,7 @@ def pairs(headers: Iterable[Iterable[bytes]]) -> HeaderList:
     return list(map(tuple, headers))  # type: ignore[arg-type]  # the native side counts them
 
 
-def _content_length(headers: HeaderList) -> int | None:
+def content_length(headers: HeaderList) -> int | None:
     """Return the length that an answer announces.
 
     Raises:
@@ -229,8 +230,8 @@ class HttpExchange:
 
     def _start(self, status: int, headers: Iterable[Iterable[bytes]]) -> None:
         kept = pairs(headers)
-        self._has_no_body = status in _BODILESS
-        self._bytes_left = _content_length(kept)
+        self._has_no_body = status in BODILESS
+        self._bytes_left = content_length(kept)
         if status >= _SERVER_ERRORS and (error := sys.exc_info()[1]) is not None:
             # Frameworks answer before they let it through; the answer ends the call's span.
             note_failure(self._call.call, error)

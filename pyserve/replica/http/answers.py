@@ -8,7 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from pyserve.aio._pool import steps_on_threads
 from pyserve.replica import iterators
-from pyserve.replica.asgi.http import LEAVE_TIMEOUT_S, HttpExchange
+from pyserve.replica.asgi.http import (
+    BODILESS,
+    LEAVE_TIMEOUT_S,
+    HttpExchange,
+    content_length,
+)
 from pyserve.replica.asgi.scope import http_scope
 from pyserve.replica.http.streams import send_stream, write_for_anyone
 from pyserve.replica.http.values import BYTES, JSON, TEXT, to_json
@@ -89,12 +94,29 @@ async def _send_response(http: HttpCall, response: Response) -> None:
 
 
 async def _send_streaming(http: HttpCall, response: StreamingResponse) -> None:
-    """Send head and pieces of a response, at its client's pace."""
+    """Send head and pieces of a response, at its client's pace.
+
+    Raises:
+        RuntimeError: They do not have the length that the head announces.
+    """
+    left = content_length(response.raw_headers)
+    if http.head.method == "HEAD" or response.status_code in BODILESS:
+        left = None
     http.start(response.status_code, response.raw_headers)
     try:
         async for piece in response.body_iterator:
             body = piece.encode(response.charset) if isinstance(piece, str) else bytes(piece)
+            if left is not None:
+                left = _without(left, len(body))
             await write_for_anyone(http, body)
+        if left:
+            raise RuntimeError(f"the answer's body is {left} bytes shorter than its content-length")
         http.end()
     finally:
         await iterators.close(response.body_iterator)  # Starlette does not.
+
+
+def _without(left: int, size_bytes: int) -> int:
+    if size_bytes > left:
+        raise RuntimeError("the answer's body is longer than its content-length")
+    return left - size_bytes

@@ -14,12 +14,13 @@ from pyserve.bridge import end_if_forked
 from pyserve.errors import Abort, BatchError, ModelNotFound
 from pyserve.observe.failures import exc_info_of, failure_logger
 from pyserve.observe.places import text_of
+from pyserve.replica.asgi.http import BODILESS
 from pyserve.replica.http.errors import InvalidBody, InvalidJson
 from pyserve.replica.http.values import JSON, TEXT, to_json
 from pyserve.replica.refusals import refusal_of
 
 if TYPE_CHECKING:
-    from pyserve.aio import HttpCall
+    from pyserve.aio import HttpCall, HttpHeaders
 
 _LOGGER = failure_logger(__name__)
 _NEUTRAL_DETAILS = "The deployment raised an exception; its log has the traceback."
@@ -27,7 +28,6 @@ _DETAILS_MAX = 500
 # Word for word what Ray Serve and Starlette answer; ours goes into the header.
 _INTERNAL = b"Internal Server Error"
 _ERROR = b"x-pyserve-error"
-_NO_BODY = frozenset({204, 304})
 
 
 def answer_failure(http: HttpCall, error: Exception) -> None:
@@ -81,12 +81,18 @@ def _answer_http_exception(http: HttpCall, error: Any) -> None:
         (name.lower().encode("latin-1"), value.encode("latin-1"))
         for name, value in (error.headers or {}).items()
     ]
-    if error.status_code in _NO_BODY:
+    if error.status_code in BODILESS:
         http.respond(error.status_code, headers, b"")
     elif type(error).__module__.startswith("starlette.") and isinstance(error.detail, str):
-        http.respond(error.status_code, [*headers, *TEXT], error.detail.encode())
+        http.respond(error.status_code, [*_type(TEXT, headers), *headers], error.detail.encode())
     else:  # FastAPI's, whose detail is any JSON.
-        http.respond(error.status_code, [*headers, *JSON], to_json({"detail": error.detail}))
+        detail = to_json({"detail": error.detail})
+        http.respond(error.status_code, [*_type(JSON, headers), *headers], detail)
+
+
+def _type(default: HttpHeaders, headers: HttpHeaders) -> HttpHeaders:
+    """Return the default of a content-type, unless the exception has one."""
+    return () if any(name == b"content-type" for name, _ in headers) else default
 
 
 def _answer_unexpected(http: HttpCall, error: Exception) -> None:

@@ -210,11 +210,41 @@ fn append(
     if is_for_this_hop(&key) || key.as_str().starts_with(names::PREFIX) {
         return Ok(());
     }
-    let content = HeaderValue::from_bytes(&bytes_of(value)?).map_err(|_| {
+    // Blanks around a value are no part of it, and over HTTP/2 an error (RFC 9110, 5.5; RFC 9113,
+    // 8.2.1).
+    let value_bytes = bytes_of(value)?;
+    let content = HeaderValue::from_bytes(trim_blanks(&value_bytes)).map_err(|_| {
         let text = format!("header {key:?} has a value with characters that HTTP forbids");
         PyValueError::new_err(text)
     })?;
+    if key == CONTENT_LENGTH {
+        return set_length(headers, content);
+    }
     headers.append(key, content);
+    Ok(())
+}
+
+fn trim_blanks(value: &[u8]) -> &[u8] {
+    let is_blank = |byte: &u8| matches!(byte, b' ' | b'\t');
+    let Some(first) = value.iter().position(|byte| !is_blank(byte)) else { return &[] };
+    let last = value.iter().rposition(|byte| !is_blank(byte)).unwrap_or(first);
+    &value[first..=last]
+}
+
+/// Sets the length of an answer: readers that find another one there see another next answer.
+///
+/// # Errors
+/// `ValueError` for anything but digits, and for two lengths (RFC 9110, 8.6).
+fn set_length(headers: &mut HeaderMap, length: HeaderValue) -> PyResult<()> {
+    let text = String::from_utf8_lossy(length.as_bytes());
+    if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_digit()) {
+        let text = format!("content-length is {text:?}, use digits alone");
+        return Err(PyValueError::new_err(text));
+    }
+    if headers.get(CONTENT_LENGTH).is_some_and(|other| *other != length) {
+        return Err(PyValueError::new_err("there are two different headers content-length"));
+    }
+    headers.insert(CONTENT_LENGTH, length);
     Ok(())
 }
 
@@ -245,7 +275,10 @@ pub(crate) fn check_length(
 ) -> PyResult<()> {
     let Some(announced) = headers.get(CONTENT_LENGTH) else { return Ok(()) };
     let may_differ = exchange.head.method == ::http::Method::HEAD
-        || matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
+        || matches!(
+            status,
+            StatusCode::NO_CONTENT | StatusCode::RESET_CONTENT | StatusCode::NOT_MODIFIED
+        );
     let is_right = announced.to_str().is_ok_and(|text| text.parse() == Ok(length));
     if may_differ || is_right {
         return Ok(());

@@ -22,6 +22,7 @@ _PATIENCE_S = 30.0
 _REPLICA_ID = "replica-1"
 _TOKEN = b"secret"
 _WHOLE_BODY_BYTES_MAX = 1000
+_NO_LENGTHS = (b"+5", b"-5", b"5, 5", b"5.0", b"0x5", b"five", b"")
 
 Header = tuple[bytes, bytes]
 Event = tuple[int, int, object, object]
@@ -293,13 +294,34 @@ def test_what_http_does_not_allow_is_refused_where_it_is_said(host: Host) -> Non
         ([(b"a", b"b", b"c")], ValueError, "no pair"),
         ([(b"content-length", b"4")], ValueError, "content-length is 4 and the body has 5 bytes"),
     ]
-    for headers, kind, text in bad:
+    lengths: list[tuple[object, type[Exception], str]] = [
+        *(([(b"content-length", text)], ValueError, "digits alone") for text in _NO_LENGTHS),
+        ([(b"content-length", b"5"), (b"Content-Length", b"6")], ValueError, "two different"),
+    ]
+    for headers, kind, text in [*bad, *lengths]:
         with pytest.raises(kind, match=text):
             call.respond(200, headers, b"hello")  # type: ignore[arg-type]
+    for headers, kind, text in lengths:
+        with pytest.raises(kind, match=text):
+            call.start_response(200, headers)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="of type str"):
         call.respond(200, [], "hello")  # type: ignore[arg-type]
-    host.flush(call.respond(200, [(b"content-length", b"5")], b"hello"))
-    assert b"hello" == host.router.answer(stream).body
+    given = [(b"content-length", b" 5"), (b"Content-Length", b"5"), (b"x-a", b"\t v w ")]
+    host.flush(call.respond(200, given, b"hello"))
+    answer = host.router.answer(stream)
+    assert (b"hello", b"5") == (answer.body, answer.headers[b"content-length"])
+    # HTTP/2 clients take blanks around a value for an error.
+    assert b"v w" == answer.headers[b"x-a"]
+
+
+def test_an_answer_that_resets_has_no_content(host: Host) -> None:
+    """RFC 9110, 15.3.6."""
+    for length in ([], [(b"content-length", b"5")]):
+        stream = host.router.send("GET", "/", [])
+        call, _ = host.call()
+        host.flush(call.respond(205, length, b"hello"))
+        answer = host.router.answer(stream)
+        assert (b"", b"0") == (answer.body, answer.headers[b"content-length"])
 
 
 def test_bodies_come_whole_when_they_are_announced_and_small(host: Host) -> None:

@@ -297,7 +297,7 @@ async def test_a_head_request_gets_no_body() -> None:
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
-@pytest.mark.parametrize("status", [204, 304])
+@pytest.mark.parametrize("status", [204, 205, 304])
 @pytest.mark.parametrize("length", [b"0", b"4", b"1234"])
 @pytest.mark.parametrize("bodies", [[b""], [b"body"], [b"", b""], [b"bo", b"dy"], [b"x"] * 5])
 async def test_the_length_of_an_answer_without_a_body_is_none_of_a_body(

@@ -340,6 +340,17 @@ async def test_an_http_exception_brings_its_headers() -> None:
     assert b"" == (await _failure(HTTPException(304))).body
 
 
+async def test_an_http_exception_has_one_content_type() -> None:
+    async def handler() -> None:
+        raise HTTPException(400, "{}", headers={"Content-Type": "application/problem+json"})
+
+    async with serving(handler) as client:
+        call = client.begin()
+        await answer_of(call)
+    (_, _, headers, _), *_ = call.commands
+    assert [(b"content-type", b"application/problem+json")] == list(headers)
+
+
 async def test_a_child_call_that_was_too_late_says_so() -> None:
     answer = await _failure(RequestTimeout("the deadline passed"))
     assert (408, b"A deployment behind this one has not answered in time.\n") == (

@@ -195,3 +195,24 @@ async def test_a_stream_has_its_methods_timeout() -> None:
 
     async with serving(Slow()) as client:
         assert DEADLINE_EXCEEDED == (await client()).code
+
+
+@pytest.mark.parametrize(
+    ("length", "expected"), [("2", (200, INTERNAL)), ("4", (200, INTERNAL)), ("abc", (500, 0))]
+)
+async def test_a_response_that_streams_another_length_breaks_off(
+    length: str, expected: tuple[int, int], caplog: pytest.LogCaptureFixture
+) -> None:
+    async def pieces() -> AsyncIterator[bytes]:
+        yield b"ab"
+        yield b"c"
+
+    async def response() -> Any:
+        return StreamingResponse(pieces(), headers={"content-length": length})
+
+    async with serving(response) as client:
+        answer = await client()
+        head = await client(method="HEAD")
+    assert expected == (answer.status, answer.code)
+    assert "content-length" in caplog.text
+    assert 0 == head.code

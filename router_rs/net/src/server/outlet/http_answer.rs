@@ -57,6 +57,8 @@ impl Outlet {
     ) {
         if status == StatusCode::NO_CONTENT {
             headers.remove(CONTENT_LENGTH); // as servers must (RFC 9110, 8.6)
+        } else if status == StatusCode::RESET_CONTENT {
+            headers.insert(CONTENT_LENGTH, 0.into()); // HTTP/1.1 clients wait for a body (15.3.6)
         }
         headers.extend(load.map(|load| (names::LOAD, load)));
         self.send_whole(status, headers, Framed::raw(body), HeaderMap::new());
@@ -152,7 +154,7 @@ impl HttpRequest {
 /// Whether GET would have a body with this status, whose length HEAD may announce (RFC 9110,
 /// 6.4.1).
 fn has_content(status: StatusCode) -> bool {
-    status != StatusCode::NO_CONTENT && status != StatusCode::NOT_MODIFIED
+    !matches!(status, StatusCode::NO_CONTENT | StatusCode::RESET_CONTENT | StatusCode::NOT_MODIFIED)
 }
 
 fn read_pushback(trailers: &HeaderMap) -> Option<Duration> {
