@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use bytes::{Buf, Bytes};
 use h2::RecvStream;
 use h2::server::SendResponse;
-use http::header::{CONTENT_TYPE, EXPECT};
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE, EXPECT};
 use http::{HeaderMap, Method, Request, Response, StatusCode, request};
 use router_call::Door;
 use router_dispatch::{
@@ -357,6 +357,7 @@ fn prepare<T: Transport>(
     }
     if client.kind() == Kind::WebSocket {
         websocket::check(&parts)?;
+        parts.headers.remove(CONTENT_LENGTH); // Of no body; the frames are one.
     }
     check_length(connection, &parts.headers)?;
     let route = connection.lookup.http(parts.uri.path(), &parts.headers, asker)?;

@@ -107,6 +107,9 @@ impl Service<Request<Incoming>> for Door {
         let (parts, body) = request.into_parts();
         let is_head = parts.method == Method::HEAD;
         let (mut end, answer) = pair(body, is_head, &self.state, Rc::clone(&self.busy));
+        if websocket::names_websocket(&parts.headers) {
+            end.close(); // Unless it becomes one: `head_lines` has let pass what follows.
+        }
         if let Err(failure) = check_codings(&parts.headers) {
             end.close();
             let manner = manner(&parts, Kind::Plain);

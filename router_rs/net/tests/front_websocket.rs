@@ -109,13 +109,13 @@ async fn an_http1_handshake_is_a_get_at_the_replica_and_a_switch_at_the_client()
 async fn what_follows_the_handshake_at_once_is_not_lost() {
     let (mut replica, front) = one_app().await;
     let mut client = Http1::connect(&front).await;
-    client.send(handshake("") + "early").await;
+    client.send(handshake("content-length: 0\r\n") + "ear\nly").await;
     let mut incoming = replica.next().await;
     let mut stream = accept(&mut incoming);
     stream.send_data("at once".into(), false).unwrap();
     assert_eq!(101, client.head().await.0);
     assert_eq!("at once", client.bytes(7).await);
-    assert_eq!("early", next(&mut incoming).await.unwrap());
+    assert_eq!("ear\nly", next(&mut incoming).await.unwrap());
     stream.send_data(Bytes::new(), true).unwrap();
     client.closed().await;
     drop(client);
@@ -199,6 +199,7 @@ async fn handshakes_that_nobody_can_accept_are_refused_here() {
     for (from, to, status) in [
         ("sec-websocket-version: 13", "sec-websocket-version: 8", 426),
         (KEY, "c2hvcnQ=", 400),
+        ("\r\n\r\n", "\r\ncontent-length: 1\r\n\r\nx", 400),
         ("GET /app/ws", "POST /app/ws", 400),
         ("GET /app/ws", "GET /elsewhere", 404),
     ] {
@@ -208,6 +209,8 @@ async fn handshakes_that_nobody_can_accept_are_refused_here() {
         assert_eq!(status, reply.status, "{to}");
         let version = reply.headers.get("sec-websocket-version").map(String::as_str);
         assert_eq!((status == 426).then_some("13"), version, "{to}");
+        // What follows might be frames.
+        client.closed().await;
     }
     front.settle().await;
 }

@@ -15,13 +15,15 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
 
 use bytes::Bytes;
-use http::header::{CONNECTION, CONTENT_LENGTH};
+use http::header::{CONNECTION, CONTENT_LENGTH, UPGRADE};
 use http::{HeaderMap, HeaderValue, Response, StatusCode, response};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
+use hyper::ext::ReasonPhrase;
 use router_call::{Caller, Gone, Piece};
 use router_protocol::content_length;
 use router_protocol::grpc::HttpFailure;
+use router_protocol::names::WEBSOCKET;
 use thiserror::Error;
 
 use crate::connection::ConnectionState;
@@ -248,8 +250,17 @@ impl Caller for Http1End {
         if state.is_gone {
             return Err(Gone);
         }
-        if self.closes {
-            head.headers.insert(CONNECTION, HeaderValue::from_static("close"));
+        if head.status == StatusCode::UPGRADE_REQUIRED {
+            // It has to name a protocol (RFC 9110, 15.5.22), and there is one. What an application
+            // has written has not come this far: the header is of one hop.
+            head.headers.insert(UPGRADE, WEBSOCKET);
+            head.headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
+        }
+        if self.closes && head.status != StatusCode::SWITCHING_PROTOCOLS {
+            head.headers.append(CONNECTION, HeaderValue::from_static("close"));
+        }
+        if head.status.canonical_reason().is_none() {
+            head.extensions.insert(ReasonPhrase::from_static(b"")); // hyper would write "<none>"
         }
         state.expected_bytes = expected_bytes(&head, self.is_head);
         state.head = Some(head);

@@ -13,6 +13,8 @@ const SIZE_DIGITS_MAX: usize = 16;
 
 const CONTENT_LENGTH: &[u8] = b"content-length:";
 const TRANSFER_ENCODING: &[u8] = b"transfer-encoding:";
+const UPGRADE: &[u8] = b"upgrade:";
+const WEBSOCKET: &[u8] = b"websocket";
 
 /// The position of the parser in a connection's bytes.
 #[derive(Debug, Default)]
@@ -24,6 +26,9 @@ pub(crate) struct HeadLines {
     /// The body length and encoding that the head announces.
     length: Option<u64>,
     is_chunked: bool,
+    /// The head asks to become a WebSocket. No other request follows it: what is refused closes the
+    /// connection.
+    asks_for_socket: bool,
     /// The request line has a `#`.
     has_fragment: bool,
 }
@@ -70,6 +75,8 @@ enum Place {
     Body { left: u64, is_chunk: bool },
     /// After the last chunk.
     Trailers,
+    /// After a request for a WebSocket: its frames.
+    Frames,
     /// Not understood: hyper ends the connection.
     Lost,
 }
@@ -84,7 +91,7 @@ impl HeadLines {
         while at < bytes.len() {
             let rest = &bytes[at..];
             match self.place {
-                Place::Lost => return None,
+                Place::Frames | Place::Lost => return None,
                 Place::Body { left, is_chunk } => {
                     let taken = left.min(rest.len() as u64);
                     self.on_body(left - taken, is_chunk);
@@ -144,6 +151,7 @@ impl HeadLines {
             Place::Between if self.has_fragment => return Err(Unclear::Fragment),
             Place::Between => {
                 (self.length, self.is_chunked) = (None, false);
+                self.asks_for_socket = false;
                 self.place = Place::Head;
             }
             Place::Head if line.is_empty() && self.is_chunked => self.place = Place::Size,
@@ -154,8 +162,8 @@ impl HeadLines {
                 // The line end after the chunk is counted with it.
                 size => self.on_body(size.saturating_add(2), true),
             },
-            Place::Trailers if line.is_empty() => self.place = Place::Between,
-            Place::Trailers | Place::Body { .. } | Place::Lost => {}
+            Place::Trailers if line.is_empty() => self.place = self.after_request(),
+            Place::Trailers | Place::Body { .. } | Place::Frames | Place::Lost => {}
         }
         Ok(())
     }
@@ -171,6 +179,9 @@ impl HeadLines {
             let text = std::str::from_utf8(value).ok().filter(|_| is_number && is_whole);
             let length = text.and_then(|text| text.parse().ok());
             self.length = Some(length.ok_or(Unclear::Length)?);
+        } else if starts_with(line, UPGRADE) {
+            let mut parts = line.windows(WEBSOCKET.len());
+            self.asks_for_socket |= parts.any(|part| part.eq_ignore_ascii_case(WEBSOCKET));
         }
         if self.is_chunked && self.length.is_some() {
             return Err(Unclear::TwoLengths);
@@ -180,10 +191,14 @@ impl HeadLines {
 
     fn on_body(&mut self, left: u64, is_chunk: bool) {
         self.place = match (left, is_chunk) {
-            (0, false) => Place::Between,
+            (0, false) => self.after_request(),
             (0, true) => Place::Size,
             _ => Place::Body { left, is_chunk },
         };
+    }
+
+    fn after_request(&self) -> Place {
+        if self.asks_for_socket { Place::Frames } else { Place::Between }
     }
 }
 
@@ -233,6 +248,22 @@ mod tests {
     fn check_end(text: &str) {
         check(&format!("{text}{GET}"), None);
         check(&format!("{text}GET / HTTP/1.1\n"), Some((text.len() + 14, Unclear::LineFeed)));
+    }
+
+    #[test]
+    fn frames_behind_a_handshake_are_no_lines() {
+        const FRAMES: &str = "\u{1}\n\n#\r\n";
+        for (fields, are_frames) in [
+            ("upgrade: websocket\r\n", true),
+            ("Upgrade: h2c, WebSocket\r\n", true),
+            ("upgrade: websocket\r\ncontent-length: 0\r\n", true),
+            ("upgrade: h2c\r\n", false),
+            ("x-upgrade: websocket\r\n", false),
+        ] {
+            let head = format!("GET / HTTP/1.1\r\n{fields}\r\n");
+            let expected = (!are_frames).then_some((head.len() + 1, Unclear::LineFeed));
+            check(&format!("{head}{FRAMES}"), expected);
+        }
     }
 
     /// Checks that the last line of `text` is refused.

@@ -56,12 +56,13 @@ struct Told {
 /// Makes the head that a replica gets. A refusal has a status and a sentence.
 ///
 /// # Errors
-/// 400: the host is missing.
+/// 400: the host is missing, or HTTP/2 does not allow a value.
 pub(crate) fn rewrite(
     parts: &mut request::Parts,
     origin: Origin<'_>,
     prefix: &str,
 ) -> Result<(), HttpFailure> {
+    check_blanks(parts)?;
     let authority = authority(parts)?;
     remove_hop_by_hop(&mut parts.headers);
     strip_mesh_headers(&mut parts.headers);
@@ -161,6 +162,18 @@ pub(crate) fn check_codings(headers: &HeaderMap) -> Result<(), HttpFailure> {
             Err(HttpFailure::new(StatusCode::NOT_IMPLEMENTED, text))
         }
     }
+}
+
+/// Refuses blanks around a value: HTTP/1.1 removes them, HTTP/2 has none (RFC 9113, 8.2.1), and a
+/// reader that keeps them sees another value.
+fn check_blanks(parts: &request::Parts) -> Result<(), HttpFailure> {
+    let is_blank = |byte: Option<&u8>| matches!(byte, Some(b' ' | b'\t'));
+    let has_blanks = |value: &[u8]| is_blank(value.first()) || is_blank(value.last());
+    let is_http2 = parts.version == Version::HTTP_2;
+    if is_http2 && parts.headers.values().any(|value| has_blanks(value.as_bytes())) {
+        return Err(bad("a header's value begins or ends with a blank"));
+    }
+    Ok(())
 }
 
 /// Removes headers that concern only the client's connection.
@@ -315,6 +328,17 @@ mod tests {
         let values: Vec<_> = parts.headers.get_all(names::HTTP).iter().collect();
         assert_eq!(vec!["1.1 http 127.0.0.1:52100 "], values);
         assert!(!parts.headers.contains_key(names::BYPASS));
+    }
+
+    #[test]
+    fn blanks_around_values_are_refused_over_http2() {
+        for (value, is_taken) in [("v w", true), ("", true), (" v", false), ("v\t", false)] {
+            for version in [Version::HTTP_11, Version::HTTP_2] {
+                let mut parts = parts(version, "http://h/", &[("host", "h"), ("x-a", value)]);
+                let rewritten = rewrite(&mut parts, origin(&Said::default()), "");
+                assert_eq!(is_taken || version == Version::HTTP_11, rewritten.is_ok(), "{value:?}");
+            }
+        }
     }
 
     #[test]

@@ -32,6 +32,16 @@ pub(crate) fn is_upgrade(parts: &request::Parts) -> bool {
     parts.version == Version::HTTP_11 && has(UPGRADE, "websocket") && has(CONNECTION, "upgrade")
 }
 
+/// Whether what follows an HTTP/1.1 request may be frames: more than `is_upgrade` says, and at least
+/// what `head_lines` takes for one.
+pub(crate) fn names_websocket(headers: &HeaderMap) -> bool {
+    const NAME: &[u8] = b"websocket";
+    let mut values = headers.get_all(UPGRADE).iter();
+    values.any(|value| {
+        value.as_bytes().windows(NAME.len()).any(|part| part.eq_ignore_ascii_case(NAME))
+    })
+}
+
 /// Turns an extended CONNECT into an ordinary GET; false for any other request.
 ///
 /// # Errors
@@ -49,23 +59,29 @@ pub(crate) fn take_connect(parts: &mut request::Parts) -> Result<bool, HttpFailu
 /// Refuses a handshake that cannot be answered.
 ///
 /// # Errors
-/// 400 for another method than GET and for a wrong key, 426 for another version.
+/// 400 for another method than GET, for a body and for a wrong key, 426 for another version.
 pub(crate) fn check(parts: &request::Parts) -> Result<(), HttpFailure> {
     let bad = |text| Err(HttpFailure::new(StatusCode::BAD_REQUEST, text));
     if parts.method != Method::GET {
         return bad("a WebSocket begins with GET");
+    }
+    let has_length = parts.headers.get(CONTENT_LENGTH).is_some_and(|length| length != "0");
+    if has_length || parts.headers.contains_key(TRANSFER_ENCODING) {
+        // Readers would disagree on what is this body, and what the first frames.
+        return bad("a WebSocket's handshake has no body");
     }
     if parts.headers.get(SEC_WEBSOCKET_VERSION).is_none_or(|version| version != VERSION) {
         let text = "sec-websocket-version must be 13";
         return Err(HttpFailure::new(StatusCode::UPGRADE_REQUIRED, text));
     }
     // HTTP/2 has no key: a stream cannot be mistaken for anything else.
-    let key = parts.headers.get(SEC_WEBSOCKET_KEY);
+    let mut keys = parts.headers.get_all(SEC_WEBSOCKET_KEY).iter();
+    let key = keys.next().filter(|_| keys.next().is_none());
     let is_key = |key: &HeaderValue| {
         STANDARD.decode(key.as_bytes()).is_ok_and(|nonce| nonce.len() == KEY_BYTES)
     };
     if parts.version == Version::HTTP_11 && !key.is_some_and(is_key) {
-        return bad("sec-websocket-key must be 16 bytes in base64");
+        return bad("sec-websocket-key must be there once, as 16 bytes in base64");
     }
     Ok(())
 }
@@ -137,7 +153,10 @@ mod tests {
             (&[("connection", "upgrade")], false),
         ] {
             assert_eq!(expected, is_upgrade(&parts(headers)), "{headers:?}");
+            assert!(!expected || names_websocket(&parts(headers).headers), "{headers:?}");
         }
+        assert!(names_websocket(&parts(&[("upgrade", "x; WebSockets")]).headers));
+        assert!(!names_websocket(&parts(&[("upgrade", "h2c")]).headers));
         let mut old = parts(&[("upgrade", "websocket"), ("connection", "upgrade")]);
         old.version = Version::HTTP_10;
         assert!(!is_upgrade(&old));
@@ -154,6 +173,10 @@ mod tests {
             (&[V13], Some(400)),
             (&[V13, ("sec-websocket-key", "short")], Some(400)),
             (&[V13, ("sec-websocket-key", "dGhlIHNhbXBsZQ==")], Some(400)),
+            (&[KEY, KEY, V13], Some(400)),
+            (&[KEY, V13, ("content-length", "0")], None),
+            (&[KEY, V13, ("content-length", "2")], Some(400)),
+            (&[KEY, V13, ("transfer-encoding", "chunked")], Some(400)),
         ] {
             let refused = check(&parts(headers)).err().map(|failure| failure.status.as_u16());
             assert_eq!(expected, refused, "{headers:?}");
