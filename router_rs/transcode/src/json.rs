@@ -11,6 +11,7 @@ mod buffered;
 mod field;
 mod forms;
 mod key;
+mod message_set;
 mod numbers;
 mod pieces;
 mod raw;
@@ -33,7 +34,7 @@ use router_protocol::grpc::{Code, PREFIX_BYTES, Status};
 use serde::de::DeserializeSeed;
 
 use self::field::Field;
-use self::pieces::without;
+use self::pieces::{inside, put_message, without};
 use self::raw::{Unwritten, Written};
 use self::read::{MessageSeed, OptionalSeed, Place, fits};
 use self::write::{write_message, write_one};
@@ -173,6 +174,22 @@ impl JsonType {
 pub(super) fn without_field(message: &[u8], path: &[FieldDescriptor]) -> Result<Vec<u8>, Status> {
     let numbers: Vec<u32> = path.iter().map(FieldDescriptor::number).collect();
     without(message, &numbers).map_err(|_| malformed(&"a message in it cannot be read"))
+}
+
+/// A message with one field, which is a message.
+pub(super) fn one_field(number: u32, message: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    put_message(number, message, &mut out);
+    out
+}
+
+/// The message in a field of a message; empty if it is absent.
+///
+/// # Errors
+/// `INTERNAL`: the message cannot be parsed.
+pub(super) fn message_in(message: &[u8], number: u32) -> Result<Bytes, Status> {
+    let found = inside(message, number).map(Bytes::from);
+    found.map_err(|_| Status::new(Code::Internal, "the answer is malformed"))
 }
 
 fn parse(json: &[u8]) -> serde_json::Deserializer<serde_json::de::SliceRead<'_>> {

@@ -5,7 +5,7 @@ use prost_reflect::OneofDescriptor;
 
 use super::raw::Raw;
 use super::scalars::wire_type;
-use crate::presence::has_presence;
+use crate::presence::{has_number, has_presence, is_message_set};
 use prost_reflect::{ExtensionDescriptor, FieldDescriptor, Kind, MessageDescriptor};
 
 /// The field or extension for a name or a number in a message.
@@ -13,6 +13,15 @@ use prost_reflect::{ExtensionDescriptor, FieldDescriptor, Kind, MessageDescripto
 pub(super) enum Field {
     Own(FieldDescriptor),
     Extension(ExtensionDescriptor),
+}
+
+/// What a value of a field is written between, but for its size.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Frame {
+    Plain,
+    Group,
+    /// The item of a message set.
+    Item,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -70,8 +79,12 @@ impl Field {
         ask!(self, is_packed)
     }
 
-    pub(super) fn is_group(&self) -> bool {
-        ask!(self, is_group)
+    pub(super) fn frame(&self) -> Frame {
+        match ask!(self, is_group) {
+            true => Frame::Group,
+            false if self.is_item() => Frame::Item,
+            false => Frame::Plain,
+        }
     }
 
     /// Whether its default is a value, not the absence of one.
@@ -83,18 +96,27 @@ impl Field {
     }
 
     /// Whether a value in this form may be one of it. Else it is of another version of the message,
-    /// where the number means something else, and unknown here.
+    /// where the number means something else or an enum has more values, and unknown here.
     pub(super) fn takes(&self, value: Raw<'_>) -> bool {
-        let element_type = wire_type(&self.kind());
+        let kind = self.kind();
+        let element_type = wire_type(&kind);
         let is_whole = match value {
-            Raw::Varint(_) => element_type == WireType::Varint,
+            Raw::Varint(number) => element_type == WireType::Varint && is_known(&kind, number),
             Raw::SixtyFourBit(_) => element_type == WireType::SixtyFourBit,
             Raw::ThirtyTwoBit(_) => element_type == WireType::ThirtyTwoBit,
             Raw::Bytes(_) => element_type == WireType::LengthDelimited,
-            Raw::Group(_) => self.kind().as_message().is_some() && self.shape() != Shape::Map,
+            Raw::Group(_) => kind.as_message().is_some() && self.shape() != Shape::Map,
         };
         // Packed; either form is good for either declaration.
         is_whole || (self.shape() == Shape::List && matches!(value, Raw::Bytes(_)))
+    }
+
+    /// Whether it is an item of a message set.
+    fn is_item(&self) -> bool {
+        let Self::Extension(extension) = self else { return false };
+        self.shape() == Shape::Single
+            && self.kind().as_message().is_some()
+            && is_message_set(&extension.containing_message())
     }
 
     pub(super) fn oneof(&self) -> Option<OneofDescriptor> {
@@ -103,4 +125,9 @@ impl Field {
             Self::Extension(_) => None,
         }
     }
+}
+
+/// Whether it is not the number of an enum that has other numbers only.
+pub(super) fn is_known(kind: &Kind, number: u64) -> bool {
+    kind.as_enum().is_none_or(|names| has_number(names, number as i32))
 }

@@ -50,8 +50,15 @@ pub(super) fn read_wrapper<'de, D: Deserializer<'de>>(
     out: &mut Vec<u8>,
 ) -> Result<(), D::Error> {
     let kind = wrapped(descriptor);
+    let start = out.len();
     encode_key(ONLY, wire_type(&kind), out);
-    write_scalar(&kind, json, out).map(drop)
+    let value_start = out.len();
+    write_scalar(&kind, json, out)?;
+    if out[value_start..].iter().all(|byte| *byte == 0) {
+        // The default: those who compare messages in an `Any` byte by byte expect nothing.
+        out.truncate(start);
+    }
+    Ok(())
 }
 
 /// The kind of a wrapper's value.

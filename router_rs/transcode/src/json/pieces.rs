@@ -88,7 +88,7 @@ fn put_merged(run: &[Piece<'_>], out: &mut Vec<u8>) -> Result<(), Unwritten> {
     Ok(())
 }
 
-fn put_message(number: u32, bytes: &[u8], out: &mut Vec<u8>) {
+pub(super) fn put_message(number: u32, bytes: &[u8], out: &mut Vec<u8>) {
     encode_key(number, WireType::LengthDelimited, out);
     encode_varint(bytes.len() as u64, out);
     out.extend_from_slice(bytes);
@@ -117,4 +117,16 @@ pub(super) fn without(bytes: &[u8], path: &[u32]) -> Result<Vec<u8>, Unwritten> 
         _ => edited = Err(wrong("invalid wire type")),
     })?;
     edited.map(|()| out)
+}
+
+/// The parts of a field's message, one after the other, which together are the message.
+pub(super) fn inside(bytes: &[u8], number: u32) -> Result<Vec<u8>, Unwritten> {
+    let mut out = Vec::new();
+    each(bytes, |piece| match piece.raw {
+        Raw::Bytes(part) | Raw::Group(part) if piece.number == number => {
+            out.extend_from_slice(part);
+        }
+        _ => {}
+    })?;
+    Ok(out)
 }

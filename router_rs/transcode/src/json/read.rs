@@ -4,15 +4,16 @@
 
 use std::fmt;
 
-use prost::encoding::{WireType, encode_key};
+use prost::encoding::{WireType, decode_key, encode_key};
 use prost_reflect::{DescriptorPool, Kind, MessageDescriptor, OneofDescriptor};
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use smallvec::SmallVec;
 
 use super::any::{Opened, TYPE_URL_NUMBER, VALUE_NUMBER};
-use super::field::{Field, Shape};
+use super::field::{Field, Frame, Shape};
 use super::forms;
 use super::key::{Entries, KeySeed};
+use super::message_set::write_item;
 use super::scalars::{is_null_value, wire_type, write_scalar};
 use super::values::ValueSeed;
 use super::wire::{delimited, delimited_field, text_field};
@@ -83,13 +84,18 @@ impl<'de> Visitor<'de> for AnyVisitor<'_> {
         let Some(opened) = Opened::new(self.pool, map)? else { return Ok(()) };
         let Opened { type_url, descriptor, packed } = opened;
         text_field(TYPE_URL_NUMBER, &type_url, self.out);
+        let start = self.out.len();
         delimited_field(VALUE_NUMBER, self.out, |out| {
             let seed = MessageSeed { descriptor: &descriptor, out };
             match Form::of(&descriptor) {
                 None => seed.visit_map(packed),
                 Some(_) => packed.value(seed),
             }
-        })
+        })?;
+        if is_default(self.out, start) {
+            self.out.truncate(start);
+        }
+        Ok(())
     }
 }
 
@@ -104,7 +110,8 @@ pub(super) struct Place {
     pub kind: Kind,
     pub shape: Shape,
     is_packed: bool,
-    is_group: bool,
+    frame: Frame,
+    has_presence: bool,
     oneof: Option<OneofDescriptor>,
 }
 
@@ -115,7 +122,8 @@ impl Place {
             kind: field.kind(),
             shape: field.shape(),
             is_packed: field.is_packed(),
-            is_group: field.is_group(),
+            frame: field.frame(),
+            has_presence: field.supports_presence(),
             oneof: field.oneof(),
         }
     }
@@ -234,7 +242,11 @@ impl<'de> Visitor<'de> for OptionalSeed<'_> {
                 json.deserialize_seq(ElementsVisitor { place: self.place, out: self.out })?;
             }
             Shape::Single => {
+                let start = self.out.len();
                 ElementSeed { place: self.place, out: self.out }.deserialize(json)?;
+                if !self.place.has_presence && is_default(self.out, start) {
+                    self.out.truncate(start);
+                }
             }
         }
         Ok(true)
@@ -252,11 +264,20 @@ impl<'de> DeserializeSeed<'de> for ElementSeed<'_> {
 
     fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<bool, D::Error> {
         let Place { number, kind, .. } = self.place;
-        if let Some(descriptor) = kind.as_message().filter(|_| self.place.is_group) {
-            encode_key(*number, WireType::StartGroup, self.out);
-            MessageSeed { descriptor, out: self.out }.deserialize(json)?;
-            encode_key(*number, WireType::EndGroup, self.out);
-            return Ok(true);
+        match (kind.as_message(), self.place.frame) {
+            (Some(descriptor), Frame::Group) => {
+                encode_key(*number, WireType::StartGroup, self.out);
+                MessageSeed { descriptor, out: self.out }.deserialize(json)?;
+                encode_key(*number, WireType::EndGroup, self.out);
+                return Ok(true);
+            }
+            (Some(descriptor), Frame::Item) => {
+                write_item(*number, self.out, |out| {
+                    MessageSeed { descriptor, out }.deserialize(json)
+                })?;
+                return Ok(true);
+            }
+            _ => {}
         }
         let start = self.out.len();
         if !(self.place.is_packed && self.place.shape == Shape::List) {
@@ -268,6 +289,12 @@ impl<'de> DeserializeSeed<'de> for ElementSeed<'_> {
         }
         Ok(is_there)
     }
+}
+
+/// Whether a field that begins here has its default, all of whose bytes are 0.
+fn is_default(out: &[u8], start: usize) -> bool {
+    let mut value = &out[start..];
+    decode_key(&mut value).is_ok() && value.iter().all(|byte| *byte == 0)
 }
 
 fn write_value<'de, D: Deserializer<'de>>(

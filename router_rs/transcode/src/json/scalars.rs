@@ -11,6 +11,7 @@ use serde::de::{Deserializer, Error, Visitor};
 
 use super::numbers::{Number, number};
 use super::wire::delimited;
+use crate::presence::has_number;
 
 /// Both alphabets are accepted, with and without padding.
 const BASE64: GeneralPurposeConfig = GeneralPurposeConfig::new()
@@ -155,9 +156,13 @@ struct EnumVisitor<'a> {
 }
 
 impl EnumVisitor<'_> {
-    fn put(self, number: i32) -> bool {
+    fn put<E: Error>(self, number: i32) -> Result<bool, E> {
+        if !has_number(self.names, number) {
+            let name = self.names.name();
+            return Err(E::custom(format_args!("{name} has no number {number}")));
+        }
         encode_varint(number as u64, self.out);
-        true
+        Ok(true)
     }
 }
 
@@ -170,25 +175,25 @@ impl Visitor<'_> for EnumVisitor<'_> {
 
     fn visit_unit<E: Error>(self) -> Result<bool, E> {
         if self.names.full_name() == NULL_VALUE {
-            return Ok(self.put(0));
+            return self.put(0);
         }
         Err(E::invalid_type(serde::de::Unexpected::Unit, &self))
     }
 
     fn visit_str<E: Error>(self, name: &str) -> Result<bool, E> {
-        Ok(enum_number(self.names, name).is_some_and(|number| self.put(number)))
+        enum_number(self.names, name).map_or(Ok(false), |number| self.put(number))
     }
 
     fn visit_i64<E: Error>(self, number: i64) -> Result<bool, E> {
-        Ok(self.put(i32::of_signed(number).map_err(E::custom)?))
+        self.put(i32::of_signed(number).map_err(E::custom)?)
     }
 
     fn visit_u64<E: Error>(self, number: u64) -> Result<bool, E> {
-        Ok(self.put(i32::of_unsigned(number).map_err(E::custom)?))
+        self.put(i32::of_unsigned(number).map_err(E::custom)?)
     }
 
     fn visit_f64<E: Error>(self, number: f64) -> Result<bool, E> {
-        Ok(self.put(i32::of_float(number).map_err(E::custom)?))
+        self.put(i32::of_float(number).map_err(E::custom)?)
     }
 }
 

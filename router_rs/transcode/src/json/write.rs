@@ -7,8 +7,9 @@ use prost::encoding::WireType;
 use prost_reflect::{DescriptorPool, Kind, MessageDescriptor, OneofDescriptor};
 use smallvec::SmallVec;
 
-use super::field::{Field, Shape};
+use super::field::{Field, Shape, is_known};
 use super::forms::wrapped;
+use super::message_set::as_extensions;
 use super::pieces::ordered;
 use super::raw::{Raw, Reader, Unwritten, Written, check_depth, wrong};
 use super::scalars::wire_type;
@@ -18,6 +19,7 @@ use super::write_forms::{
 };
 use super::write_scalars::{default_of, write_scalar};
 use super::write_values::write_holder;
+use crate::presence::is_message_set;
 use crate::well_known::{Form, TYPE, VALUE, type_of};
 
 /// A field of a message with all its values.
@@ -123,6 +125,8 @@ fn write_fields(
     out: &mut Vec<u8>,
 ) -> Written {
     check_depth(depth)?;
+    let set = if is_message_set(descriptor) { Some(as_extensions(bytes)?) } else { None };
+    let bytes = set.as_deref().unwrap_or(bytes);
     let start = out.len();
     match write_ordered(descriptor, bytes, depth, is_first, out) {
         Err(Unwritten::Unusual) => {
@@ -202,8 +206,7 @@ fn write_field(run: &Run<'_>, depth: usize, out: &mut Vec<u8>) -> Result<bool, U
     let kind = run.field.kind();
     match run.field.shape() {
         Shape::Map => {
-            write_entries(run, &kind, depth, out)?;
-            return Ok(true);
+            return write_entries(run, &kind, depth, out);
         }
         Shape::List => return write_elements(run, &kind, depth, out),
         Shape::Single => {}
@@ -244,6 +247,9 @@ fn write_elements(
     let mut is_empty = true;
     out.push(b'[');
     let mut write_next = |value, out: &mut Vec<u8>| {
+        if matches!(value, Raw::Varint(number) if !is_known(kind, number)) {
+            return Ok(());
+        }
         if !std::mem::take(&mut is_empty) {
             out.push(b',');
         }
@@ -271,13 +277,21 @@ fn write_elements(
     Ok(!is_empty)
 }
 
+/// False: it has no entry.
+///
 /// A duplicate key is written twice. JSON's readers use the last one, which is the correct meaning.
-fn write_entries(run: &Run<'_>, kind: &Kind, depth: usize, out: &mut Vec<u8>) -> Written {
+fn write_entries(
+    run: &Run<'_>,
+    kind: &Kind,
+    depth: usize,
+    out: &mut Vec<u8>,
+) -> Result<bool, Unwritten> {
     let entry = kind.as_message().expect("invariant: a map has entries");
     let (key_field, value_field) = (entry.map_entry_key_field(), entry.map_entry_value_field());
     let (key_kind, value_kind) = (key_field.kind(), value_field.kind());
     let (default_key, default_value) = (default_of(&key_kind), default_of(&value_kind));
     out.push(b'{');
+    let mut is_first = true;
     let (mut raw, mut rest) = (run.first, run.rest);
     loop {
         let Raw::Bytes(bytes) = raw else { return Err(wrong("invalid wire type")) };
@@ -290,18 +304,22 @@ fn write_entries(run: &Run<'_>, kind: &Kind, depth: usize, out: &mut Vec<u8>) ->
                 value = raw;
             }
         }
-        write_key(&key_kind, key, depth, out)?;
-        out.push(b':');
-        // The entry counts as a nesting level.
-        write_value(&value_kind, value, depth + 1, out)?;
+        if !matches!(value, Raw::Varint(number) if !is_known(&value_kind, number)) {
+            if !std::mem::take(&mut is_first) {
+                out.push(b',');
+            }
+            write_key(&key_kind, key, depth, out)?;
+            out.push(b':');
+            // The entry counts as a nesting level.
+            write_value(&value_kind, value, depth + 1, out)?;
+        }
         if rest.is_empty() {
             break;
         }
-        out.push(b',');
         raw = rest.field()?.1;
     }
     out.push(b'}');
-    Ok(())
+    Ok(!is_first)
 }
 
 /// Keys are strings.

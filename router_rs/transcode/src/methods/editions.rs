@@ -13,7 +13,7 @@ use bytes::Bytes;
 use prost::Message;
 use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor, Value};
 
-use crate::presence::NO_PRESENCE;
+use crate::presence::{NO_PRESENCE, OPEN_ENUM};
 
 /// `google.protobuf.Edition`: those whose defaults are known here. They agree for all features that
 /// are used here.
@@ -29,6 +29,7 @@ const TYPE_BYTES: i32 = 12;
 const IMPLICIT: i32 = 2;
 const PACKED: i32 = 1;
 const DELIMITED: i32 = 2;
+const CLOSED: i32 = 2;
 
 /// The file, or an equivalent one in proto2.
 ///
@@ -61,6 +62,7 @@ pub(super) fn in_proto2(file: &Bytes) -> Result<Bytes, String> {
         if head.package.is_empty() { String::new() } else { format!(".{}", head.package) };
     each(&mut message, "message_type", |inner| adapt_message(inner, features, &package));
     each(&mut message, "extension", |field| adapt_field(field, features, &[]));
+    each(&mut message, "enum_type", |inner| adapt_enum(inner, features));
     Ok(message.encode_to_vec().into())
 }
 
@@ -144,15 +146,16 @@ struct Features {
     presence: i32,
     repeated: i32,
     messages: i32,
+    enums: i32,
 }
 
 impl Features {
-    /// Explicit, packed, with lengths.
-    const DEFAULT: Self = Self { presence: 1, repeated: PACKED, messages: 1 };
+    /// Explicit, packed, with lengths, open.
+    const DEFAULT: Self = Self { presence: 1, repeated: PACKED, messages: 1, enums: 1 };
 
     const PROTO3: Self = Self { presence: IMPLICIT, ..Self::DEFAULT };
 
-    /// Those of a file or a field, which has the others of what is around it.
+    /// Those of a file, a message, a field or an enum, which has the others of what is around it.
     fn of(self, element: &DynamicMessage) -> Self {
         let features = inside(element, "options").and_then(|options| inside(&options, "features"));
         let Some(features) = features else { return self };
@@ -161,6 +164,7 @@ impl Features {
             presence: own("field_presence").unwrap_or(self.presence),
             repeated: own("repeated_field_encoding").unwrap_or(self.repeated),
             messages: own("message_encoding").unwrap_or(self.messages),
+            enums: own("enum_type").unwrap_or(self.enums),
         }
     }
 }
@@ -168,6 +172,7 @@ impl Features {
 /// `scope`: the full name of its parent, with a dot before it.
 fn adapt_message(message: &mut DynamicMessage, features: Features, scope: &str) {
     let scope = format!("{scope}.{}", text(message, "name"));
+    let features = features.of(message);
     let mut entries = Vec::new();
     each(message, "nested_type", |inner| {
         if inside(inner, "options").is_some_and(|options| options.has_field_by_name("map_entry")) {
@@ -178,6 +183,17 @@ fn adapt_message(message: &mut DynamicMessage, features: Features, scope: &str) 
     });
     each(message, "field", |field| adapt_field(field, features, &entries));
     each(message, "extension", |field| adapt_field(field, features, &[]));
+    each(message, "enum_type", |inner| adapt_enum(inner, features));
+}
+
+fn adapt_enum(inner: &mut DynamicMessage, features: Features) {
+    if features.of(inner).enums == CLOSED {
+        return;
+    }
+    let reserved = inner.get_field_by_name_mut("reserved_name").and_then(Value::as_list_mut);
+    if let Some(names) = reserved {
+        names.push(Value::String(OPEN_ENUM.to_owned()));
+    }
 }
 
 /// `entries`: the types of map fields.

@@ -51,7 +51,20 @@ fn fields_are_present_and_written_as_they_say() {
         assert_eq!(json.as_bytes(), thing().write(wire).unwrap(), "{json}");
         assert!(thing().refusing_unknown(true).read(json.as_bytes()).is_ok(), "{json}");
     }
+    // A closed enum has no other numbers: they are unknown fields.
+    for wire in [&[0x58, 3][..], &[0x62, 1, 3], &[0x60, 0]] {
+        assert_eq!(b"{}", &*thing().write(wire).unwrap());
+    }
+    let known = thing().write(&[0x58, 1, 0x58, 3, 0x62, 3, 1, 3, 2]).unwrap();
+    assert_eq!(
+        r#"{"closed":"CLOSED_ONE","closedList":["CLOSED_ONE","CLOSED_TWO"]}"#,
+        String::from_utf8(known).unwrap()
+    );
+    for json in [r#"{"closed":3}"#, r#"{"closed":"3"}"#, r#"{"closedList":[1,0]}"#] {
+        assert_eq!(Code::InvalidArgument, thing().read(json.as_bytes()).unwrap_err().code);
+    }
     // Without presence a default counts as absent.
+    assert_eq!(b"", &*thing().read(br#"{"implicit":0}"#).unwrap());
     assert_eq!(b"{}", &*thing().write(&[0x18, 0]).unwrap());
     let plain = thing().write(&[0x8b, 1, 0x0a, 0, 0x8c, 1]).unwrap();
     assert_eq!(br#"{"plain":{}}"#, &*plain);
