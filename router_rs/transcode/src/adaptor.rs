@@ -43,6 +43,8 @@ pub struct Transcoded<E> {
     /// How much of short messages may be converted before other tasks have their turn.
     turn_bytes_left: usize,
     outbox: Outbox,
+    /// The client asked for the head of the answer only.
+    is_head: bool,
     /// The replica's answer is complete, and this is its end.
     trailers: Option<HeaderMap>,
     /// The client has got the end of its answer, or is gone.
@@ -64,6 +66,7 @@ impl<E: ClientEnd> Transcoded<E> {
             writing: None,
             turn_bytes_left: LONG_BYTES,
             outbox: Outbox::default(),
+            is_head: transcoding.is_head,
             trailers: None,
             is_over: false,
             refused: None,
@@ -165,6 +168,9 @@ impl<E: ClientEnd> Transcoded<E> {
     fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Gone>> {
         while !self.is_over {
             self.send_head()?;
+            if self.is_head {
+                self.outbox.body.clear();
+            }
             if let Some(piece) = self.outbox.body.front_mut() {
                 let room = ready!(self.end.poll_room(piece.len(), cx))?;
                 self.end.body(piece.split_to(room))?;
@@ -173,6 +179,9 @@ impl<E: ClientEnd> Transcoded<E> {
                 }
             } else if self.outbox.is_ended {
                 self.is_over = true;
+                if self.outbox.is_broken {
+                    return Poll::Ready(Err(Gone));
+                }
                 self.end.trailers(HeaderMap::new())?;
             } else if !ready!(self.poll_convert(cx)) {
                 break;
@@ -217,6 +226,9 @@ impl<E: ClientEnd> Transcoded<E> {
 
     fn send_head(&mut self) -> Result<(), Gone> {
         let Some(head) = self.outbox.head.take() else { return Ok(()) };
+        if self.is_head {
+            self.outbox.body.clear();
+        }
         let is_last = self.outbox.is_ended && self.outbox.body.is_empty();
         self.is_over = is_last;
         self.end.head(head, is_last)

@@ -132,6 +132,7 @@ fn open_unary(
     Ok(Transcoding {
         head: head(parts)?,
         is_stream: false,
+        is_head: false,
         door: if is_plain { Door::Json } else { Door::Connect },
         answered_by: limits.answered_by.clone(),
         request,
@@ -196,7 +197,15 @@ fn open_stream(
     let answered_by = limits.answered_by.clone();
     let answer = Box::new(answer);
     let door = Door::Connect;
-    Ok(Transcoding { head, is_stream: !is_unary, door, answered_by, request, answer })
+    Ok(Transcoding {
+        head,
+        is_stream: !is_unary,
+        is_head: false,
+        door,
+        answered_by,
+        request,
+        answer,
+    })
 }
 
 /// A call whose message is in the query.
@@ -205,15 +214,15 @@ fn open_get(
     method: Option<&Method>,
     limits: &Limits,
 ) -> Result<Transcoding, Status> {
-    let query = query::parse(parts.uri.query().unwrap_or_default())
-        .map_err(|text| Status::new(Code::InvalidArgument, text))?;
-    let value =
-        |name: &str| query.iter().find(|(key, _)| &**key == name).map(|(_, value)| &**value);
-    if let Some(version) = value("connect").filter(|version| *version != "v1") {
+    let query = parts.uri.query().unwrap_or_default();
+    // A message in protobuf need not be UTF-8.
+    let bytes = |name: &str| query::bytes_of(query, name);
+    let value = |name: &str| bytes(name).map(|value| String::from_utf8_lossy(&value).into_owned());
+    if let Some(version) = value("connect").filter(|version| version != "v1") {
         let text = format!("connect={version:?} is unknown here, use connect=v1");
         return Err(Status::new(Code::InvalidArgument, text));
     }
-    let is_json = match value("encoding") {
+    let is_json = match value("encoding").as_deref() {
         Some("json") => true,
         Some("proto") => false,
         other => {
@@ -222,15 +231,15 @@ fn open_get(
             return Err(Status::new(Code::InvalidArgument, text));
         }
     };
-    let Some(message) = value("message") else {
+    let Some(message) = bytes("message") else {
         let text = "the query has no message=, write message={} for an empty one";
         return Err(Status::new(Code::InvalidArgument, text));
     };
-    let bytes = match value("base64") {
-        Some("1") => unpack_base64(message)?,
-        _ => Bytes::copy_from_slice(message.as_bytes()),
+    let bytes = match value("base64").as_deref() {
+        Some("1") => unpack_base64(&String::from_utf8_lossy(&message))?,
+        _ => Bytes::from(message),
     };
-    let compression = value("compression").map(HeaderValue::from_str).transpose();
+    let compression = value("compression").as_deref().map(HeaderValue::from_str).transpose();
     let encoding = encoding(compression.unwrap_or_default().as_ref())?;
     let convert: Box<dyn Convert> = match method {
         Some(method) if is_json => Box::new(limits.input(method, &parts.headers)?),
@@ -250,6 +259,7 @@ fn open_get(
     Ok(Transcoding {
         head: head(parts)?,
         is_stream: false,
+        is_head: false,
         door: Door::Connect,
         answered_by: limits.answered_by.clone(),
         request,

@@ -19,6 +19,7 @@ mod credit;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 mod head;
+mod http_body;
 mod json;
 mod json_stream;
 mod methods;
@@ -29,6 +30,7 @@ mod presence;
 mod query;
 mod refusal;
 mod rest;
+mod rest_fields;
 mod status;
 mod stream;
 #[cfg(test)]

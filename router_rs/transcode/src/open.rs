@@ -149,6 +149,7 @@ fn open_web(parts: &request::Parts, web_type: WebType<'_>, limits: &Limits) -> O
     Opened::Call(Box::new(Transcoding {
         head: grpc_head(parts, parts.uri.path(), web_type.of_grpc()),
         is_stream: true,
+        is_head: false,
         door: Door::GrpcWeb,
         answered_by: limits.answered_by.clone(),
         request: Box::new(WebRequest::new(web_type)),

@@ -49,6 +49,8 @@ pub struct Transcoding {
     pub head: request::Parts,
     /// The request may have several messages, and idle between them.
     pub is_stream: bool,
+    /// The client asked for the head of the answer only (HEAD).
+    pub(super) is_head: bool,
     pub door: Door,
     pub(super) answered_by: HeaderValue,
     pub(super) request: Box<dyn RequestCoder>,

@@ -21,6 +21,13 @@ pub(super) fn parse(query: &str) -> Result<Vec<Pair<'_>>, String> {
         .collect()
 }
 
+/// The first value of a name, with bytes that need not be text.
+pub(super) fn bytes_of(query: &str, name: &str) -> Option<Vec<u8>> {
+    let mut parts = query.split('&').map(|part| part.split_once('=').unwrap_or((part, "")));
+    let (_, value) = parts.find(|(key, _)| decode(key).is_ok_and(|key| key == name))?;
+    Some(percent_decode(value.replace('+', " ").as_bytes()).collect())
+}
+
 fn decode(text: &str) -> Result<Cow<'_, str>, String> {
     if !text.bytes().any(|byte| matches!(byte, b'%' | b'+')) {
         return Ok(Cow::Borrowed(text));

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE};
-use http::{HeaderValue, request};
-use prost_reflect::{FieldDescriptor, Kind};
+use http::{HeaderValue, Method as HttpMethod, request};
+use prost::Message as _;
+use prost_reflect::{FieldDescriptor, MessageDescriptor};
 use router_call::Door;
 use router_protocol::grpc::{
     Code, Encoding, GRPC_ACCEPT_ENCODING, GRPC_ENCODING, GRPC_TIMEOUT, Status, format_timeout,
@@ -16,14 +17,16 @@ use super::Limits;
 use super::coder::{AnswerCoder, RequestCoder};
 use super::connect_type::ConnectType;
 use super::head::{accepts_gzip, grpc_head, read_timeout};
-use super::json::{JsonType, frame_of, without_field};
+use super::http_body::{BodyAnswer, HttpBody};
+use super::json::{JsonType, frame_of, one_field, without_field};
 use super::json_stream::{JsonStreamAnswer, Separation};
 use super::methods::Sees;
 use super::methods::routes::{Captured, Matched};
-use super::methods::rule::{Body, FieldPath, Route, field_path, has_text};
+use super::methods::rule::{Body, Route};
 use super::methods::{Method, MethodTable};
 use super::opened::{Opened, Transcoding, error_answer, wrong_content_type, wrong_method};
 use super::query;
+use super::rest_fields::Target;
 use super::status::ErrorForm;
 use super::unary::{
     AnswerEncoding, AnswerForm, Convert, JSON, ReadyRequest, UnaryAnswer, WholeRequest,
@@ -41,7 +44,11 @@ pub(super) fn open(
     sees: Sees<'_>,
 ) -> Opened {
     let path = parts.uri.path();
-    match methods.rest().find(&parts.method, path, application) {
+    let mut matched = methods.rest().find(&parts.method, path, application);
+    if parts.method == HttpMethod::HEAD && !matches!(matched, Matched::Route(..)) {
+        matched = methods.rest().find(&HttpMethod::GET, path, application);
+    }
+    match matched {
         Matched::Nothing => Opened::NotOurs(None),
         Matched::OtherMethods(allowed) => Opened::NotOurs(Some(wrong_method(&allowed))),
         Matched::Route(route, _) if !sees(&route.method.path) => {
@@ -51,9 +58,8 @@ pub(super) fn open(
             let takes_body = !matches!(route.body, Body::None);
             let content_type = parts.headers.get(CONTENT_TYPE);
             // Without a content type there may be no body either; if there is one, it must be JSON.
-            let is_json = content_type
-                .is_none_or(|value| ConnectType::parse(value) == Some(ConnectType::UnaryJson));
-            if takes_body && !is_json {
+            let is_json = content_type.is_none_or(is_json);
+            if takes_body && !is_json && body_of(route).is_none() {
                 return Opened::Answer(wrong_content_type(parts, JSON));
             }
             match open_route(parts, route, captured, limits) {
@@ -62,6 +68,29 @@ pub(super) fn open(
             }
         }
     }
+}
+
+/// Whether a content type is JSON, or has JSON's syntax (RFC 6839).
+fn is_json(content_type: &HeaderValue) -> bool {
+    let has_suffix = || {
+        let essence = content_type.to_str().ok()?.split(';').next()?.trim().to_ascii_lowercase();
+        // Those of other protocols are envelopes.
+        let is_other = |name: &str| essence.starts_with(name);
+        let is_other = is_other("application/connect") || is_other("application/grpc");
+        Some(essence.ends_with("+json") && !is_other)
+    };
+    ConnectType::parse(content_type) == Some(ConnectType::UnaryJson) || has_suffix() == Some(true)
+}
+
+/// The type of the request's body, if that is no JSON.
+fn body_of(route: &Route) -> Option<MessageDescriptor> {
+    let message = match &route.body {
+        Body::None => None,
+        Body::Message => Some(route.method.input.descriptor.clone()),
+        Body::Field(field) if field.is_list() || field.is_map() => None,
+        Body::Field(field) => field.kind().as_message().cloned(),
+    };
+    message.filter(HttpBody::is)
 }
 
 fn open_route(
@@ -86,7 +115,8 @@ fn open_route(
     let answer = answer(parts, route, limits);
     let answered_by = limits.answered_by.clone();
     let door = Door::Rest;
-    Ok(Transcoding { head, is_stream: false, door, answered_by, request, answer })
+    let is_head = parts.method == HttpMethod::HEAD;
+    Ok(Transcoding { head, is_stream: false, is_head, door, answered_by, request, answer })
 }
 
 fn answer(parts: &request::Parts, route: &Route, limits: &Limits) -> Box<dyn AnswerCoder> {
@@ -102,6 +132,9 @@ fn answer(parts: &request::Parts, route: &Route, limits: &Limits) -> Box<dyn Ans
         grant: limits.cors.grant(&parts.headers),
     };
     let size_limit = limits.message_size;
+    if let Some(place) = route.answered_body() {
+        return Box::new(BodyAnswer::new(form, place, method.server_streams, size_limit));
+    }
     if method.server_streams {
         let separation = Separation::of_accept(parts.headers.get(ACCEPT));
         return Box::new(JsonStreamAnswer::new(form, separation, size_limit));
@@ -115,8 +148,10 @@ fn answer(parts: &request::Parts, route: &Route, limits: &Limits) -> Box<dyn Ans
 struct Fields {
     input: JsonType,
     place: Place,
+    /// The content type of a body that is no JSON.
+    body_type: Option<String>,
     /// From the query, then from the path, which wins.
-    values: Vec<(FieldPath, String)>,
+    values: Vec<(Target, String)>,
 }
 
 /// Where the body goes.
@@ -144,35 +179,52 @@ impl Fields {
         if place != Place::Message {
             let pairs = query::parse(parts.uri.query().unwrap_or_default()).map_err(wrong)?;
             for (name, value) in pairs {
-                let Some(path) = field_path(&input.descriptor, &name) else {
+                let Some(target) = Target::named(&input.descriptor, &name).map_err(wrong)? else {
                     input.take_unknown(&name)?;
                     continue;
                 };
-                let is_body = matches!(&place, Place::Field(field) if path.first() == Some(field));
+                let first = target.path.first();
+                let is_body = matches!(&place, Place::Field(field) if first == Some(field));
                 if !is_body {
-                    values.push((path, value.into_owned()));
+                    values.push((target, value.into_owned()));
                 }
             }
         }
-        let in_path = route.variables.iter().cloned().zip(captured);
+        let variables = route.variables.iter().cloned().map(Target::single);
+        let in_path = variables.zip(captured);
         // A repeated field takes all its values, any other the last one.
         values.extend(in_path);
-        Ok(Self { input, place, values })
+        let body_type = body_of(route).map(|_| {
+            let named = parts.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+            named.unwrap_or_default().to_owned()
+        });
+        Ok(Self { input, place, body_type, values })
     }
 
     /// The message fields from the query and the path, as JSON.
     fn value(&self) -> Result<Value, Status> {
         let mut message = Map::new();
-        for (path, text) in &self.values {
-            put(&mut message, path, text).map_err(wrong)?;
+        for (target, text) in &self.values {
+            target.put(&mut message, text).map_err(wrong)?;
         }
         Ok(message.into())
+    }
+
+    /// The message whose `google.api.HttpBody` is the body.
+    fn message_of_body(&self, data: Bytes) -> Vec<u8> {
+        let content_type = self.body_type.clone().unwrap_or_default();
+        let body = HttpBody { content_type, data }.encode_to_vec();
+        match &self.place {
+            Place::Field(field) => one_field(field.number(), &body),
+            _ => body,
+        }
     }
 
     /// The body's message without the submessages that have a string form (wrappers, times, masks)
     /// and are in the head: otherwise they would be merged.
     fn without_texts(&self, of_body: Vec<u8>) -> Result<Vec<u8>, Status> {
-        let paths = self.values.iter().map(|(path, _)| path);
+        let single = self.values.iter().filter(|(target, _)| target.key.is_none());
+        let paths = single.map(|(target, _)| &target.path);
         let is_text = |field: &FieldDescriptor| field.kind().as_message().is_some();
         let mut texts = paths.filter(|path| path.last().is_some_and(is_text)).peekable();
         if of_body.is_empty() || texts.peek().is_none() {
@@ -191,6 +243,7 @@ impl Convert for Fields {
     /// are joined.
     fn frame(&self, body: Bytes) -> Result<Bytes, Status> {
         let of_body = match &self.place {
+            _ if self.body_type.is_some() => self.message_of_body(body),
             _ if body.is_empty() => Vec::new(),
             Place::Nowhere => Vec::new(),
             Place::Message => self.input.read(&body)?,
@@ -202,47 +255,4 @@ impl Convert for Fields {
         let of_body = self.without_texts(of_body)?;
         Ok(frame_of(&[&of_body, &self.input.read_value(&self.value()?)?]))
     }
-}
-
-/// Sets a field of a message in JSON; appends to a repeated one.
-fn put(
-    message: &mut Map<String, Value>,
-    path: &[FieldDescriptor],
-    text: &str,
-) -> Result<(), String> {
-    let [field, rest @ ..] = path else { return Ok(()) };
-    let slot = message.entry(field.json_name()).or_insert(Value::Null);
-    if rest.is_empty() {
-        let value = leaf(field, text)?;
-        match slot {
-            Value::Array(values) if field.is_list() => values.push(value),
-            slot if field.is_list() => *slot = Value::Array(vec![value]),
-            slot => *slot = value,
-        }
-        return Ok(());
-    }
-    if !slot.is_object() {
-        *slot = Value::Object(Map::new());
-    }
-    slot.as_object_mut().map_or(Ok(()), |inner| put(inner, rest, text))
-}
-
-/// One value of a field, from its string in the query or the path.
-fn leaf(field: &FieldDescriptor, text: &str) -> Result<Value, String> {
-    let kind = field.kind();
-    if field.is_map() || !has_text(&kind) {
-        return Err(format!("{} is a message: set the fields of it", field.full_name()));
-    }
-    let is_bool = kind == Kind::Bool
-        || kind.as_message().is_some_and(|kind| kind.full_name() == "google.protobuf.BoolValue");
-    if is_bool {
-        return match text {
-            "true" | "1" => Ok(Value::Bool(true)),
-            "false" | "0" => Ok(Value::Bool(false)),
-            _ => Err(format!("{} is {text:?}, write true or false", field.full_name())),
-        };
-    }
-    // JSON accepts numbers as strings too, except those of enums.
-    let number = kind.as_enum().and_then(|_| text.parse::<i32>().ok());
-    Ok(number.map_or_else(|| Value::String(text.to_owned()), Value::from))
 }

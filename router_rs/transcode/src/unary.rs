@@ -399,7 +399,7 @@ pub(super) fn remove_grpc(headers: &mut HeaderMap) {
 }
 
 /// Trailing metadata as headers, with the prefix `trailer-`.
-fn add_trailers(headers: &mut HeaderMap, trailers: &HeaderMap) {
+pub(super) fn add_trailers(headers: &mut HeaderMap, trailers: &HeaderMap) {
     let mut trailers = trailers.clone();
     remove_grpc(&mut trailers);
     if let Some(answered_by) = trailers.remove(ANSWERED_BY) {

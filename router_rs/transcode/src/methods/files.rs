@@ -44,11 +44,16 @@ pub(super) struct Described {
 }
 
 impl FileSet {
-    /// Parses a set. A broken one has no services, and its problem has the reason.
+    /// Parses a set. Of a broken one those files are used that do not need the broken ones, and its
+    /// problem has the reason.
     pub(super) fn read(files: &[Bytes]) -> Self {
         match pool(files) {
             Ok(pool) => Self::of_pool(&pool),
-            Err(problem) => Self { problems: vec![problem], ..Self::default() },
+            Err(problem) => {
+                let mut set = Self::of_pool(&pool_of_good(files));
+                set.problems.insert(0, problem);
+                set
+            }
         }
     }
 
@@ -89,6 +94,31 @@ fn pool(files: &[Bytes]) -> Result<DescriptorPool, String> {
     std::panic::catch_unwind(|| DescriptorPool::decode(&*encoded))
         .map_err(|_| unusable("they are not consistent".to_owned()))?
         .map_err(|error| unusable(error.to_string()))
+}
+
+/// Like [`pool`], without the files that cannot be used, and those that import them.
+fn pool_of_good(files: &[Bytes]) -> DescriptorPool {
+    let mut pool = DescriptorPool::new();
+    let mut left: Vec<Bytes> =
+        files.iter().filter_map(|file| editions::in_proto2(file).ok()).collect();
+    left.retain(|file| imports::check(std::slice::from_ref(file)).is_ok());
+    loop {
+        let count = left.len();
+        left.retain(|file| {
+            let mut next = pool.clone();
+            let added = std::panic::catch_unwind(move || {
+                next.decode_file_descriptor_proto(&**file).map(|()| next)
+            });
+            match added {
+                Ok(Ok(next)) => pool = next,
+                Ok(Err(_)) | Err(_) => return true,
+            }
+            false
+        });
+        if left.len() == count {
+            return pool;
+        }
+    }
 }
 
 #[derive(Clone, PartialEq, Message)]

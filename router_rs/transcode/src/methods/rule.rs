@@ -8,6 +8,7 @@ use prost_reflect::{FieldDescriptor, Kind, MessageDescriptor, MethodDescriptor};
 use super::method::Method;
 use super::options::{HttpRule, Pattern, options};
 use super::template::Template;
+use crate::http_body::{BodyPlace, HttpBody};
 use crate::well_known::Form;
 
 /// One path of a method.
@@ -81,6 +82,19 @@ impl Route {
         };
         let method = Arc::clone(method);
         Ok(Self { method, http_method, template, variables, body, response_body })
+    }
+}
+
+impl Route {
+    /// Where the answer's `google.api.HttpBody` is; `None`: the answer is JSON.
+    pub(crate) fn answered_body(&self) -> Option<BodyPlace> {
+        let output = &self.method.output.descriptor;
+        let Some(name) = &self.response_body else {
+            return HttpBody::is(output).then_some(BodyPlace::Message);
+        };
+        let field = output.get_field_by_json_name(name)?;
+        let is_body = !field.is_list() && field.kind().as_message().is_some_and(HttpBody::is);
+        is_body.then(|| BodyPlace::Field(field.number()))
     }
 }
 

@@ -6,6 +6,8 @@
 //! segment  = "*" | "**" | literal | "{" field path [ "=" segments ] "}"
 //! ```
 
+use percent_encoding::percent_decode_str;
+
 /// A parsed template: variables are ranges of its segments.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Template {
@@ -47,6 +49,11 @@ impl Template {
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut parser = Parser { text, rest: text, template: Template::empty() };
         parser.expect('/')?;
+        if parser.rest.is_empty() {
+            // The root, whose path is one empty segment.
+            parser.template.segments.push(Segment::Literal("".into()));
+            return Ok(parser.template);
+        }
         parser.segments(false)?;
         if let Some(verb) = parser.rest.strip_prefix(':') {
             if verb.is_empty() || verb.contains(['/', ':', '{', '}', '*']) {
@@ -105,7 +112,10 @@ impl Parser<'_> {
             self.rest = rest;
             return self.variable();
         }
-        let end = self.rest.find(['/', ':', '{', '}']).unwrap_or(self.rest.len());
+        let end = self.rest.find(['/', '{', '}']).unwrap_or(self.rest.len());
+        // Only behind the last segment a colon begins the verb.
+        let is_last = !self.rest[end..].contains('/');
+        let end = self.rest[..end].find(':').filter(|_| is_last).unwrap_or(end);
         let (text, rest) = self.rest.split_at(end);
         let segment = match text {
             "" => return Err(self.error("a segment is empty")),
@@ -114,7 +124,7 @@ impl Parser<'_> {
             literal if literal.contains(['*', '=']) => {
                 return Err(self.error("a segment is neither a name nor a wildcard"));
             }
-            literal => Segment::Literal(literal.into()),
+            literal => Segment::Literal(percent_decode_str(literal).decode_utf8_lossy().into()),
         };
         self.rest = rest;
         self.template.segments.push(segment);
@@ -181,6 +191,8 @@ mod tests {
             ("/v1/{name=a/**}:cancel", "v1 a ** | cancel | name=1..3"),
             ("/{a}/{b}:do-it", "* * | do-it | a=0..1 b=1..2"),
             ("/v1/*/x", "v1 * x | - | "),
+            ("/", " | - | "),
+            ("/v1:a/{b=c:d/*}/x%20y:z", "v1:a c:d * x y | z | b=1..3"),
         ] {
             assert_eq!(expected, shown(text), "{text}");
         }
@@ -191,7 +203,6 @@ mod tests {
         for text in [
             "",
             "v1",
-            "/",
             "/v1/",
             "//",
             "/v1/{",
@@ -202,7 +213,7 @@ mod tests {
             "/v1/**/x",
             "/{a=**}/{b}",
             "/v1:",
-            "/v1:a/b",
+            "/v1:{a}",
             "/v1:a:b",
             "/a*b",
             "/{a-b}",

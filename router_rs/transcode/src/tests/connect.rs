@@ -197,6 +197,7 @@ fn a_get_has_its_message_in_the_query() {
         format!("connect=v1&encoding=proto&base64=1&message={binary}"),
         format!("connect=v1&encoding=proto&base64=1&message={binary}%3D"),
         format!("encoding=json&base64=1&compression=gzip&message={zipped}"),
+        "encoding=proto&message=%0A%03a%3f%3E".to_owned(),
     ] {
         let mut connect = call("GET", &format!("{GET}?{query}"), &[]);
         assert_eq!(
@@ -209,6 +210,13 @@ fn a_get_has_its_message_in_the_query() {
 }
 
 #[test]
+fn protobuf_in_a_query_need_not_be_text() {
+    let mut connect = call("GET", &format!("{GET}?encoding=proto&message=%12%03%1A%01%FF"), &[]);
+    let made = upload(&mut *connect.request, &[]).unwrap();
+    assert_eq!([0x12, 3, 0x1a, 1, 0xff], made[5..]);
+}
+
+#[test]
 fn a_wrong_get_is_answered_at_once() {
     for (query, expected) in [
         ("encoding=json", "no message="),
@@ -217,7 +225,7 @@ fn a_wrong_get_is_answered_at_once() {
         ("connect=v2&encoding=json&message={}", "connect=\\\"v2\\\""),
         ("encoding=proto&base64=1&message=*", "base64"),
         ("encoding=json&message={", "EOF"),
-        ("encoding=json&message=%ff", "UTF-8"),
+        ("encoding=json&message=%ff", "malformed body"),
     ] {
         let answer = answered("GET", &format!("{GET}?{query}"), &[]);
         assert_eq!(StatusCode::BAD_REQUEST, answer.status(), "{query}");

@@ -48,6 +48,13 @@ fn fields_come_from_path_query_and_body() {
             "",
             r#"{"name":"x","thing":{"smallCount":3,"inner":{"weight":1.5}}}"#,
         ),
+        (
+            "GET",
+            "/v1/things/x?thing.sizes[a.b]=1&thing.sizes%5Bc%5D=2",
+            "",
+            r#"{"name":"x","thing":{"sizes":{"a.b":1,"c":2}}}"#,
+        ),
+        ("HEAD", "/v1/things/x", "", r#"{"name":"x"}"#),
         ("GET", "/v1/things?count=1&count=2", "", r#"{"count":2}"#),
         ("POST", "/v1/echo?name=q", r#"{"small_count": 1}"#, r#"{"smallCount":1}"#),
         ("POST", "/v1/echo", "", "{}"),
@@ -81,6 +88,9 @@ fn what_does_not_fit_a_field_is_refused() {
     for (uri, expected) in [
         ("/v1/things/x?filter=1", "is a message"),
         ("/v1/things/x?maybe=2", "write true or false"),
+        ("/v1/things/x?thing.sizes.a=1", "write sizes[key]=value"),
+        ("/v1/things/x?thing.parts.name=a", "write it in the body"),
+        ("/v1/things/x?thing.extra.a=1", "write it in the body"),
         ("/v1/things/x?numbers=one", "malformed"),
         ("/v1/things/x?numbers=9223372036854775808", "malformed"),
         ("/v1/things?count=2147483648", "malformed"),
@@ -187,6 +197,9 @@ fn other_paths_and_methods_may_be_plain_http() {
     }
     let form = ("content-type", "application/x-www-form-urlencoded");
     assert_eq!(415, answered("POST", "/v1/echo", &[form]).status().as_u16());
+    for name in ["application/merge-patch+json", "application/vnd.api+json; charset=utf-8"] {
+        call("POST", "/v1/echo", &[("content-type", name)]);
+    }
 }
 
 proptest! {
