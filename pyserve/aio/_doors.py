@@ -7,9 +7,13 @@ from collections.abc import Iterable
 from google.protobuf import descriptor_pool
 from google.protobuf.descriptor import FileDescriptor
 
+from pyserve.aio._loaded import loaded_files
+
 
 def describing_files(services: Iterable[str]) -> list[bytes]:
-    """Return the files that describe ``services``, serialized, dependencies first.
+    """Return the files that describe ``services`` and what their messages may have in them.
+
+    They are serialized, dependencies first.
 
     Args:
         services: Full names. Services whose generated module has not been imported are left out:
@@ -23,6 +27,8 @@ def describing_files(services: Iterable[str]) -> list[bytes]:
         except KeyError:
             continue
         _add(service.file, found)
+    for file in loaded_files() if found else ():
+        _add(file, found)
     return list(found.values())
 
 

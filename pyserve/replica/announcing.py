@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from pyserve.aio._loaded import loaded_files
 from pyserve.api.context import GangContext, ReplicaContext
 from pyserve.replica.idempotence import idempotent_paths
 from pyserve.replica.loading import Loaded, add_inference
@@ -30,7 +31,7 @@ def ready(
         endpoints=endpoints,
         # A service of the .proto may have the name of the plain one.
         services=list(dict.fromkeys((*(each.name for each in loaded.services), plain_service))),
-        file_descriptors=file_descriptors([service.file for service in loaded.services]),
+        file_descriptors=_descriptors(loaded),
         deployment_version=assign.deployment_version,
         config=assign.config,
         http=takes_http,
@@ -38,6 +39,11 @@ def ready(
     )
     add_inference(found, loaded)
     return found
+
+
+def _descriptors(loaded: Loaded) -> list[bytes]:
+    services = [service.file for service in loaded.services]
+    return file_descriptors([*services, *loaded_files()] if services else [])
 
 
 def first_context(settings: WorkerSettings, assign: mesh_pb2.Assign) -> ReplicaContext:

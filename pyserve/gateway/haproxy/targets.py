@@ -7,6 +7,8 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from http import HTTPStatus
 
+from google.protobuf import descriptor_pb2
+
 from pyserve.gateway.haproxy.words import name
 from pyserve.wire.v1 import mesh_pb2
 
@@ -68,13 +70,24 @@ def backends_of(views: Collection[mesh_pb2.DeploymentView]) -> list[Backend]:
     service has paths of ``google.api.http``, which take precedence over any prefix.
     """
     named = Counter(service for view in views for service in view.services)
-    has_rest = any(_REST in file for view in views for file in view.file_descriptors)
+    has_rest = any(_has_rest(view) for view in views)
     found: list[Backend] = []
     for view in sorted(views, key=lambda each: (each.key.application, each.key.name)):
         if not view.traffic and not view.mirror:
             services = [each for each in view.services if named[each] == 1]
             found += _backends(view, tuple(services), () if has_rest else view.http_prefixes)
     return found
+
+
+def _has_rest(view: mesh_pb2.DeploymentView) -> bool:
+    files = filter(lambda file: _REST in file, view.file_descriptors)
+    parsed = map(descriptor_pb2.FileDescriptorProto.FromString, files)
+    # Files may describe services that this deployment does not have.
+    return any(
+        f"{file.package}.{service.name}".lstrip(".") in view.services
+        for file in parsed
+        for service in file.service
+    )
 
 
 def _backends(

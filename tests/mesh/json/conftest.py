@@ -28,3 +28,13 @@ def editions() -> Iterator[httpx.Client]:
         httpx.Client(base_url=f"http://{mesh.address}", timeout=30) as client,
     ):
         yield client
+
+
+@pytest.fixture(scope="package")
+def old() -> Iterator[httpx.Client]:
+    """As ``forms``, of ``Old``."""
+    with (
+        running_mesh("tests.mesh.json.apps:old") as mesh,
+        httpx.Client(base_url=f"http://{mesh.address}", timeout=30) as client,
+    ):
+        yield client

@@ -1,0 +1,37 @@
+"""The generated modules that this process has imported."""
+
+from __future__ import annotations
+
+import sys
+
+from google.protobuf import descriptor_pool
+from google.protobuf.descriptor import FileDescriptor
+
+# Of pyserve and of what it imports: no message of these files is in a user's Any.
+_OWN = ("pyserve/", "grpc/", "opentelemetry/", "google/protobuf/descriptor.proto")
+
+_BYTES_MAX = 1 << 20  # A client library of a cloud may bring hundreds of files.
+
+
+def loaded_files() -> list[FileDescriptor]:
+    """Return the ``.proto`` files of imported modules, by name, up to a mebibyte altogether.
+
+    They describe what the files of services do not: messages in a ``google.protobuf.Any``, details
+    of errors, and extensions, which no import of a service's own file has to lead to.
+    """
+    pool = descriptor_pool.Default()
+    found: dict[str, FileDescriptor] = {}
+    for module in list(sys.modules.values()):
+        file = getattr(module, "__dict__", {}).get("DESCRIPTOR")
+        if isinstance(file, FileDescriptor) and file.pool is pool:
+            found[file.name] = file
+    size = 0
+    files = []
+    for name in sorted(found):
+        if name.startswith(_OWN):
+            continue
+        size += len(found[name].serialized_pb)
+        if size > _BYTES_MAX:
+            break
+        files.append(found[name])
+    return files
