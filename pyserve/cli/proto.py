@@ -12,6 +12,7 @@ from pathlib import Path
 import click
 
 from pyserve.cli.commands import CommandFailed
+from pyserve.cli.keywords import is_python, mend
 
 # What installers put into a folder, among it .proto files of others. Those of virtual environments
 # have names of all kinds, and a file that tells them.
@@ -103,15 +104,37 @@ def generate_all(files: Sequence[Path], roots: Sequence[Path]) -> None:
     ]
     if good and _protoc(outputs(root), good, roots) != 0:
         raise CommandFailed("protoc could not write; its messages above say why")
-    for file in good:
-        _excuse(file.with_name(f"{file.stem.replace('-', '_')}_pb2.pyi"))
-        click.echo(f"pyserve: generated the stubs of {file}")
-    refused = [*outside, *(file for file in inside if file not in good)]
+    usable = [file for file in good if _finish(file)]
+    refused = [*outside, *(file for file in inside if file not in usable)]
     if refused:
         raise CommandFailed(
             f"{len(refused)} of {len(files)} files have no stubs: {', '.join(map(str, refused))}; "
             f"the messages above name the lines"
         )
+
+
+def _finish(file: Path) -> bool:
+    """Mend what was generated for a file; False, and a line, if its services cannot be imported."""
+    messages, services = (
+        module_of(file).with_name(f"{module_of(file).name}{suffix}") for suffix in ("", "_grpc")
+    )
+    if problem := mend(services.with_suffix(".py")):
+        click.echo(f"{file}: {problem}", err=True)
+        return False
+    for types in (messages.with_suffix(".pyi"), services.with_suffix(".pyi")):
+        # Types of names that only a string can give: without them, the module's own are looked at.
+        if types.exists() and not is_python(types.read_text()):
+            types.unlink()
+    _excuse(messages.with_suffix(".pyi"))
+    click.echo(f"pyserve: generated the stubs of {file}")
+    return True
+
+
+def module_of(file: Path) -> Path:
+    """Return where protoc puts the messages of a file, without a suffix: dots are folders."""
+    name = f"{file.stem.replace('-', '_')}_pb2"
+    parent = Path(*(part.replace("-", "_") for part in file.parent.parts))
+    return parent.joinpath(*name.split("."))
 
 
 def _protoc(output: Sequence[str], files: Iterable[Path], roots: Sequence[Path]) -> int:

@@ -176,3 +176,26 @@ def test_files_of_installed_packages_can_be_imported_and_own_ones_come_first(
     assert (0, "") == (result.returncode, result.stderr)
     assert (own / "use_pb2.py").exists()
     assert not list(packages.rglob("*.py"))
+
+
+@pytest.mark.slow
+def test_keywords_of_python_are_names_too_but_for_methods(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "part.proto").write_text(
+        'syntax = "proto3"; package in; message Part { string from = 1; }'
+    )
+    use = (
+        'syntax = "proto3"; package class.v1; import "in/part.proto";'
+        "message None { message True { in.Part self = 1; } }"
+        "service lambda { rpc Do(None.True) returns (None); rpc Part(in.Part) returns (in.Part); }"
+    )
+    (tmp_path / "use.proto").write_text(use)
+    (tmp_path / "wrong.proto").write_text(
+        'syntax = "proto3"; package wrong; message M {} service S { rpc import(M) returns (M); }'
+    )
+    result = run(tmp_path, ".")
+    assert result.returncode == 1
+    assert "wrong.proto: no class can have the method import" in result.stderr
+    assert "1 of 3 files have no stubs" in result.stderr
+    check = "import use_pb2_grpc as stubs; stubs.lambdaServicer; stubs.lambdaStub"
+    subprocess.run([sys.executable, "-c", check], cwd=tmp_path, check=True, timeout=30)
