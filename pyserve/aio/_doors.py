@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from google.protobuf import descriptor_pool
 from google.protobuf.descriptor import FileDescriptor
 
-from pyserve.aio._loaded import loaded_files
+from pyserve.aio._loaded import find_service, loaded_files
 
 
 def describing_files(services: Iterable[str]) -> list[bytes]:
@@ -19,11 +18,10 @@ def describing_files(services: Iterable[str]) -> list[bytes]:
         services: Full names. Services whose generated module has not been imported are left out:
             their clients can send protobuf, which needs no description, but not JSON.
     """
-    pool = descriptor_pool.Default()
     found: dict[str, bytes] = {}
     for name in services:
         try:
-            service = pool.FindServiceByName(name)
+            service = find_service(name)
         except KeyError:
             continue
         _add(service.file, found)

@@ -2,15 +2,38 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import sys
 
 from google.protobuf import descriptor_pool
-from google.protobuf.descriptor import FileDescriptor
+from google.protobuf.descriptor import FileDescriptor, ServiceDescriptor
 
 # Of pyserve and of what it imports: no message of these files is in a user's Any.
 _OWN = ("pyserve/", "grpc/", "opentelemetry/", "google/protobuf/descriptor.proto")
 
+_SERVICES, _MESSAGES = "_pb2_grpc", "_pb2"  # How the modules of a file end.
 _BYTES_MAX = 1 << 20  # A client library of a cloud may bring hundreds of files.
+
+
+def find_service(name: str) -> ServiceDescriptor:
+    """Return the description of a service by its full name.
+
+    Where all messages of a service are in other files, its ``_pb2_grpc`` module imports theirs, and
+    nothing imports the ``_pb2`` module that has the description: it is imported here.
+
+    Raises:
+        KeyError: No module that has been imported describes it.
+    """
+    pool = descriptor_pool.Default()
+    with contextlib.suppress(KeyError):
+        return pool.FindServiceByName(name)
+    for module in list(sys.modules):
+        messages = module.removesuffix(_SERVICES) + _MESSAGES
+        if module.endswith(_SERVICES) and messages not in sys.modules:
+            with contextlib.suppress(Exception):  # Whatever it is, another one may have it.
+                importlib.import_module(messages)
+    return pool.FindServiceByName(name)
 
 
 def loaded_files() -> list[FileDescriptor]:

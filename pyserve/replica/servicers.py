@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import grpc
-from google.protobuf import descriptor_pb2, descriptor_pool
+from google.protobuf import descriptor_pb2
 from google.protobuf.descriptor import Descriptor, FileDescriptor, MethodDescriptor
 
+from pyserve.aio._loaded import find_service
 from pyserve.api.code import import_attribute
 from pyserve.errors import ServicerError
 from pyserve.types import ServiceName
@@ -132,8 +133,7 @@ def _service(base: type | None, add: Any) -> Service:
 
 def _service_descriptor(name: str) -> tuple[FileDescriptor, Mapping[str, MethodDescriptor]]:
     try:
-        # The generated module has put its file there when it was imported.
-        service = descriptor_pool.Default().FindServiceByName(name)
+        service = find_service(name)
     except KeyError:
         raise ServicerError(
             f"service {name} has no descriptor; import its _pb2 module where the class is defined"

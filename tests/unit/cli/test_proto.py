@@ -199,3 +199,30 @@ def test_keywords_of_python_are_names_too_but_for_methods(tmp_path: Path) -> Non
     assert "1 of 3 files have no stubs" in result.stderr
     check = "import use_pb2_grpc as stubs; stubs.lambdaServicer; stubs.lambdaStub"
     subprocess.run([sys.executable, "-c", check], cwd=tmp_path, check=True, timeout=30)
+
+
+@pytest.mark.slow
+def test_a_service_whose_messages_are_all_in_other_files_is_described(tmp_path: Path) -> None:
+    """Its stubs do not import the module that describes it."""
+    (tmp_path / "part.proto").write_text('syntax = "proto3"; package part; message Part {}')
+    (tmp_path / "use.proto").write_text(
+        'syntax = "proto3"; package use; import "part.proto";'
+        "service Use { rpc Do(part.Part) returns (part.Part); }"
+    )
+    assert 0 == run(tmp_path, ".").returncode
+    for check in (
+        "from pyserve.replica.servicers import find_services as find;"
+        "(found,) = find(type('Mine', (stubs.UseServicer,), {})); print(found.file.name)",
+        "from pyserve.aio._doors import describing_files as files;"
+        "print('use.proto' if any(b'use.proto' in file for file in files(['use.Use'])) else '')",
+    ):
+        told = subprocess.run(
+            [sys.executable, "-c", f"import use_pb2_grpc as stubs; {check}"],
+            cwd=tmp_path,
+            env={"PYTHONPATH": f"{Path(__file__).parents[3]}:{tmp_path}", "PATH": ""},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=30,
+        )
+        assert ("use.proto\n", "") == (told.stdout, told.stderr)
