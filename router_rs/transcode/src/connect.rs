@@ -7,7 +7,7 @@ use base64::Engine;
 use base64::alphabet;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use bytes::Bytes;
-use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE};
+use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_TYPE};
 use http::{
     HeaderMap, HeaderName, HeaderValue, Method as HttpMethod, Response, StatusCode, request,
 };
@@ -20,7 +20,7 @@ use router_protocol::grpc::{
 use super::Limits;
 use super::coder::{AnswerCoder, RequestCoder};
 use super::connect_type::ConnectType;
-use super::head::{self, accepts_gzip, grpc_head};
+use super::head::{self, accepts_gzip, content_encoding, grpc_head};
 use super::json_stream::{JsonStreamAnswer, Separation};
 use super::methods::Sees;
 use super::methods::{Method, MethodTable};
@@ -114,7 +114,7 @@ fn open_unary(
     limits: &Limits,
 ) -> Result<Transcoding, Status> {
     check_version(&parts.headers)?;
-    let encoding = encoding(parts.headers.get(CONTENT_ENCODING))?;
+    let encoding = encoding(content_encoding(&parts.headers)?.as_ref())?;
     let size_limit = limits.message_size;
     let size = content_length(&parts.headers).and_then(|size| usize::try_from(size).ok());
     if let Some(size) = size {

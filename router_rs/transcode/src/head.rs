@@ -7,7 +7,7 @@ use http::header::{self, CONNECTION, CONTENT_TYPE, HOST, TE};
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, Uri, Version};
 use http::{request, response};
-use router_protocol::grpc::{ClientTimeout, Status, read_timeout_seconds};
+use router_protocol::grpc::{ClientTimeout, Code, Status, read_timeout_seconds};
 use router_protocol::named_by_connection;
 use router_protocol::names::REFUSE_UNKNOWN_FIELDS;
 
@@ -91,6 +91,26 @@ pub(super) fn read_timeout(headers: &HeaderMap) -> Result<Option<Duration>, Stat
         ClientTimeout::Unsaid | ClientTimeout::Never => None,
         ClientTimeout::After(timeout) => Some(timeout),
     })
+}
+
+/// The coding of a request's body (RFC 9110, 8.4), by its name in small letters; `gzip` has two names.
+///
+/// # Errors
+/// `UNIMPLEMENTED`: there are several.
+pub(super) fn content_encoding(headers: &HeaderMap) -> Result<Option<HeaderValue>, Status> {
+    let lists = headers.get_all(header::CONTENT_ENCODING).iter();
+    let names = lists.flat_map(|list| list.as_bytes().split(|byte| *byte == b','));
+    let names = names.map(|name| name.trim_ascii().to_ascii_lowercase());
+    let mut names = names.filter(|name| !matches!(&**name, b"" | b"identity"));
+    let (first, second) = (names.next(), names.next());
+    if second.is_some() {
+        let text = "a body with several codings is not supported, use one";
+        return Err(Status::new(Code::Unimplemented, text));
+    }
+    Ok(first.and_then(|name| match &*name {
+        b"x-gzip" => Some(HeaderValue::from_static("gzip")),
+        name => HeaderValue::from_bytes(name).ok(),
+    }))
 }
 
 /// Whether a list of codings has gzip, and does not rule it out (RFC 9110, 12.5.3).

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE};
+use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_TYPE};
 use http::{HeaderValue, Method as HttpMethod, request};
 use prost::Message as _;
 use prost_reflect::{FieldDescriptor, MessageDescriptor};
@@ -16,7 +16,7 @@ use serde_json::{Map, Value};
 use super::Limits;
 use super::coder::{AnswerCoder, RequestCoder};
 use super::connect_type::ConnectType;
-use super::head::{accepts_gzip, grpc_head, read_timeout};
+use super::head::{accepts_gzip, content_encoding, grpc_head, read_timeout};
 use super::http_body::{BodyAnswer, HttpBody};
 use super::json::{JsonType, frame_of, one_field, without_field};
 use super::json_stream::{JsonStreamAnswer, Separation};
@@ -103,7 +103,7 @@ fn open_route(
     let request: Box<dyn RequestCoder> = if fields.place == Place::Nowhere {
         Box::new(ReadyRequest::new(fields.frame(Bytes::new())?))
     } else {
-        let encoding = Encoding::from_header(parts.headers.get(CONTENT_ENCODING))?;
+        let encoding = Encoding::from_header(content_encoding(&parts.headers)?.as_ref())?;
         Box::new(WholeRequest::new(Box::new(fields), encoding, limits.message_size))
     };
     let mut head = grpc_head(parts, &route.method.path, PROTO);
@@ -185,7 +185,9 @@ impl Fields {
                 };
                 let first = target.path.first();
                 let is_body = matches!(&place, Place::Field(field) if first == Some(field));
-                if !is_body {
+                // The path wins, also over other members of a oneof.
+                let is_over = route.variables.iter().any(|path| target.excludes(path));
+                if !is_body && !is_over {
                     values.push((target, value.into_owned()));
                 }
             }

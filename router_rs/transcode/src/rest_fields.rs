@@ -45,6 +45,16 @@ impl Target {
         })
     }
 
+    /// Whether a message has either it or the field at a path, since both are members of a oneof.
+    pub(super) fn excludes(&self, path: &[FieldDescriptor]) -> bool {
+        let differ = |(one, other): &(&FieldDescriptor, &FieldDescriptor)| one != other;
+        let first = self.path.iter().zip(path).find(differ);
+        first.is_some_and(|(one, other)| {
+            let oneof = one.containing_oneof();
+            oneof.is_some() && oneof == other.containing_oneof()
+        })
+    }
+
     /// Sets it in a message; appends to a repeated field.
     pub(super) fn put(&self, message: &mut Map<String, Value>, text: &str) -> Result<(), String> {
         put(message, &self.path, self.key.as_deref(), text)

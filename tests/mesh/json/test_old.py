@@ -84,6 +84,7 @@ def test_what_a_servicer_gives_is_written_as_protobuf_has_it(
     [
         ("/?name=root", {"name": "root"}),
         ("/v1/of:old/a%3Ab", {"name": "a:b"}),
+        ("/v1/words/w?one=CLOSED_ONE&name=n", {"word": "w", "name": "n"}),
         ("/?labels[a.b]=1&labels%5Bc%5D=2", {"labels": {"a.b": "1", "c": "2"}}),
         ("/?values[k]=VALUE_ONE", {"values": {"k": "VALUE_ONE"}}),
     ],

@@ -117,6 +117,14 @@ fn gzip_is_taken_and_given() {
     assert!(told.body.len() < 200);
     assert_eq!(gzip(json.as_bytes()), told.body);
 
+    for coding in ["GZIP", "x-gzip", "identity, gzip"] {
+        let mut connect = call("POST", ECHO, &[JSON, ("content-encoding", coding)]);
+        assert_eq!(pieces[0], upload(&mut *connect.request, &[gzip(json.as_bytes())]).unwrap());
+        let mut rest = call("POST", "/v1/echo", &[JSON, ("content-encoding", coding)]);
+        assert_eq!(pieces[0], upload(&mut *rest.request, &[gzip(json.as_bytes())]).unwrap());
+    }
+    let twice = [JSON, ("content-encoding", "gzip, gzip")];
+    assert_eq!(StatusCode::NOT_IMPLEMENTED, answered("POST", ECHO, &twice).status());
     for accept in ["gzip;q=0", "br", "identity"] {
         let mut connect = call("POST", ECHO, &[JSON, ("accept-encoding", accept)]);
         let told = download(&mut *connect.answer, Answer { pieces: &pieces, ..Answer::default() });
