@@ -73,12 +73,17 @@ class _Chain:
         intercept = getattr(interceptors[0], f"intercept_{self._kind.name}")
         continuation = partial(self.run, interceptors[1:])
         result = await intercept(continuation, details, request)
-        if isinstance(result, self._kind.call_type) or self._kind.name == "stream_unary":
+        if isinstance(result, self._kind.call_type) or _is_call(result):
             return result
         if self._kind.response_streaming:
             self._last_call = _ReplacedResponses(self._last_call, result)
             return self._last_call
         return _FinishedCall(result)
+
+
+def _is_call(result: Any) -> bool:
+    """Tell whether an interceptor has returned a call of another type, and not a response."""
+    return isinstance(result, grpc.aio.Call) and hasattr(result, "__await__")
 
 
 def _call_of(task: asyncio.Task[Any]) -> Any:

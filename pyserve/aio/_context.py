@@ -162,8 +162,17 @@ class ServicerContext:
         return self.method.read(raw)
 
     async def write(self, message: Any) -> None:
-        """Write one response message; waits while the client does not read."""
+        """Write one response message; waits while the client does not read.
+
+        Raises:
+            grpc.aio.UsageError: The method answers with one message, or the call is over.
+        """
         self.check_running()
+        if not self.method.response_streaming:
+            raise grpc.aio.UsageError(
+                f"{self.method.path} answers with one message: return it instead of using "
+                "context.write()"
+            )
         stream = self._need_stream()
         self.queue_message(self.method.serialize_checked(message))
         if not self.call.writable():
@@ -261,11 +270,11 @@ class ServicerContext:
         """
         if self.abort_error is not None:
             raise grpc.aio.UsageError("Abort already called!")
-        text = text_of_status(details)
         pairs = to_wire(trailing_metadata) or self._trailing_metadata
+        text = text_of_status(details) or self._details
         self.abort_error = grpc.aio.AbortError("Locally aborted.")
         self._code = code
-        self._details = text or self._details
+        self._details = text
         self._trailing_metadata = pairs
         number = status_number(code)
         # An abort with OK is a mistake of the handler that no client should take for success.
@@ -304,14 +313,15 @@ class ServicerContext:
         """Return the code that was set, ``None`` if none was."""
         return self._code
 
-    def set_details(self, details: str) -> None:
-        """Choose the text of the call's status.
+    def set_details(self, details: str | None) -> None:
+        """Choose the text of the call's status; ``None`` is an empty one.
 
         Raises:
             TypeError: It is no text.
         """
+        text = text_of_status(details)
         self.plain = False
-        self._details = text_of_status(details)
+        self._details = text
 
     def details(self) -> str:
         """Return the text that was set."""
@@ -395,8 +405,7 @@ class ServicerContext:
     def _need_stream(self) -> MessageStream:
         if not isinstance(self.stream, MessageStream):
             raise grpc.aio.UsageError(
-                f"{self.method.path} is a unary call: return the response instead of using "
-                "context.read() or context.write()"
+                f"{self.method.path} takes one message: use the request instead of context.read()"
             )
         return self.stream
 

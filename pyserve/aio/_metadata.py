@@ -15,6 +15,13 @@ WireMetadata = tuple[tuple[str, MetadataValue], ...]
 _KEY = re.compile(r"[0-9a-z_.\-]+")
 _VALUE = re.compile(r"[\x20-\x7e]*")
 
+# What HTTP/2 forbids (RFC 9113, 8.2.2) or counts itself. A program that passes the headers of a
+# request on has them in its metadata; the peer would take the whole head for malformed.
+_OF_THE_CONNECTION = frozenset({
+    "connection", "content-length", "keep-alive", "proxy-connection", "te", "transfer-encoding",
+    "upgrade",
+})  # fmt: skip
+
 # The native side's limit on the metadata of one block (`METADATA_BYTES_MAX` in server/outlet.rs).
 _BLOCK_BYTES_MAX = 48 * 1024
 # What HTTP/2 counts for a field beside its name and value (RFC 9113, 6.5.2).
@@ -31,7 +38,7 @@ class Metadatum(NamedTuple):
 
 
 def to_wire(metadata: MetadataLike | None) -> WireMetadata:
-    """Return ``metadata`` as checked pairs.
+    """Return ``metadata`` as checked pairs, without the headers of a single connection.
 
     Raises:
         TypeError: It is not a sequence of pairs of text and text or bytes.
@@ -39,7 +46,8 @@ def to_wire(metadata: MetadataLike | None) -> WireMetadata:
     """
     if not metadata:
         return ()
-    return tuple([_checked(pair) for pair in metadata])
+    pairs = map(_checked, metadata)
+    return tuple([pair for pair in pairs if pair[0] not in _OF_THE_CONNECTION])
 
 
 def received(metadata: WireMetadata | None) -> tuple[Metadatum, ...]:

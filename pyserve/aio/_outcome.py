@@ -69,10 +69,21 @@ def fail(context: ServicerContext, error: BaseException) -> None:
         if context.cancel_reason is None:
             _end(context, status_number(grpc.StatusCode.CANCELLED), _CANCELLED_DETAILS)
     else:
-        _fail_by(context, error)
+        _fail_surely(context, error)
     is_exit = not isinstance(error, Exception | asyncio.CancelledError)
     if is_exit and not context.kit.settings.outlives_exits:
         raise error
+
+
+def _fail_surely(context: ServicerContext, error: BaseException) -> None:
+    try:
+        _fail_by(context, error)
+    except Exception:
+        # What it ends with comes from user code. Without an end its client would wait for ever.
+        _LOGGER.exception("no status could be sent for %s", context.method.path)
+        if not context.finished and context.cancel_reason is None:
+            context.set_trailing_metadata(())
+            _end(context, status_number(grpc.StatusCode.UNKNOWN), _NEUTRAL_DETAILS)
 
 
 def _fail_by(context: ServicerContext, error: BaseException) -> None:

@@ -8,7 +8,9 @@ import grpc
 import pytest
 
 from tests.contract.aio.sides import (
+    PYSERVE,
     Network,
+    Side,
     Stub,
     both,
     collect,
@@ -271,3 +273,23 @@ async def test_objects_of_other_types_are_refused_as_interceptors(network: Netwo
 async def _generate(*items: bytes) -> AsyncIterator[bytes]:
     for item in items:
         yield item
+
+
+class Unwrap(grpc.aio.StreamUnaryClientInterceptor):
+    """Awaits the call and returns its response."""
+
+    async def intercept_stream_unary(
+        self, continuation: Any, client_call_details: Any, request_iterator: Any
+    ) -> Any:
+        call = await continuation(client_call_details, request_iterator)
+        return await call
+
+
+async def test_interceptor_of_streamed_requests_may_return_the_response(server_side: Side) -> None:
+    """As it is documented; a call of grpcio has no `__await__` then."""
+    network = Network(server_side, PYSERVE)
+    stub = await _stub(network, Unwrap())
+    call = stub.requests("In")(iter([b"1", b"2"]))
+    assert b"1+2" == await within(call)
+    assert grpc.StatusCode.OK is await within(call.code())
+    await network.close()

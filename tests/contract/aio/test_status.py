@@ -8,9 +8,14 @@ from typing import Any
 import grpc
 import pytest
 
+from pyserve.aio import ServerSettings, Status
+from pyserve.aio._server import Server
 from tests.contract.aio.sides import (
+    GRPCIO,
     PYSERVE,
+    SERVICE,
     Network,
+    Stub,
     both,
     echo,
     failure,
@@ -352,3 +357,56 @@ async def test_collecting_after_an_error_keeps_raising(network: Network) -> None
             await within(call.read())
     assert call.done()
     assert grpc.StatusCode.ABORTED is await within(call.code())
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+@pytest.mark.parametrize("way", ["abort", "set"])
+@pytest.mark.parametrize("details", [None, b"bytes", 5])
+async def test_details_that_are_no_text_still_end_the_call(
+    network: Network, details: Any, way: str, is_async: bool
+) -> None:
+    def choose(context: Any) -> None:
+        context.set_code(grpc.StatusCode.NOT_FOUND)
+        context.set_details(details)
+
+    async def fail(request: bytes, context: Any) -> bytes:
+        if way == "abort":
+            await context.abort(grpc.StatusCode.NOT_FOUND, details)
+        choose(context)
+        return request
+
+    def fail_in_a_thread(request: bytes, context: Any) -> bytes:
+        if way == "abort":
+            context.abort(grpc.StatusCode.NOT_FOUND, details)
+        choose(context)
+        return request
+
+    if network.server_side is GRPCIO and way == "abort" and not is_async:
+        pytest.skip("such a call of grpcio never ends")
+    stub = await network.serve({"Call": unary(fail if is_async else fail_in_a_thread)})
+    error = await failure(stub.unary()(b"", timeout=10))
+    if details is None:
+        assert (grpc.StatusCode.NOT_FOUND, "") == (error.code(), error.details())
+    else:
+        assert error.code() in (grpc.StatusCode.NOT_FOUND, grpc.StatusCode.UNKNOWN)
+
+
+async def test_a_status_of_an_exception_that_cannot_be_sent_still_ends_the_call(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    network = Network(PYSERVE, PYSERVE)
+    status = Status(grpc.StatusCode.ABORTED, b"bytes", (("Upper", "v"),))  # type: ignore[arg-type]
+    settings = ServerSettings(status_of=lambda _error, _context: status)
+
+    async def fail(_request: bytes, _context: Any) -> bytes:
+        raise ValueError
+
+    server = Server(settings=settings)
+    server.add_registered_method_handlers(SERVICE, {"Call": unary(fail)})
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    error = await failure(Stub(network.channel(f"127.0.0.1:{port}")).unary()(b"", timeout=10))
+    assert grpc.StatusCode.UNKNOWN is error.code()
+    assert caplog.records
+    await network.close()
+    await within(server.stop(None))
