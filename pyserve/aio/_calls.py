@@ -91,6 +91,16 @@ class _Call:
         if self._state.settled:
             self._state.raise_for_status()
 
+    async def failed_unanswered(self) -> grpc.aio.AioRpcError | None:
+        """Wait for headers or the end; return the error of a call that failed without headers."""
+        state = self._state
+        await state.wait_initial_metadata()
+        is_answered = state.connected or bool(state.call.initial_metadata())
+        if not state.settled or state.cancelled_here or is_answered:
+            return None
+        code = state.code()
+        return None if code is grpc.StatusCode.OK else state.error(code)
+
     def __repr__(self) -> str:
         name = type(self).__name__
         if not self._state.settled:

@@ -25,6 +25,7 @@ from pyserve.aio._options import (
     ChannelOptions,
     read_channel_options,
 )
+from pyserve.aio._service_config import MethodConfig, ServiceConfig
 from pyserve.bridge import LoopEndpoint, check_not_forked, running_endpoint, rust
 
 _STATE_BY_NUMBER = {state.value[0]: state for state in grpc.ChannelConnectivity}
@@ -70,8 +71,10 @@ class Channel(grpc.aio.Channel):
         call_credentials: CallCredentials | None = None,
         replica_id: str = "",
         outgoing: Callable[[], WireMetadata] | None = None,
+        service_config: ServiceConfig | None = None,
     ) -> None:
         self._native = native
+        self._service_config = service_config
         self._place: dict[str, Any] = {"replica_id": replica_id} if replica_id else {}
         self._outgoing = outgoing
         self._closed = False
@@ -124,6 +127,10 @@ class Channel(grpc.aio.Channel):
     def interceptors(self, kind: Kind) -> Sequence[Any]:
         """Return the interceptors of one kind of calls."""
         return self._interceptors[kind.name]
+
+    def config_of(self, path: str) -> MethodConfig | None:
+        """Return what the channel's service config says of a method."""
+        return None if self._service_config is None else self._service_config.of(path)
 
     def start(
         self,
@@ -282,7 +289,11 @@ def insecure_channel(
         interceptors: Asked in order for every call of their kind.
     """
     settings = read_channel_options(options or (), compression)
-    return Channel(_native(target, settings, None), interceptors=interceptors or ())
+    return Channel(
+        _native(target, settings, None),
+        interceptors=interceptors or (),
+        service_config=settings.service_config,
+    )
 
 
 def secure_channel(
@@ -312,6 +323,7 @@ def secure_channel(
         call_credentials=CallCredentials(
             tls.call_credentials, settings.authority or settings.server_name or target
         ),
+        service_config=settings.service_config,
     )
 
 

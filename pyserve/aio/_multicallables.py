@@ -39,11 +39,16 @@ class _MultiCallable:
     ) -> None:
         self._channel = channel
         self._path = method
-        self._serialize = request_serializer or _identity
+        self._serialize = request_serializer or _as_bytes
         self._deserialize = response_deserializer or _identity
         self._interceptors = channel.interceptors(self.kind)
+        self._config = channel.config_of(method)
+        # Requests that come one after the other are not kept for a second attempt.
+        repeats = self._config is not None and not self.kind.request_streaming
+        self._retry = self._config.retry if self._config and repeats else None
         # Without these a call goes straight to the native channel.
-        self._direct = not self._interceptors and not channel.call_credentials.plugins
+        credentials = channel.call_credentials.plugins
+        self._direct = not (self._interceptors or credentials or self._retry)
 
     def _intercept(
         self,
@@ -65,17 +70,25 @@ class _MultiCallable:
         call_type: type[InterceptedCall] = INTERCEPTED_CALLS[self.kind.name]
         return call_type(self.kind, self._interceptors, details, request, self._leaf(compression))
 
+    def _configured(
+        self, timeout: float | None, wait_for_ready: bool | None
+    ) -> tuple[float | None, bool | None]:
+        """Return the two with what the channel's service config adds."""
+        assert self._config is not None
+        waits = self._config.waits_for_ready if wait_for_ready is None else wait_for_ready
+        return self._config.timeout(timeout), waits
+
     def _leaf(self, compression: grpc.Compression | None) -> Any:
         async def invoke(details: grpc.aio.ClientCallDetails, request: Any) -> Any:
             metadata = await self._channel.call_credentials.add_to(details)
-            return self._invoke(
-                method_text(details),
-                request,
-                details.timeout,
-                metadata,
-                details.wait_for_ready,
-                compression,
-            )
+
+            def start(timeout: float | None, metadata: MetadataLike | None) -> Any:
+                path, waits = method_text(details), details.wait_for_ready
+                return self._invoke(path, request, timeout, metadata, waits, compression)
+
+            if self._retry is None:
+                return start(details.timeout, metadata)
+            return await self._retry.run(start, details.timeout, metadata)
 
         return invoke
 
@@ -112,6 +125,8 @@ class _UnaryRequestMultiCallable(_MultiCallable):
             wait_for_ready: Wait for a connection instead of failing at once without one.
             compression: Of the request; ``None``: the channel's.
         """
+        if self._config is not None:
+            timeout, wait_for_ready = self._configured(timeout, wait_for_ready)
         if self._direct and credentials is None:
             return self._invoke(self._path, request, timeout, metadata, wait_for_ready, compression)
         return self._intercept(request, timeout, metadata, credentials, wait_for_ready, compression)
@@ -131,6 +146,8 @@ class _StreamRequestMultiCallable(_MultiCallable):
 
         The other arguments are those of the calls with one request.
         """
+        if self._config is not None:
+            timeout, wait_for_ready = self._configured(timeout, wait_for_ready)
         if self._direct and credentials is None:
             return self._invoke(
                 self._path, request_iterator, timeout, metadata, wait_for_ready, compression
@@ -243,6 +260,13 @@ def _as_metadata(metadata: MetadataLike | None) -> grpc.aio.Metadata:
     if isinstance(metadata, grpc.aio.Metadata):
         return metadata
     return grpc.aio.Metadata(*(metadata or ()))
+
+
+def _as_bytes(request: Any) -> Any:
+    # The native side would wait for a request that comes later.
+    if request is None:
+        raise TypeError("without a serializer a request must be bytes, not None")
+    return request
 
 
 def _identity(value: Any) -> Any:

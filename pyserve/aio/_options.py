@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 
+from pyserve.aio._service_config import ServiceConfig, read_service_config, without_retries
 from pyserve.bridge import rust
 from pyserve.config.proxies import check_networks
 from pyserve.errors import Abort
+from pyserve.version import version
 
 if TYPE_CHECKING:
     from pyserve.aio._http import HttpHandler
@@ -103,6 +105,8 @@ class ServerOptions:
     keepalive_time_s: float | None = None
     keepalive_timeout_s: float = 20.0
     max_connection_age_s: float | None = None
+    max_connection_grace_s: float | None = None
+    max_connection_idle_s: float | None = None
     max_concurrent_streams: int = 4096
     idle_bytes_max: int = 48 * _MEBIBYTE
     trusted_proxies: tuple[str, ...] = ()
@@ -130,6 +134,7 @@ class ChannelOptions:
     authority: str | None = None
     user_agent: str = ""
     server_name: str | None = None
+    service_config: ServiceConfig | None = None
 
     def compressions(self) -> list[int] | None:
         """As of ``ServerOptions``."""
@@ -183,6 +188,8 @@ _COMMON: dict[str, tuple[str, Callable[[Any], Any]]] = {
 _SERVER = _COMMON | {
     "grpc.max_metadata_size": ("max_metadata_bytes", int),
     "grpc.max_connection_age_ms": ("max_connection_age_s", _seconds_or_never),
+    "grpc.max_connection_age_grace_ms": ("max_connection_grace_s", _seconds_or_never),
+    "grpc.max_connection_idle_ms": ("max_connection_idle_s", _seconds_or_never),
     "grpc.max_concurrent_streams": ("max_concurrent_streams", int),
     "grpc.so_reuseport": ("reuse_port", bool),
     "pyserve.doors": ("doors", bool),
@@ -194,7 +201,10 @@ _CHANNEL = _COMMON | {
     "grpc.initial_reconnect_backoff_ms": ("reconnect_backoff_initial_s", _seconds),
     "grpc.max_reconnect_backoff_ms": ("reconnect_backoff_max_s", _seconds),
     "grpc.default_authority": ("authority", str),
-    "grpc.primary_user_agent": ("user_agent", str),
+    "grpc.primary_user_agent": ("user_agent_before", str),
+    "grpc.secondary_user_agent": ("user_agent_after", str),
+    "grpc.service_config": ("service_config", read_service_config),
+    "grpc.enable_retries": ("retries", bool),
     "grpc.ssl_target_name_override": ("server_name", str),
 }
 
@@ -251,4 +261,11 @@ def read_channel_options(
     Raises:
         ValueError: A known option has a value that cannot be read.
     """
-    return ChannelOptions(**_read(_CHANNEL, arguments, compression))
+    settings = _read(_CHANNEL, arguments, compression)
+    before, after = settings.pop("user_agent_before", ""), settings.pop("user_agent_after", "")
+    agents = (before, f"grpc-python-pyserve/{version()}", after)
+    settings["user_agent"] = " ".join(filter(None, agents))
+    config = settings.get("service_config")
+    if not settings.pop("retries", True) and config is not None:
+        settings["service_config"] = without_retries(config)
+    return ChannelOptions(**settings)

@@ -8,6 +8,7 @@ import grpc
 import pytest
 
 from tests.contract.aio.sides import (
+    PYSERVE,
     Network,
     both,
     collect,
@@ -233,3 +234,19 @@ async def test_a_response_can_be_awaited_twice(network: Network) -> None:
 async def _echo_all(request_iterator: Any, _context: Any) -> AsyncIterator[bytes]:
     async for request in request_iterator:
         yield request
+
+
+async def test_one_response_is_returned_and_not_written() -> None:
+    network = Network(PYSERVE, PYSERVE)
+
+    async def write(_requests: Any, context: Any) -> bytes:
+        with pytest.raises(grpc.aio.UsageError, match="return it"):
+            await context.write(b"x")
+        return b"returned"
+
+    stub = await network.serve({"In": requests(write), "Call": unary(write)})
+    assert b"returned" == await within(stub.requests("In")(iter([b"a"])))
+    assert b"returned" == await within(stub.unary()(b"a"))
+    with pytest.raises(TypeError, match="must be bytes, not None"):
+        stub.unary()(None)
+    await network.close()
