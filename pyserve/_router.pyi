@@ -315,6 +315,8 @@ class Server:
         keepalive_time_s: float | None = None,
         keepalive_timeout_s: float = 20.0,
         max_connection_age_s: float | None = None,
+        max_connection_grace_s: float | None = None,
+        max_connection_idle_s: float | None = None,
         idle_bytes_max: int = 50331648,  # of strangers' connections that rest; 0: no limit
         trusted_proxies: Sequence[str] = (),  # as ``Ingress``, at ports for strangers
         proxy_protocol: bool = False,

@@ -340,6 +340,8 @@ class Server(grpc.aio.Server):
             keepalive_time_s=options.keepalive_time_s,
             keepalive_timeout_s=options.keepalive_timeout_s,
             max_connection_age_s=options.max_connection_age_s,
+            max_connection_grace_s=options.max_connection_grace_s,
+            max_connection_idle_s=options.max_connection_idle_s,
             replica_id=self._settings.replica_id,
             token=self._settings.token,
             call_token=self._settings.call_token,

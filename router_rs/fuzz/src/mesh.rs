@@ -155,6 +155,8 @@ fn server_config() -> ServerConfig {
         encodings: Encodings::default(),
         keepalive: None,
         connection_age_max: None,
+        connection_grace: None,
+        connection_idle_max: None,
         idle_bytes_max: 0,
         descriptors_max: u64::MAX,
         proxies: Arc::default(),

@@ -128,6 +128,8 @@ pub async fn accept_each(
     for count in 1_u64.. {
         let accepting = async {
             let (stream, peer) = listener.accept().await?;
+            // A socket for both families tells of IPv4 clients in the notation of IPv6.
+            let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
             Ok((note_opened(stream)?, peer))
         };
         match between_forks(accepting).await {

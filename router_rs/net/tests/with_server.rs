@@ -65,6 +65,8 @@ fn start(capacity: u32, assumed: u32) -> Fixture {
         encodings: Encodings::default(),
         keepalive: None,
         connection_age_max: None,
+        connection_grace: None,
+        connection_idle_max: None,
         idle_bytes_max: 0,
         descriptors_max: u64::MAX,
         proxies: Arc::default(),

@@ -32,7 +32,8 @@ impl Server {
         max_metadata_bytes = 16384, max_concurrent_calls = -1, max_concurrent_streams = 4096,
         max_idle_streams = 1000, default_compression = 0, enabled_compressions = None,
         keepalive_time_s = None,
-        keepalive_timeout_s = 20.0, max_connection_age_s = None, idle_bytes_max = 50_331_648,
+        keepalive_timeout_s = 20.0, max_connection_age_s = None, max_connection_grace_s = None,
+        max_connection_idle_s = None, idle_bytes_max = 50_331_648,
         trusted_proxies = Vec::new(), proxy_protocol = false, replica_id = "", token = Vec::new(),
         call_token = Vec::new(),
     ))]
@@ -50,6 +51,8 @@ impl Server {
         keepalive_time_s: Option<f64>,
         keepalive_timeout_s: f64,
         max_connection_age_s: Option<f64>,
+        max_connection_grace_s: Option<f64>,
+        max_connection_idle_s: Option<f64>,
         idle_bytes_max: u64,
         trusted_proxies: Vec<String>,
         proxy_protocol: bool,
@@ -57,6 +60,9 @@ impl Server {
         token: Vec<u8>,
         call_token: Vec<u8>,
     ) -> PyResult<Self> {
+        let limit = |name, seconds: Option<f64>| {
+            seconds.map(|seconds| convert::duration(name, seconds)).transpose()
+        };
         let config = ServerConfig {
             receive_bytes_max: limit_bytes(max_receive_message_bytes),
             send_bytes_max: limit_bytes(max_send_message_bytes),
@@ -67,9 +73,9 @@ impl Server {
             default_encoding: encoding(default_compression)?,
             encodings: encodings(enabled_compressions.as_deref()),
             keepalive: convert::keepalive(keepalive_time_s, keepalive_timeout_s)?,
-            connection_age_max: max_connection_age_s
-                .map(|age| convert::duration("max_connection_age_s", age))
-                .transpose()?,
+            connection_age_max: limit("max_connection_age_s", max_connection_age_s)?,
+            connection_grace: limit("max_connection_grace_s", max_connection_grace_s)?,
+            connection_idle_max: limit("max_connection_idle_s", max_connection_idle_s)?,
             idle_bytes_max,
             descriptors_max: descriptors::limit(),
             proxies: convert::proxies(&trusted_proxies, proxy_protocol)?,

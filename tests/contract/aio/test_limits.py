@@ -171,3 +171,21 @@ async def test_unix_sockets_serve_too(network: Network, tmp_path: Any) -> None:
 
 async def _join(request_iterator: Any, _context: Any) -> bytes:
     return b"".join([request async for request in request_iterator])
+
+
+async def test_a_grace_after_a_connections_age_ends_its_calls(network: Network) -> None:
+    async def go_on(_request: bytes, _context: Any) -> AsyncIterator[bytes]:
+        while True:
+            yield b"x"
+            await asyncio.sleep(0.01)
+
+    ages = [("grpc.max_connection_age_ms", 100), ("grpc.max_connection_age_grace_ms", 100)]
+    stub = await network.serve({"Call": responses(go_on)}, options=ages)
+    assert grpc.StatusCode.UNAVAILABLE is (await failure(stub.responses()(b""))).code()
+
+
+async def test_a_connection_without_calls_is_closed(network: Network) -> None:
+    stub = await network.serve({"Call": unary(echo)}, options=[("grpc.max_connection_idle_ms", 50)])
+    for _ in range(2):
+        assert b"x" == await within(stub.unary()(b"x"))
+        await within(stub.channel.wait_for_state_change(grpc.ChannelConnectivity.READY))

@@ -1,12 +1,23 @@
 """Metadata in both directions."""
 
+import re
 from collections.abc import AsyncIterator
 from typing import Any
 
 import grpc
 import pytest
 
-from tests.contract.aio.sides import Network, collect, echo, responses, unary, within
+from tests.contract.aio.sides import (
+    PYSERVE,
+    Network,
+    Side,
+    Stub,
+    collect,
+    echo,
+    responses,
+    unary,
+    within,
+)
 
 SENT = (
     ("plain", "value"),
@@ -163,3 +174,74 @@ async def test_peer_and_auth_context_of_a_plain_connection(network: Network) -> 
     peer = (await within(stub.unary()(b""))).decode()
     assert peer.startswith("ipv4:127.0.0.1:")
     assert peer.rpartition(":")[2].isdigit()
+
+
+# What a program passes on that has them from a request over HTTP/1.1 (RFC 9113, 8.2.2).
+OF_A_CONNECTION = [
+    ("connection", "keep-alive"),
+    ("content-length", "3"),
+    ("keep-alive", "timeout=5"),
+    ("proxy-connection", "close"),
+    ("te", "gzip"),
+    ("transfer-encoding", "chunked"),
+    ("upgrade", "h2c"),
+]
+
+
+@pytest.mark.parametrize("pair", OF_A_CONNECTION, ids=lambda pair: pair[0])
+async def test_headers_of_a_connection_stay_here(server_side: Side, pair: Any) -> None:
+    """grpcio sends some of them, which other servers than its own refuse."""
+    network = Network(server_side, PYSERVE)
+    seen: dict[str, Any] = {}
+
+    async def look(request: bytes, context: Any) -> bytes:
+        seen.update(context.invocation_metadata())
+        return request
+
+    stub = await network.serve({"Call": unary(look)})
+    assert b"x" == await within(stub.unary()(b"x", metadata=(pair, ("kept", "y"))))
+    assert ("y", None) == (seen["kept"], seen.get(pair[0]))
+    await network.close()
+
+
+@pytest.mark.parametrize("pair", OF_A_CONNECTION, ids=lambda pair: pair[0])
+async def test_answers_carry_no_headers_of_a_connection(client_side: Side, pair: Any) -> None:
+    network = Network(PYSERVE, client_side)
+
+    async def answer(request: bytes, context: Any) -> bytes:
+        await context.send_initial_metadata((pair, ("kept", "y")))
+        context.set_trailing_metadata((pair, ("kept", "z")))
+        return request
+
+    stub = await network.serve({"Call": unary(answer)})
+    call = stub.unary()(b"x")
+    assert b"x" == await within(call)
+    for metadata, kept in [
+        (await call.initial_metadata(), "y"),
+        (await call.trailing_metadata(), "z"),
+    ]:
+        assert (kept, False) == (metadata["kept"], pair[0] in metadata)
+    await network.close()
+
+
+async def test_a_client_says_which_library_it_is(network: Network) -> None:
+    async def tell(_request: bytes, context: Any) -> bytes:
+        return str(dict(context.invocation_metadata())["user-agent"]).encode()
+
+    _, address = await network.start({"Call": unary(tell)})
+    said = [("grpc.primary_user_agent", "before"), ("grpc.secondary_user_agent", "after")]
+    agent = (await within(Stub(network.channel(address, options=said)).unary()(b""))).decode()
+    assert re.fullmatch(r"before grpc-python-\S+/[\d.]+ .*after", agent)
+    agent = (await within(Stub(network.channel(address)).unary()(b""))).decode()
+    assert agent.startswith("grpc-python-")
+
+
+async def test_ipv4_clients_of_a_port_for_both_families_are_ipv4_peers(network: Network) -> None:
+    async def look(_request: bytes, context: Any) -> bytes:
+        return str(context.peer()).encode()
+
+    server = network.new_server({"Call": unary(look)})
+    port = server.add_insecure_port("[::]:0")
+    await server.start()
+    peer = await within(Stub(network.channel(f"127.0.0.1:{port}")).unary()(b""))
+    assert peer.startswith(b"ipv4:127.0.0.1:")

@@ -254,7 +254,8 @@ fn head(
     if let Some(value) = encoding.header() {
         headers.insert(GRPC_ENCODING, value);
     }
-    if let Ok(value) = HeaderValue::try_from(channel.config.user_agent.as_str()) {
+    let user_agent = channel.config.user_agent.as_str();
+    if let Some(Ok(value)) = (!user_agent.is_empty()).then(|| HeaderValue::try_from(user_agent)) {
         headers.insert(USER_AGENT, value);
     }
     Ok(parts)

@@ -5,12 +5,13 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::{BufMut, Bytes, BytesMut};
-use http::{HeaderMap, StatusCode, response};
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, HeaderValue, StatusCode, response};
 use router_call::{Caller, Failure, Gone, Piece};
 use router_protocol::grpc::framing::prefix;
 use router_protocol::grpc::{
     Code, Decoder, Encoding, Encodings, GRPC_ENCODING, Message, PREFIX_BYTES, SizeLimit, Status,
-    compress,
+    compress, is_grpc_content_type,
 };
 
 use super::call::{ClientCall, End};
@@ -244,6 +245,11 @@ impl User {
     }
 }
 
+/// The content type of an answer that no gRPC server has sent; without one it counts as gRPC.
+fn other_content_type(headers: &HeaderMap) -> Option<&HeaderValue> {
+    headers.get(CONTENT_TYPE).filter(|value| !is_grpc_content_type(Some(value)))
+}
+
 impl Drop for User {
     /// A task that panics or loses its thread still ends its call.
     fn drop(&mut self) {
@@ -304,6 +310,11 @@ impl Caller for User {
             let text = format!("the server answered with HTTP status {}", head.status.as_u16());
             return Err(self.fail(Status::new(code, text)));
         }
+        if let Some(other) = other_content_type(&head.headers) {
+            let text =
+                format!("the server answered with content-type {other:?}, which is not gRPC");
+            return Err(self.fail(Status::new(Code::Unknown, text)));
+        }
         match Encoding::from_header(head.headers.get(GRPC_ENCODING)) {
             Ok(encoding) => {
                 if let Err(status) = self.rules.encodings.check(encoding) {
@@ -312,7 +323,8 @@ impl Caller for User {
                 }
                 self.answer.encoding = encoding;
             }
-            Err(status) => return Err(self.fail(status)),
+            // UNIMPLEMENTED is the code for clients of a server that does not know an encoding.
+            Err(status) => return Err(self.fail(Status::new(Code::Internal, status.message))),
         }
         let _first_head = self.call.head.set(head.headers);
         self.answer.is_unannounced = true;

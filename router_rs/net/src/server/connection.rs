@@ -181,6 +181,15 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
         is_flood
     }
 
+    /// Whether it has been without calls for too long. If so, the client has been notified.
+    fn poll_idle(&mut self, context: &mut Context<'_>) -> bool {
+        let is_idle = self.life.poll_idle(self.connection.has_streams(), context);
+        if is_idle {
+            self.connection.graceful_shutdown();
+        }
+        is_idle
+    }
+
     /// Like `Rest::look`.
     fn look_at_rest(&mut self, context: &Context<'_>) -> Option<Word> {
         let rest = self.rest.as_mut()?;
@@ -221,6 +230,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Future for Driver<S> {
                 }
                 Poll::Ready(None) => return Poll::Ready(()),
                 Poll::Pending if this.is_flood() => {}
+                Poll::Pending if this.poll_idle(context) => {}
                 Poll::Pending => match this.look_at_rest(context) {
                     None => return Poll::Pending,
                     Some(word) if is_over(&mut this.connection, word, context) => {

@@ -48,6 +48,10 @@ pub struct ServerConfig {
     pub encodings: Encodings,
     pub keepalive: Option<Keepalive>,
     pub connection_age_max: Option<Duration>,
+    /// How long after that age calls may still run; `None`: until they end.
+    pub connection_grace: Option<Duration>,
+    /// A connection without calls is closed after this long; `None`: never for that.
+    pub connection_idle_max: Option<Duration>,
     /// Like `FrontLimits::idle_bytes_max`, for the connections at its doors.
     pub idle_bytes_max: u64,
     /// Like `FrontLimits::descriptors_max`.

@@ -147,6 +147,8 @@ pub fn decompress(
     let size_limit: SizeLimit = size_limit.into();
     let bytes = message.into_bytes();
     match encoding {
+        // Some peers flag an empty message as they flag the others, and compress nothing.
+        Encoding::Gzip | Encoding::Deflate if bytes.is_empty() => Ok(Message::default()),
         Encoding::Identity => Err(Status::new(
             Code::Internal,
             "malformed frame: a message is flagged as compressed but grpc-encoding is identity",
@@ -202,6 +204,14 @@ mod tests {
             assert_eq!([b'x'; 100], *plain.into_bytes());
             let read_back = Encoding::from_header(encoding.header().as_ref());
             assert_eq!(Ok(encoding), read_back);
+        }
+    }
+
+    #[test]
+    fn nothing_is_an_empty_message_although_it_is_flagged() {
+        for encoding in [Encoding::Gzip, Encoding::Deflate] {
+            let empty = Message { compressed: true, ..Message::default() };
+            assert_eq!("", decompress(encoding, empty, 0).unwrap().into_bytes());
         }
     }
 
