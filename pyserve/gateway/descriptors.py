@@ -56,11 +56,13 @@ def reflection_servicer(
     """Return what answers reflection.
 
     Args:
-        services: The names it lists.
+        services: The names it lists, except those that no file defines, as of plain classes.
         sources: As for ``build_pools``; the ingress's own services are there as well.
     """
-    pools = [_Symbols(each) for each in build_pools(sources)]
-    return reflection_aio.ReflectionServicer(services, pool=_Pools(pools))
+    pools = _Pools([_Symbols(each) for each in build_pools(sources)])
+    # Clients ask for the file of each service in the list, and some give up at one without.
+    described = [service for service in services if pools.defines(service)]
+    return reflection_aio.ReflectionServicer(described, pool=pools)
 
 
 class _Pool:
@@ -101,6 +103,14 @@ class _Pools:
 
     def __init__(self, pools: Sequence[_Symbols]) -> None:
         self._pools = pools
+
+    def defines(self, symbol: str) -> bool:
+        """Tell whether a file defines ``symbol``, a full name."""
+        try:
+            self.FindFileContainingSymbol(symbol)
+        except KeyError:
+            return False
+        return True
 
     def FindFileByName(self, name: str) -> FileDescriptor:
         """Return the first file of a name; KeyError if there is none."""

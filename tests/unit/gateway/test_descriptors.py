@@ -24,13 +24,13 @@ def file(name, message, *, package="shop", needs=(), extends=""):
     return proto.SerializeToString()
 
 
-async def answer_of(sources, **request):
+async def answer_of(sources, services=(), **request):
     """Return what reflection answers to one request."""
 
     async def requests():
         yield reflection_pb2.ServerReflectionRequest(**request)
 
-    servicer = reflection_servicer((), sources)
+    servicer = reflection_servicer(services, sources)
     [answer] = [each async for each in servicer.ServerReflectionInfo(requests(), None)]
     return answer
 
@@ -108,6 +108,13 @@ async def test_extensions_are_found_in_the_pool_of_their_message():
     asked = {"containing_type": "two.Api", "extension_number": 100}
     answer = await answer_of([one, two], file_containing_extension=asked)
     assert 2 == len(answer.file_descriptor_response.file_descriptor_proto)
+
+
+async def test_services_without_a_file_are_not_listed():
+    """Clients ask for the file of each, and grpcui stops at one that has none."""
+    services = ["shop.OneService", "shop.Plain"]
+    answer = await answer_of([[file("a.proto", "One")]], services, list_services="")
+    assert ["shop.OneService"] == [each.name for each in answer.list_services_response.service]
 
 
 async def test_a_symbol_that_nobody_defines_is_not_found():
