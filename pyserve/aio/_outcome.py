@@ -79,7 +79,7 @@ def _fail_surely(context: ServicerContext, error: BaseException) -> None:
     try:
         _fail_by(context, error)
     except Exception:
-        # What it ends with comes from user code. Without an end its client would wait for ever.
+        # The status may come from user code. Without an end the client would wait for ever.
         _LOGGER.exception("no status could be sent for %s", context.method.path)
         if not context.finished and context.cancel_reason is None:
             context.set_trailing_metadata(())

@@ -27,13 +27,10 @@ _CODES = {code.name: code for code in grpc.StatusCode}
 
 
 class Attempt(Protocol):
-    """What a retry needs of a call."""
+    """The part of a call that a retry needs."""
 
     def cancel(self) -> bool:
         """End it."""
-
-    def add_done_callback(self, callback: Callable[[Any], None]) -> None:
-        """Tell of its end."""
 
     async def failed_unanswered(self) -> grpc.aio.AioRpcError | None:
         """Wait for headers or the end; return the error of a call that failed without headers."""
@@ -117,7 +114,7 @@ class RetryPolicy:
 
 @dataclass(frozen=True)
 class MethodConfig:
-    """What a service config says of one method."""
+    """The part of a service config about one method."""
 
     timeout_s: float | None = None
     waits_for_ready: bool | None = None

@@ -128,7 +128,7 @@ pub async fn accept_each(
     for count in 1_u64.. {
         let accepting = async {
             let (stream, peer) = listener.accept().await?;
-            // A socket for both families tells of IPv4 clients in the notation of IPv6.
+            // A socket for both families gives the addresses of IPv4 clients as IPv6 ones.
             let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
             Ok((note_opened(stream)?, peer))
         };

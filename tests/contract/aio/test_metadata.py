@@ -176,7 +176,7 @@ async def test_peer_and_auth_context_of_a_plain_connection(network: Network) -> 
     assert peer.rpartition(":")[2].isdigit()
 
 
-# What a program passes on that has them from a request over HTTP/1.1 (RFC 9113, 8.2.2).
+# A program that passes the headers of an HTTP/1.1 request on has them (RFC 9113, 8.2.2).
 OF_A_CONNECTION = [
     ("connection", "keep-alive"),
     ("content-length", "3"),
