@@ -218,9 +218,10 @@ fuzz: build ## Fuzz every parser (an hour; ARGS="--seconds 60 --targets frames h
 # --- Generated code ------------------------------------------------------------------------------
 
 .PHONY: gen
-gen: $(PACKAGES_STAMP) ## Generate the Python code of every .proto, and deploy/kubernetes
+gen: $(PACKAGES_STAMP) ## Generate the Python code of every .proto, deploy/kubernetes, tables of docs
 	@$(call generate,.)
 	@$(PY) -m release.kubernetes_files
+	@$(PY) -m release.reference_tables
 
 .PHONY: gen-check
 gen-check: $(PACKAGES_STAMP) ## Fail if committed generated code differs from what gen writes

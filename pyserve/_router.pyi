@@ -580,30 +580,6 @@ class CallOptions:
     ) -> CallOptions: ...
 
 @final
-class RouterSettings:
-    """How a deployment's calls are routed; see docs/reference/deployment-options.md."""
-
-    def __new__(
-        cls,
-        *,
-        policy: str = "late_binding",
-        prefer_node: bool = False,
-        prefer_zone: bool = False,
-        initial_backoff_s: float = 0.025,
-        backoff_multiplier: float = 2.0,
-        max_backoff_s: float = 0.5,
-        slow_start_s: float = 0.0,
-        retry_attempts_max: int = 1,  # of one call; 1: no retry
-        retry_budget_percent: int = 20,  # further attempts in a hundred calls
-        hedging: bool = False,
-        ejection_fall: int = 5,  # failures in a row; 0: nobody is ejected
-        ejection_rise: int = 2,  # good answers in a row
-        ejection_interval_s: float = 5.0,
-        retry_codes: Sequence[int] | None = None,  # of gRPC; None: UNAVAILABLE, RESOURCE_EXHAUSTED
-        load_bound: float = 1.25,  # of consistent_hash; above 1
-    ) -> RouterSettings: ...
-
-@final
 class Ranker:
     """Asks Python for the order in which replicas are tried, in a thread of its own.
 
@@ -628,43 +604,18 @@ class Ranker:
     ) -> Ranker: ...
 
 @final
-class ReplicaRoute:
-    def __new__(
-        cls,
-        *,
-        replica_id: str,
-        node: str,
-        zone: str,
-        address: str,  # "host:port"
-        unix_path: str,  # "" if none
-        max_ongoing_requests: int,
-        proves_itself: bool = False,  # whoever answers there without the mesh token is not it
-    ) -> ReplicaRoute: ...
-
-@final
 class DeploymentRoute:
+    """One deployment and its ready replicas, for a table."""
+
     def __new__(
         cls,
+        view: bytes,  # a serialized DeploymentView; its router's options are not looked at
         *,
-        application: str,
-        deployment: str,
-        services: dict[str, list[str] | None],  # methods by full name; None: not known here
-        replicas: Sequence[ReplicaRoute],  # ready ones only; draining ones are left out
-        max_queued_requests: int,
-        request_timeout_s: float | None,
-        max_request_bytes: int,  # kept whole for a possible refusal, see design 7
-        model_matching_timeout_s: float = 1.0,  # rather waits so long than loads a model twice
-        http_prefixes: Sequence[str] = (),  # of plain HTTP; "/" or without a slash at the end
-        queue_full_status: int = 503,  # of plain HTTP
-        file_descriptors: Sequence[bytes] = (),  # serialized FileDescriptorProtos
-        router: RouterSettings | None = None,  # None: its defaults
-        retry_after_s: float | None = None,  # when the queue is full; None: an estimate
-        idempotent_methods: Sequence[str] = (),  # paths, "/pkg.Service/Method"
-        # Parts of the calls of an ingress, by "application/Deployment"; at most 1 together.
-        traffic: Sequence[tuple[str, float]] = (),  # go there instead
-        mirror: Sequence[tuple[str, float]] = (),  # are repeated there, without an answer
+        methods: dict[str, list[str]] = ...,  # by services of the view; of others nothing is known
+        options: dict[
+            str, float
+        ] = ...,  # of its router, by their names in docs/reference/routing.md
         ranker: Ranker | None = None,  # asked before the policy
-        is_scaled_to_zero: bool = False,  # while there is no replica, calls end at once
     ) -> DeploymentRoute: ...
 
 @final

@@ -168,7 +168,7 @@ class MeshSettings:
     ingress: IngressSettings = field(default_factory=IngressSettings)
     direct_ingress: DirectIngressSettings = field(default_factory=DirectIngressSettings)
     security: SecuritySettings = field(default_factory=SecuritySettings)
-    routing: RouterDefaults = field(default_factory=RouterDefaults)
+    routing: RouterDefaults = field(default_factory=lambda: read_router_defaults({}))
     metrics: MetricsSettings = field(default_factory=MetricsSettings)
     http_middlewares: str | None = None
     servicer_functions: tuple[str, ...] = ()

@@ -9,18 +9,29 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import InitVar, dataclass, field
+from dataclasses import InitVar, dataclass
+from functools import partial
 
 from pyserve.config import variables as read
+from pyserve.config.declared import (
+    Flag,
+    Number,
+    Reader,
+    Seconds,
+    Value,
+    Variable,
+    Whole,
+    check_options,
+    declared,
+    documented,
+    option,
+    router_option,
+)
 from pyserve.config.parts import Part
 from pyserve.config.validation import (
     check_choice,
-    check_flag,
-    check_integer,
     check_json,
     check_mapping,
-    check_number,
-    check_seconds,
     check_text,
     refuse,
 )
@@ -36,22 +47,8 @@ TIERS = ("node", "zone", "any")
 ATTEMPTS_MAX = 100
 # A day. Backoffs, ejections and slow starts that are longer would keep replicas out for good.
 _TIME_S_MAX = 86_400.0
-_MULTIPLIER_MAX = 100.0
 # What nobody reaches in a fleet of a thousand replicas.
 _LOAD_BOUND_MAX = 1_000.0
-# What Ray Serve calls the same settings.
-ALIASES = {
-    "PYSERVE_ROUTER_INITIAL_BACKOFF_S": "RAY_SERVE_ROUTER_RETRY_INITIAL_BACKOFF_S",
-    "PYSERVE_ROUTER_BACKOFF_MULTIPLIER": "RAY_SERVE_ROUTER_RETRY_BACKOFF_MULTIPLIER",
-    "PYSERVE_ROUTER_MAX_BACKOFF_S": "RAY_SERVE_ROUTER_RETRY_MAX_BACKOFF_S",
-    "PYSERVE_INGRESS_PREFER_LOCAL_NODE": "RAY_SERVE_PROXY_PREFER_LOCAL_NODE_ROUTING",
-    "PYSERVE_PREFER_LOCAL_ZONE": "RAY_SERVE_PROXY_PREFER_LOCAL_AZ_ROUTING",
-    "PYSERVE_MODEL_MATCHING_TIMEOUT_S": "RAY_SERVE_MULTIPLEXED_MODEL_ID_MATCHING_TIMEOUT_S",
-    "PYSERVE_ROUTER_MAX_RETRIES": "RAY_SERVE_HTTP_REQUEST_MAX_RETRIES",
-    "PYSERVE_EJECTION_FALL": "RAY_SERVE_HAPROXY_HEALTH_CHECK_FALL",
-    "PYSERVE_EJECTION_RISE": "RAY_SERVE_HAPROXY_HEALTH_CHECK_RISE",
-    "PYSERVE_EJECTION_INTERVAL_S": "RAY_SERVE_HAPROXY_HEALTH_CHECK_INTER",
-}
 # Classes that Ray Serve has, by what stands for them here.
 _RAY_POLICIES = {
     "PowerOfTwoChoicesRequestRouter": "p2c",
@@ -79,59 +76,194 @@ STATUS_CODES = (
     "DATA_LOSS",
     "UNAUTHENTICATED",
 )
+_ATTEMPTS = Whole(minimum=1, maximum=ATTEMPTS_MAX)
+_MULTIPLIER = Number(minimum=1, maximum=100.0)
 _IMPORT_PATH = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*\Z")
 _OWNER = "request_router_config"
 
 
+_BACKOFF = Seconds(maximum=_TIME_S_MAX, exclusive=True)
+
+
+def _count(minimum: int) -> Reader:
+    def reader(variables: Mapping[str, str], name: str, default: int) -> int:
+        found = read.whole(variables, name, minimum=minimum, maximum=ATTEMPTS_MAX - 1)
+        return default if found is None else found
+
+    return reader
+
+
+def _switch(variables: Mapping[str, str], name: str, default: bool) -> bool:
+    return read.switch(variables, name, default=default)
+
+
+@documented
 @dataclass(frozen=True, kw_only=True)
 class RequestRouterConfig(Part):
     """How the calls of one deployment are routed. ``None``: as the router's environment says.
 
-    Attributes:
-        policy: who is picked: a name of ``POLICIES``, or a class or its import path.
-        policy_kwargs: arguments for that class.
-        load_bound: of ``"consistent_hash"``: how many times the mean of the calls in flight a
-            replica may have of late, above 1; near it sessions move away. For a moment it may have
-            three standard deviations more, as chance would have it.
-        prefer_local_node: replicas on the router's node first; ``None``: for the ingress only.
-        prefer_local_zone: replicas in its zone before farther ones.
-        initial_backoff_s: how long a replica that has refused a call is left alone.
-        backoff_multiplier: how much longer after each further refusal.
-        max_backoff_s: the longest such time.
-        slow_start_s: how long a new replica takes to get its full share.
-        max_attempts: how often a call is sent that may be repeated; 1: once.
-        retry_budget_percent: repeated and hedged calls in a hundred.
-        retryable_status_codes: names of gRPC's codes; a call that may be repeated is, when one of
-            them is its answer and nothing was said before. Empty: UNAVAILABLE, RESOURCE_EXHAUSTED.
-        hedging: whether a slow call that may be repeated is sent to a second replica.
-        ejection_fall: failures in a row after which a replica is left out; 0: never.
-        ejection_rise: good answers in a row that make it whole again.
-        ejection_interval_s: how long it is left out for the first time; doubles each time.
-        request_routing_stats_period_s: how often a replica's ``record_routing_stats`` is asked,
-            for a policy that is a class.
-        request_routing_stats_timeout_s: how long it may take.
-        request_router_class: what Ray Serve calls ``policy``; its own classes stand for ours.
-        request_router_kwargs: what it calls ``policy_kwargs``.
+    Ray Serve's ``request_router_class`` and ``request_router_kwargs`` are other names of ``policy``
+    and ``policy_kwargs``; its own classes stand for ours.
     """
 
-    policy: str = DEFAULT_POLICY
-    policy_kwargs: Mapping[str, object] = field(default_factory=dict)
-    load_bound: float = DEFAULT_LOAD_BOUND
-    prefer_local_node: bool | None = None
-    prefer_local_zone: bool | None = None
-    initial_backoff_s: float | None = None
-    backoff_multiplier: float | None = None
-    max_backoff_s: float | None = None
-    slow_start_s: float = 0.0
-    max_attempts: int | None = None
-    retry_budget_percent: int = 20
-    retryable_status_codes: tuple[str, ...] = ()
-    hedging: bool = False
-    ejection_fall: int | None = None
-    ejection_rise: int | None = None
-    ejection_interval_s: float | None = None
-    request_routing_stats_period_s: float = 10.0
-    request_routing_stats_timeout_s: float = 30.0
+    policy: str = option(
+        DEFAULT_POLICY,
+        '`"late_binding"` (the fewest calls; where replicas work on one call at a time, calls wait '
+        'for the first free one), `"least"` (the fewest calls), `"predicted"` (who is expected to '
+        'be done first), `"p2c"` (two at random, the less loaded one), `"round_robin"`, or '
+        '`"consistent_hash"` (by session)',
+    )
+    policy_kwargs: Mapping[str, object] = option(
+        None,
+        "arguments for the constructor of [a class of yours](#a-policy-of-your-own)",
+        factory=dict,
+    )
+    load_bound: float = router_option(
+        DEFAULT_LOAD_BOUND,
+        'for `"consistent_hash"`: how many times the mean of the calls in flight a replica may '
+        "have of late; 1000 is no bound",
+        Number(minimum=1, maximum=_LOAD_BOUND_MAX, exclusive=True),
+    )
+    prefer_local_node: bool | None = router_option(
+        None,
+        "replicas on the router's node first; by default the ingress does so, and handles do not",
+        Flag(),
+        wire="prefer_node",
+        variable=Variable(
+            name="PYSERVE_INGRESS_PREFER_LOCAL_NODE",
+            alias="RAY_SERVE_PROXY_PREFER_LOCAL_NODE_ROUTING",
+            default=True,
+            read=_switch,
+            text="the ingress prefers replicas on its node; handles ask for it with "
+            "`_prefer_local_routing`",
+        ),
+    )
+    prefer_local_zone: bool | None = router_option(
+        None,
+        "replicas in the router's zone before farther ones",
+        Flag(),
+        wire="prefer_zone",
+        variable=Variable(
+            name="PYSERVE_PREFER_LOCAL_ZONE",
+            alias="RAY_SERVE_PROXY_PREFER_LOCAL_AZ_ROUTING",
+            default=True,
+            read=_switch,
+            text="ingress and handles prefer replicas in their zone",
+        ),
+    )
+    initial_backoff_s: float | None = router_option(
+        None,
+        "how long a replica that has refused a call is left alone",
+        _BACKOFF,
+        variable=Variable(
+            name="PYSERVE_ROUTER_INITIAL_BACKOFF_S",
+            alias="RAY_SERVE_ROUTER_RETRY_INITIAL_BACKOFF_S",
+            default=0.025,
+            read=partial(read.seconds, exclusive=True),
+            text="how long a replica that has refused a call is left alone",
+        ),
+    )
+    backoff_multiplier: float | None = router_option(
+        None,
+        "how much longer after each further refusal",
+        _MULTIPLIER,
+        variable=Variable(
+            name="PYSERVE_ROUTER_BACKOFF_MULTIPLIER",
+            alias="RAY_SERVE_ROUTER_RETRY_BACKOFF_MULTIPLIER",
+            default=2.0,
+            read=partial(read.number, minimum=1),
+            text="how much longer after each further refusal",
+        ),
+    )
+    max_backoff_s: float | None = router_option(
+        None,
+        "the longest such time",
+        _BACKOFF,
+        variable=Variable(
+            name="PYSERVE_ROUTER_MAX_BACKOFF_S",
+            alias="RAY_SERVE_ROUTER_RETRY_MAX_BACKOFF_S",
+            default=0.5,
+            read=read.seconds,
+            text="the longest such time",
+        ),
+    )
+    slow_start_s: float = router_option(
+        0.0,
+        "how long a new replica takes to get its full share",
+        Seconds(maximum=_TIME_S_MAX),
+    )
+    max_attempts: int | None = router_option(
+        None,
+        "how often a call is sent that may be repeated; 1: once",
+        _ATTEMPTS,
+        wire="retry_attempts_max",
+        variable=Variable(
+            name="PYSERVE_ROUTER_MAX_RETRIES",
+            alias="RAY_SERVE_HTTP_REQUEST_MAX_RETRIES",
+            default=0,
+            read=_count(0),
+            text="attempts after the first of a call that may be repeated",
+        ),
+    )
+    retry_budget_percent: int = router_option(
+        20,
+        "calls that are sent again, in a hundred",
+        Whole(minimum=0, maximum=100),
+    )
+    retryable_status_codes: tuple[str, ...] = option(
+        (),
+        "answers after which a call that may be repeated is sent again; gRPC's names, in a list",
+        shown="`UNAVAILABLE`, `RESOURCE_EXHAUSTED`",
+    )
+    hedging: bool = router_option(
+        False,
+        "whether a slow call that may be repeated is sent to a second replica",
+        Flag(),
+    )
+    ejection_fall: int | None = router_option(
+        None,
+        "failures in a row that put a replica out; 0: never",
+        Whole(minimum=0),
+        variable=Variable(
+            name="PYSERVE_EJECTION_FALL",
+            alias="RAY_SERVE_HAPROXY_HEALTH_CHECK_FALL",
+            default=5,
+            read=_count(0),
+            text="failures in a row that put a replica out; 0: never",
+        ),
+    )
+    ejection_rise: int | None = router_option(
+        None,
+        "good answers in a row that bring it back",
+        Whole(minimum=1),
+        variable=Variable(
+            name="PYSERVE_EJECTION_RISE",
+            alias="RAY_SERVE_HAPROXY_HEALTH_CHECK_RISE",
+            default=2,
+            read=_count(1),
+            text="good answers in a row that bring it back",
+        ),
+    )
+    ejection_interval_s: float | None = router_option(
+        None,
+        "how long it is out for the first time; twice as long each further time",
+        _BACKOFF,
+        variable=Variable(
+            name="PYSERVE_EJECTION_INTERVAL_S",
+            alias="RAY_SERVE_HAPROXY_HEALTH_CHECK_INTER",
+            default=5.0,
+            read=read.duration_seconds,
+            text="how long it is out for the first time; also with a unit, `5s` or `250ms`",
+        ),
+    )
+    request_routing_stats_period_s: float = option(
+        10.0,
+        "how often a replica's [`record_routing_stats`](#what-replicas-report) is asked",
+        Seconds(exclusive=True),
+    )
+    request_routing_stats_timeout_s: float = option(
+        30.0, "how long it may take", Seconds(exclusive=True)
+    )
     request_router_class: InitVar[str | type | None] = None
     request_router_kwargs: InitVar[Mapping[str, object] | None] = None
 
@@ -142,22 +274,11 @@ class RequestRouterConfig(Part):
     ) -> None:
         self._take_router_class(request_router_class, request_router_kwargs)
         self._check_policy()
+        check_options(_OWNER, self)
         self._check_load_bound()
-        for name in ("prefer_local_node", "prefer_local_zone"):
-            if getattr(self, name) is not None:
-                check_flag(f"{_OWNER}.{name}", getattr(self, name))
-        check_flag(f"{_OWNER}.hedging", self.hedging)
-        self._check_times()
-        if self.max_attempts is not None:
-            _check_attempts(f"{_OWNER}.max_attempts", self.max_attempts)
-        check_integer(
-            f"{_OWNER}.retry_budget_percent", self.retry_budget_percent, minimum=0, maximum=100
-        )
-        self._check_codes()
-        if self.ejection_fall is not None:
-            check_integer(f"{_OWNER}.ejection_fall", self.ejection_fall, minimum=0)
-        if self.ejection_rise is not None:
-            check_integer(f"{_OWNER}.ejection_rise", self.ejection_rise, minimum=1)
+        self._check_backoffs()
+        codes = _check_codes(f"{_OWNER}.retryable_status_codes", self.retryable_status_codes)
+        object.__setattr__(self, "retryable_status_codes", codes)
 
     @property
     def policy_path(self) -> str:
@@ -196,32 +317,17 @@ class RequestRouterConfig(Part):
             )
 
     def _check_load_bound(self) -> None:
-        option, policy = f"{_OWNER}.load_bound", "consistent_hash"
-        check_number(option, self.load_bound, minimum=1, maximum=_LOAD_BOUND_MAX, exclusive=True)
+        policy = "consistent_hash"
         if self.load_bound != DEFAULT_LOAD_BOUND and self.policy != policy:
             allowed = f"none for {self.policy!r}; it is for policy={policy!r}"
-            raise refuse(option, self.load_bound, allowed)
+            raise refuse(f"{_OWNER}.load_bound", self.load_bound, allowed)
 
-    def _check_codes(self) -> None:
-        codes = _check_codes(f"{_OWNER}.retryable_status_codes", self.retryable_status_codes)
-        object.__setattr__(self, "retryable_status_codes", codes)
-
-    def _check_times(self) -> None:
-        for name in ("initial_backoff_s", "max_backoff_s", "ejection_interval_s"):
-            if getattr(self, name) is not None:
-                check_seconds(
-                    f"{_OWNER}.{name}", getattr(self, name), maximum=_TIME_S_MAX, exclusive=True
-                )
-        if self.backoff_multiplier is not None:
-            _check_multiplier(f"{_OWNER}.backoff_multiplier", self.backoff_multiplier)
+    def _check_backoffs(self) -> None:
         first, longest = self.initial_backoff_s, self.max_backoff_s
         if first is not None and longest is not None and longest < first:
             raise refuse(
                 f"{_OWNER}.max_backoff_s", longest, f"at least initial_backoff_s={first:g}"
             )
-        check_seconds(f"{_OWNER}.slow_start_s", self.slow_start_s, maximum=_TIME_S_MAX)
-        for name in ("request_routing_stats_period_s", "request_routing_stats_timeout_s"):
-            check_seconds(f"{_OWNER}.{name}", getattr(self, name), exclusive=True)
 
     @classmethod
     def _rename(cls, given: dict[str, object]) -> dict[str, object]:
@@ -233,14 +339,6 @@ class RequestRouterConfig(Part):
         if "retryPolicy" in given:
             _read_retry_policy(given)
         return given
-
-
-def _check_attempts(option: str, value: object) -> int:
-    return check_integer(option, value, minimum=1, maximum=ATTEMPTS_MAX)
-
-
-def _check_multiplier(option: str, value: object) -> float:
-    return check_number(option, value, minimum=1, maximum=_MULTIPLIER_MAX)
 
 
 def _check_codes(option: str, codes: object) -> tuple[str, ...]:
@@ -297,19 +395,19 @@ def _read_tiers(given: dict[str, object]) -> None:
         check_choice(f"{_OWNER}.tiers", tier, TIERS)
     if [TIERS.index(tier) for tier in tiers] != sorted({TIERS.index(tier) for tier in tiers}):
         raise refuse(f"{_OWNER}.tiers", tiers, "each tier once, from near to far")
-    for tier, option in (("node", "prefer_local_node"), ("zone", "prefer_local_zone")):
-        if given.setdefault(option, tier in tiers) is not (tier in tiers):
-            raise refuse(f"{_OWNER}.tiers", tiers, f"what {option}={given[option]!r} says too")
+    for tier, name in (("node", "prefer_local_node"), ("zone", "prefer_local_zone")):
+        if given.setdefault(name, tier in tiers) is not (tier in tiers):
+            raise refuse(f"{_OWNER}.tiers", tiers, f"what {name}={given[name]!r} says too")
 
 
 def _read_retry_policy(given: dict[str, object]) -> None:
     """Read ``retryPolicy`` as a gRPC service config has it."""
     owner = f"{_OWNER}.retryPolicy"
     known: Mapping[str, tuple[str, Callable[[str, object], object]]] = {
-        "maxAttempts": ("max_attempts", _check_attempts),
+        "maxAttempts": ("max_attempts", _ATTEMPTS),
         "initialBackoff": ("initial_backoff_s", _proto_seconds),
         "maxBackoff": ("max_backoff_s", _proto_seconds),
-        "backoffMultiplier": ("backoff_multiplier", _check_multiplier),
+        "backoffMultiplier": ("backoff_multiplier", _MULTIPLIER),
         "retryableStatusCodes": ("retryable_status_codes", _some_codes),
     }
     for name, value in check_mapping(owner, given.pop("retryPolicy")).items():
@@ -340,34 +438,23 @@ def _proto_seconds(option: str, value: object) -> float:
     return time_s
 
 
-@dataclass(frozen=True, kw_only=True)
-class RouterDefaults:
-    """The defaults of a router for options that a deployment does not set.
+# How long a call waits for a replica that has its model; no deployment says it.
+_MODEL_MATCHING = Variable(
+    name="PYSERVE_MODEL_MATCHING_TIMEOUT_S",
+    alias="RAY_SERVE_MULTIPLEXED_MODEL_ID_MATCHING_TIMEOUT_S",
+    default=1.0,
+    read=read.seconds,
+    text="how long a call waits for a replica that has its model, while others have room",
+)
+OPTIONS = declared(RequestRouterConfig)
+# By the options that they are the defaults of.
+VARIABLES: dict[str, Variable] = {
+    name: each.variable for name, each in OPTIONS.items() if each.variable is not None
+} | {"model_matching_timeout_s": _MODEL_MATCHING}
+ALIASES = {each.name: each.alias for each in VARIABLES.values()}
 
-    Attributes:
-        prefer_local_node: of an ingress; handles have to ask for it.
-        prefer_local_zone: of both.
-        initial_backoff_s: as in ``RequestRouterConfig``, like those that follow.
-        backoff_multiplier: see there.
-        max_backoff_s: see there.
-        model_matching_timeout_s: how long a call waits for a replica that has its model, while
-            others have room.
-        max_attempts: see there.
-        ejection_fall: see there.
-        ejection_rise: see there.
-        ejection_interval_s: see there.
-    """
-
-    prefer_local_node: bool = True
-    prefer_local_zone: bool = True
-    initial_backoff_s: float = 0.025
-    backoff_multiplier: float = 2.0
-    max_backoff_s: float = 0.5
-    model_matching_timeout_s: float = 1.0
-    max_attempts: int = 1
-    ejection_fall: int = 5
-    ejection_rise: int = 2
-    ejection_interval_s: float = 5.0
+RouterDefaults = dict[str, Value]
+"""What routers of a process do where a deployment does not say it, by the names of its options."""
 
 
 def read_router_defaults(variables: Mapping[str, str]) -> RouterDefaults:
@@ -376,50 +463,18 @@ def read_router_defaults(variables: Mapping[str, str]) -> RouterDefaults:
     Raises:
         OptionError: a variable has a value that cannot be used.
     """
-    default = RouterDefaults()
-    initial_s = read.seconds(
-        variables,
-        "PYSERVE_ROUTER_INITIAL_BACKOFF_S",
-        default.initial_backoff_s,
-        exclusive=True,
-    )
-    max_s = read.seconds(
-        variables, "PYSERVE_ROUTER_MAX_BACKOFF_S", max(default.max_backoff_s, initial_s)
-    )
-    if max_s < initial_s:
-        raise refuse(
-            "PYSERVE_ROUTER_MAX_BACKOFF_S",
-            max_s,
-            f"at least PYSERVE_ROUTER_INITIAL_BACKOFF_S={initial_s:g}",
-        )
-    retries = _count(variables, "PYSERVE_ROUTER_MAX_RETRIES", default.max_attempts - 1)
-    return RouterDefaults(
-        prefer_local_node=read.switch(
-            variables, "PYSERVE_INGRESS_PREFER_LOCAL_NODE", default=default.prefer_local_node
-        ),
-        prefer_local_zone=read.switch(
-            variables, "PYSERVE_PREFER_LOCAL_ZONE", default=default.prefer_local_zone
-        ),
-        initial_backoff_s=initial_s,
-        backoff_multiplier=read.number(
-            variables, "PYSERVE_ROUTER_BACKOFF_MULTIPLIER", default.backoff_multiplier, minimum=1
-        ),
-        max_backoff_s=max_s,
-        model_matching_timeout_s=read.seconds(
-            variables, "PYSERVE_MODEL_MATCHING_TIMEOUT_S", default.model_matching_timeout_s
-        ),
-        max_attempts=retries + 1,
-        ejection_fall=_count(variables, "PYSERVE_EJECTION_FALL", default.ejection_fall),
-        ejection_rise=_count(variables, "PYSERVE_EJECTION_RISE", default.ejection_rise, minimum=1),
-        ejection_interval_s=read.duration_seconds(
-            variables, "PYSERVE_EJECTION_INTERVAL_S", default.ejection_interval_s
-        ),
-    )
-
-
-def _count(variables: Mapping[str, str], name: str, default: int, *, minimum: int = 0) -> int:
-    found = read.whole(variables, name, minimum=minimum, maximum=ATTEMPTS_MAX - 1)
-    return default if found is None else found
+    found = {
+        name: variable.read(variables, variable.name, variable.default)
+        for name, variable in VARIABLES.items()
+    }
+    found["max_attempts"] += 1  # The variable counts those after the first.
+    first, longest = VARIABLES["initial_backoff_s"], VARIABLES["max_backoff_s"]
+    if found["max_backoff_s"] < found["initial_backoff_s"]:
+        if variables.get(longest.name):
+            allowed = f"at least {first.name}={found['initial_backoff_s']:g}"
+            raise refuse(longest.name, found["max_backoff_s"], allowed)
+        found["max_backoff_s"] = found["initial_backoff_s"]
+    return found
 
 
 def policy_kwargs_json(config: RequestRouterConfig) -> str:

@@ -23,6 +23,7 @@ from pydantic import (
 )
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
+from pyserve.config.declared import declared
 from pyserve.config.gangs import GangSchedulingConfig
 from pyserve.config.http import (
     DEFAULT_GRPC_PORT,
@@ -130,9 +131,10 @@ def _with_all_options(schema: dict[str, Any]) -> None:
     properties.update({name: {} for name in (*_OTHER_OPTIONS, *OLDER_OPTIONS)})
     for name, part in _PARTS.items():
         names = (*part.__dataclass_fields__, *_ALSO_WRITTEN.get(name, ()))
+        known = declared(part)
         # These apply to mappings only. The values are checked by the command.
         properties[name] |= {
-            "properties": {each: {} for each in names},
+            "properties": {each: known[each].schema() if each in known else {} for each in names},
             "additionalProperties": False,
         }
     properties["num_replicas"]["anyOf"] = [

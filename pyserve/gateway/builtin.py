@@ -8,7 +8,6 @@ They run on a server behind the same routing table as every deployment, as appli
 
 from __future__ import annotations
 
-import functools
 import secrets
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -36,6 +35,7 @@ from pyserve.inference.descriptors import SERVICE as INFERENCE
 from pyserve.inference.descriptors import file_descriptor as inference_file
 from pyserve.routing.watcher import Views
 from pyserve.wire.rayserve import api_pb2_grpc
+from pyserve.wire.v1 import mesh_pb2
 
 APPLICATION = "pyserve"
 DEPLOYMENT = "Builtin"
@@ -141,36 +141,37 @@ class BuiltinServices:
         self._inference.update(views)
         self._limit_tensors(self._inference.message_bytes_max)
         taken = {service for view in views.values() for service in view.services}
-        replica = rust.ReplicaRoute(
+        replica = mesh_pb2.ReplicaView(
             replica_id=self._replica_id,
             node=self._node.node_id,
             zone=self._node.zone,
-            address=f"127.0.0.1:{self._port}",
-            unix_path=str(self._socket),
+            endpoints=mesh_pb2.Endpoints(
+                address=f"127.0.0.1:{self._port}", unix_path=str(self._socket), proves_itself=True
+            ),
             max_ongoing_requests=_ONGOING_MAX,
-            proves_itself=True,
         )
-        route = functools.partial(
-            rust.DeploymentRoute,
-            application=APPLICATION,
+        of_mesh = mesh_pb2.DeploymentView(
+            key=mesh_pb2.DeploymentKey(application=APPLICATION, name=DEPLOYMENT),
             replicas=[replica],
             max_queued_requests=_QUEUED_MAX,
             max_request_bytes=_REQUEST_BYTES_MAX,
+            services=[name for name in SERVICES if name not in taken],
+            request_timeout_s=_REQUEST_TIMEOUT_S,
+            file_descriptors=own_files(),
+        )
+        methods = self._inference.services()
+        of_models = mesh_pb2.DeploymentView(
+            key=mesh_pb2.DeploymentKey(application=APPLICATION, name=INFERENCE_DEPLOYMENT),
+            replicas=[replica],
+            max_queued_requests=_QUEUED_MAX,
+            max_request_bytes=_REQUEST_BYTES_MAX,
+            services=methods,
+            http_prefixes=self._inference.prefixes(),
+            file_descriptors=[inference_file()],
         )
         return [
-            route(
-                deployment=DEPLOYMENT,
-                services={name: None for name in SERVICES if name not in taken},
-                request_timeout_s=_REQUEST_TIMEOUT_S,
-                file_descriptors=own_files(),
-            ),
-            route(
-                deployment=INFERENCE_DEPLOYMENT,
-                services=self._inference.services(),
-                request_timeout_s=None,
-                http_prefixes=self._inference.prefixes(),
-                file_descriptors=[inference_file()],
-            ),
+            rust.DeploymentRoute(of_mesh.SerializeToString()),
+            rust.DeploymentRoute(of_models.SerializeToString(), methods=methods),
         ]
 
     def _limit_tensors(self, size_bytes: int) -> None:

@@ -64,7 +64,7 @@ class InferenceFront:
         )
         self.message_bytes_max = max(taken_bytes, default=0)
 
-    def services(self) -> dict[str, list[str] | None]:
+    def services(self) -> dict[str, list[str]]:
         """Return the service and its methods, while calls cannot go straight to one place."""
         is_needed = len(set(self._targets.values())) > 1
         return {SERVICE: list(self.handlers())} if is_needed else {}

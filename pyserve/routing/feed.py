@@ -11,6 +11,7 @@ from pyserve.aio import Channel
 from pyserve.aio.mesh_channel import dial
 from pyserve.bridge import rust
 from pyserve.config import NodeSettings, RouterDefaults
+from pyserve.config.routing import read_router_defaults
 from pyserve.pace import Pace
 from pyserve.routing.late import LatePolicies
 from pyserve.routing.load_reports import LoadPublisher
@@ -69,7 +70,7 @@ class TableFeed:
         way: Way | None = None,
     ) -> None:
         self._for_handles = for_handles
-        self._defaults = defaults or RouterDefaults()
+        self._defaults = defaults or read_router_defaults({})
         self._policies = Policies()
         self._table = table
         self._extra_routes = extra_routes

@@ -27,6 +27,7 @@ from pyserve.api.handles.loops import CallsLoop
 from pyserve.bridge import rust
 from pyserve.config import NodeSettings, RouterDefaults
 from pyserve.config.control import FIRST_VIEW_TIMEOUT_S
+from pyserve.config.routing import read_router_defaults
 from pyserve.errors import MeshUnavailable
 from pyserve.loop_thread import LoopThread
 from pyserve.observe.metrics import ProcessMetrics, Scrape, ScrapePoint
@@ -81,7 +82,10 @@ class InProcessRouter:
         shows_metrics: bool = False,
     ) -> None:
         # Near replicas of the same machine come first for those handles only that ask for it.
-        self._defaults = replace(defaults or RouterDefaults(), prefer_local_node=False)
+        self._defaults = {
+            **(defaults or read_router_defaults({})),
+            "prefer_local_node": False,
+        }
         self.controller = controller
         self.tls = mesh_tls(node.tls)
         self._node = node

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import functools
 import logging
-from http import HTTPStatus
-from typing import TypeVar
 
 from google.protobuf import descriptor_pb2
 
 from pyserve.bridge import rust
-from pyserve.config import DEFAULT_LOAD_BOUND, DEFAULT_POLICY, RouterDefaults
-from pyserve.config.routing import POLICIES
+from pyserve.config import DEFAULT_POLICY, RouterDefaults
+from pyserve.config.routing import OPTIONS, POLICIES
 from pyserve.routing.policies import Policies
 from pyserve.wire.v1 import mesh_pb2
 
 _LOGGER = logging.getLogger(__name__)
-Value = TypeVar("Value", bool, int, float)
 
 
 def route_of(
@@ -29,84 +26,52 @@ def route_of(
         defaults: what holds in this process where the deployment does not say it.
         policies: those that users have written.
     """
-    methods = _methods(tuple(view.file_descriptors))
+    _tell_of_unknown(view.router.policy)
     return rust.DeploymentRoute(
-        application=view.key.application,
-        deployment=view.key.name,
-        services={name: methods.get(name) for name in view.services},
-        replicas=[_replica_route(replica) for replica in view.replicas],
-        max_queued_requests=view.max_queued_requests,
-        request_timeout_s=view.request_timeout_s or None,
-        max_request_bytes=view.max_request_bytes,
-        http_prefixes=view.http_prefixes,
-        queue_full_status=view.queue_full_status or HTTPStatus.SERVICE_UNAVAILABLE,
-        file_descriptors=view.file_descriptors,
-        model_matching_timeout_s=defaults.model_matching_timeout_s,
-        router=_settings(view.router, defaults),
-        retry_after_s=view.retry_after_s or None,
-        idempotent_methods=view.idempotent_methods,
-        traffic=[(_target(share.key), share.weight) for share in view.traffic],
-        mirror=[(_target(share.key), share.weight) for share in view.mirror],
-        is_scaled_to_zero=view.is_scaled_to_zero,
+        view.SerializeToString(),
+        methods=_methods(tuple(view.file_descriptors)),
+        options=_options(view.router, defaults),
         ranker=policies.ranker_of(view.router.policy_class, view.replicas),
     )
 
 
 def route_of_questions(view: mesh_pb2.DeploymentView) -> rust.DeploymentRoute:
     """Return a route of one deployment for calls that are addressed to its replicas by name."""
-    return rust.DeploymentRoute(
-        application=view.key.application,
-        deployment=view.key.name,
-        services={},
-        replicas=[_replica_route(replica) for replica in view.replicas],
+    addressed = mesh_pb2.DeploymentView(
+        key=view.key,
+        replicas=view.replicas,
         max_queued_requests=view.max_queued_requests,
-        request_timeout_s=None,
         max_request_bytes=view.max_request_bytes,
     )
+    return rust.DeploymentRoute(addressed.SerializeToString())
 
 
-def _target(key: mesh_pb2.DeploymentKey) -> str:
-    return f"{key.application}/{key.name}"
-
-
-def _settings(said: mesh_pb2.RouterSettings, defaults: RouterDefaults) -> rust.RouterSettings:
-    def choose(name: str, default: Value) -> Value:
-        value: Value = getattr(said, name) if said.HasField(name) else default
-        return value
-
-    initial_s = choose("initial_backoff_s", defaults.initial_backoff_s)
-    return rust.RouterSettings(
-        policy=_known_policy(said.policy),
-        load_bound=choose("load_bound", DEFAULT_LOAD_BOUND),
-        prefer_node=choose("prefer_node", defaults.prefer_local_node),
-        prefer_zone=choose("prefer_zone", defaults.prefer_local_zone),
-        initial_backoff_s=initial_s,
-        backoff_multiplier=choose("backoff_multiplier", defaults.backoff_multiplier),
-        max_backoff_s=max(initial_s, choose("max_backoff_s", defaults.max_backoff_s)),
-        slow_start_s=said.slow_start_s,
-        retry_attempts_max=choose("retry_attempts_max", defaults.max_attempts),
-        retry_budget_percent=said.retry_budget_percent,
-        hedging=said.hedging,
-        ejection_fall=choose("ejection_fall", defaults.ejection_fall),
-        ejection_rise=choose("ejection_rise", defaults.ejection_rise),
-        ejection_interval_s=choose("ejection_interval_s", defaults.ejection_interval_s),
-        retry_codes=said.retry_codes or None,
-    )
+def _options(said: mesh_pb2.RouterSettings, defaults: RouterDefaults) -> RouterDefaults:
+    """Return the options of a deployment's routers, completed by those of this process."""
+    known = said.DESCRIPTOR.fields_by_name
+    found = dict(defaults)
+    for name, option in OPTIONS.items():
+        field = known.get(option.wire or name)
+        if not option.is_of_router:
+            continue
+        if field is None:
+            found |= {name: said.options[name]} if name in said.options else {}
+        elif not field.has_presence or said.HasField(field.name):
+            found[name] = getattr(said, field.name)
+    found["max_backoff_s"] = max(found["initial_backoff_s"], found["max_backoff_s"])
+    return found
 
 
 @functools.lru_cache(maxsize=64)  # So that each unknown name is logged once.
-def _known_policy(name: str) -> str:
-    """Return the policy to route by: the default if the name is empty or not known here."""
-    if name in POLICIES:
-        return name
-    if name:
+def _tell_of_unknown(policy: str) -> None:
+    """Log a policy that this router does not know, and routes by the default instead."""
+    if policy and policy not in POLICIES:
         _LOGGER.warning(
             "this router does not know the policy %r, which a newer controller asks for; "
             "it routes by %r until it is replaced",
-            name,
+            policy,
             DEFAULT_POLICY,
         )
-    return DEFAULT_POLICY
 
 
 # Views change far more often than the files of their services.
@@ -119,15 +84,3 @@ def _methods(file_descriptors: tuple[bytes, ...]) -> dict[str, list[str]]:
         for file in files
         for service in file.service
     }
-
-
-def _replica_route(replica: mesh_pb2.ReplicaView) -> rust.ReplicaRoute:
-    return rust.ReplicaRoute(
-        replica_id=replica.replica_id,
-        node=replica.node,
-        zone=replica.zone,
-        address=replica.endpoints.address,
-        unix_path=replica.endpoints.unix_path,
-        max_ongoing_requests=replica.max_ongoing_requests,
-        proves_itself=replica.endpoints.proves_itself,
-    )

@@ -11,10 +11,10 @@ from pyserve.config import (
     DeploymentOptions,
     RequestRouterConfig,
     read_settings,
-    routing,
 )
 from pyserve.config.ingress import ALIASES, read_direct_settings, read_ingress_settings
-from pyserve.config.routing import read_router_defaults
+from pyserve.config.routing import OPTIONS
+from release.reference_tables import FOLDER, TABLES, page
 
 ROOT = Path(__file__).resolve().parents[2]
 # Where variables are read that have their row in the table of the environment.
@@ -70,22 +70,21 @@ def test_every_environment_variable_is_described():
     assert set(re.findall(r'"(PYSERVE_\w+)"', source)) == set(_rows("environment.md"))
 
 
-def test_every_setting_of_routing_is_described():
-    rows = _rows("routing.md")
-    fields = {field.name for field in dataclasses.fields(RequestRouterConfig)}
-    undescribed = {"policy_kwargs"} | fields - set(rows)
-    text = (ROOT / "docs" / "reference" / "routing.md").read_text()
+@pytest.mark.parametrize("path", sorted(FOLDER.glob("*.md")), ids=lambda path: path.name)
+def test_the_tables_are_as_the_code_declares(path: Path):
+    text = path.read_text(encoding="utf-8")
 
-    assert [] == sorted(name for name in undescribed if f"`{name}`" not in text)
-    asked = Asked()
-    read_router_defaults(asked)
-    assert asked.names == {name for name in rows if name.startswith("PYSERVE_")}
-    assert routing.ALIASES == {
-        row["name"]: row["alias"]
-        for row in re.finditer(
-            r"^\| `(?P<name>PYSERVE_\w+)` \| `(?P<alias>\w+)`", text, re.MULTILINE
-        )
-    }
+    assert page(text) == text, "run make gen"
+
+
+def test_every_table_has_its_place():
+    text = "".join(path.read_text(encoding="utf-8") for path in FOLDER.glob("*.md"))
+
+    assert set(TABLES) == set(re.findall(r"<!-- make gen: (.+?) -->", text))
+
+
+def test_every_option_of_routers_is_declared():
+    assert [field.name for field in dataclasses.fields(RequestRouterConfig)] == list(OPTIONS)
 
 
 class Asked(dict[str, str]):

@@ -393,7 +393,14 @@ class Share(_message.Message):
     def __init__(self, key: _Optional[_Union[DeploymentKey, _Mapping]] = ..., weight: _Optional[float] = ...) -> None: ...
 
 class RouterSettings(_message.Message):
-    __slots__ = ("policy", "prefer_node", "prefer_zone", "initial_backoff_s", "backoff_multiplier", "max_backoff_s", "slow_start_s", "retry_attempts_max", "retry_budget_percent", "hedging", "ejection_fall", "ejection_rise", "ejection_interval_s", "policy_class", "retry_codes", "load_bound")
+    __slots__ = ("policy", "prefer_node", "prefer_zone", "initial_backoff_s", "backoff_multiplier", "max_backoff_s", "slow_start_s", "retry_attempts_max", "retry_budget_percent", "hedging", "ejection_fall", "ejection_rise", "ejection_interval_s", "policy_class", "retry_codes", "load_bound", "options")
+    class OptionsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: float
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
     POLICY_FIELD_NUMBER: _ClassVar[int]
     PREFER_NODE_FIELD_NUMBER: _ClassVar[int]
     PREFER_ZONE_FIELD_NUMBER: _ClassVar[int]
@@ -410,6 +417,7 @@ class RouterSettings(_message.Message):
     POLICY_CLASS_FIELD_NUMBER: _ClassVar[int]
     RETRY_CODES_FIELD_NUMBER: _ClassVar[int]
     LOAD_BOUND_FIELD_NUMBER: _ClassVar[int]
+    OPTIONS_FIELD_NUMBER: _ClassVar[int]
     policy: str
     prefer_node: bool
     prefer_zone: bool
@@ -426,7 +434,8 @@ class RouterSettings(_message.Message):
     policy_class: PolicyClass
     retry_codes: _containers.RepeatedScalarFieldContainer[int]
     load_bound: float
-    def __init__(self, policy: _Optional[str] = ..., prefer_node: _Optional[bool] = ..., prefer_zone: _Optional[bool] = ..., initial_backoff_s: _Optional[float] = ..., backoff_multiplier: _Optional[float] = ..., max_backoff_s: _Optional[float] = ..., slow_start_s: _Optional[float] = ..., retry_attempts_max: _Optional[int] = ..., retry_budget_percent: _Optional[int] = ..., hedging: _Optional[bool] = ..., ejection_fall: _Optional[int] = ..., ejection_rise: _Optional[int] = ..., ejection_interval_s: _Optional[float] = ..., policy_class: _Optional[_Union[PolicyClass, _Mapping]] = ..., retry_codes: _Optional[_Iterable[int]] = ..., load_bound: _Optional[float] = ...) -> None: ...
+    options: _containers.ScalarMap[str, float]
+    def __init__(self, policy: _Optional[str] = ..., prefer_node: _Optional[bool] = ..., prefer_zone: _Optional[bool] = ..., initial_backoff_s: _Optional[float] = ..., backoff_multiplier: _Optional[float] = ..., max_backoff_s: _Optional[float] = ..., slow_start_s: _Optional[float] = ..., retry_attempts_max: _Optional[int] = ..., retry_budget_percent: _Optional[int] = ..., hedging: _Optional[bool] = ..., ejection_fall: _Optional[int] = ..., ejection_rise: _Optional[int] = ..., ejection_interval_s: _Optional[float] = ..., policy_class: _Optional[_Union[PolicyClass, _Mapping]] = ..., retry_codes: _Optional[_Iterable[int]] = ..., load_bound: _Optional[float] = ..., options: _Optional[_Mapping[str, float]] = ...) -> None: ...
 
 class PolicyClass(_message.Message):
     __slots__ = ("import_path", "kwargs_json", "sys_path")

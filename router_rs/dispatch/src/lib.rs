@@ -48,6 +48,7 @@ pub use stopwatch::take_decisions;
 pub use table::settings::RouterSettings;
 pub use table::snapshot::{Deployment, DeploymentRoute, Found, ReplicaRoute, Snapshot, Way};
 pub use table::split::Share;
+pub use table::view::{Added, check_prefix};
 pub use table::{DeploymentMeasures, DeploymentStats, RoutingTable, TableConfig, TableReader};
 pub use tally::{Classes, End, Ends, Seen};
 pub use wish::{CallOptions, Wish};

@@ -5,6 +5,7 @@ mod repeatable;
 pub(crate) mod settings;
 pub(crate) mod snapshot;
 pub(crate) mod split;
+pub(crate) mod view;
 mod watch;
 
 use std::cell::{Cell, RefCell};
@@ -12,7 +13,6 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::time::Duration;
 
 use parking_lot::Mutex;
 use router_core::{
@@ -22,13 +22,12 @@ use router_io::tls::ClientTls;
 use router_transcode::Source;
 use router_upstream::target::{ReplicaLimits, ReplicaTarget, Target};
 
-use crate::clock::{Clock, nanos};
+use crate::clock::Clock;
 use crate::entry::{DeploymentEntry, ReplicaModels};
 use crate::kept::KeptBudget;
 use crate::ranker::Advice;
 use crate::records::CallRecords;
 use crate::table::repeatable::Repeatable;
-use crate::table::settings::RouterSettings;
 use crate::table::snapshot::{Deployment, DeploymentRoute, Offers, ReplicaRoute, Snapshot};
 use crate::table::split::{Split, hash};
 use crate::tally::Ends;
@@ -83,8 +82,8 @@ struct Known {
     seed: u64,
     /// Copies of calls that are on their way to it.
     mirrored: Arc<AtomicU32>,
-    /// The settings of its router.
-    rules: Rules,
+    /// How its router works now.
+    config: RouterConfig,
     members: Vec<(ReplicaTarget, Arc<Target>)>,
     advice: Option<Arc<Advice>>,
 }
@@ -96,24 +95,6 @@ impl Known {
             (replica_id(replica), replica.replica_id.clone())
         };
         (Arc::clone(&self.entry), self.members.iter().map(name).collect())
-    }
-}
-
-/// The settings of a route that its router uses.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct Rules {
-    queue_len_max: u32,
-    model_matching_timeout: Duration,
-    router: RouterSettings,
-}
-
-impl Rules {
-    fn of(route: &DeploymentRoute) -> Self {
-        Self {
-            queue_len_max: route.max_queued_requests,
-            model_matching_timeout: route.model_matching_timeout,
-            router: route.router,
-        }
     }
 }
 
@@ -224,22 +205,16 @@ impl RoutingTable {
 
     fn create(&self, route: &DeploymentRoute, seeds: &mut SplitMix64) -> Known {
         let seed = seeds.next_u64();
+        let config = config_of(route, seed);
         let entry = Arc::new(DeploymentEntry::new(
             route.application.clone(),
             route.deployment.clone(),
-            config_of(route, seed),
+            config,
             self.clock,
             Arc::clone(&self.budget),
             self.records.clone(),
         ));
-        Known {
-            entry,
-            seed,
-            mirrored: Arc::default(),
-            rules: Rules::of(route),
-            members: Vec::new(),
-            advice: None,
-        }
+        Known { entry, seed, mirrored: Arc::default(), config, members: Vec::new(), advice: None }
     }
 
     /// Gives the deployment its replicas; those that it had before keep their connections and
@@ -264,14 +239,14 @@ impl RoutingTable {
         }
         let targets: Vec<_> =
             specs.iter().map(|(spec, target)| (spec.id, Arc::clone(target))).collect();
-        let rules = Rules::of(route);
         known.entry.set_retry_codes(route.router.retry_codes);
-        let config = (rules != known.rules).then(|| config_of(route, known.seed));
-        known.entry.apply(specs, config, route.is_scaled_to_zero);
+        let config = config_of(route, known.seed);
+        let changed = (config != known.config).then_some(config);
+        known.entry.apply(specs, changed, route.is_scaled_to_zero);
         watch::watch(&known.entry, targets);
         let advice = route.ranker.as_ref();
         let advice = advice.map(|ranker| Advice::of(Arc::clone(ranker), known.advice.as_ref()));
-        Known { rules, members, advice, ..known }
+        Known { config, members, advice, ..known }
     }
 
     fn describe(&self, replica: &ReplicaRoute) -> ReplicaTarget {
@@ -334,24 +309,13 @@ fn described(route: &DeploymentRoute) -> Source<'_> {
 
 /// The configuration of the router for `route`.
 fn config_of(route: &DeploymentRoute, seed: u64) -> RouterConfig {
-    let settings = &route.router;
     RouterConfig {
         queue_len_max: route.max_queued_requests,
         refusals_max: REFUSALS_MAX,
-        backoff_initial: settings.backoff_initial,
-        backoff_multiplier: settings.backoff_multiplier,
-        backoff_max: settings.backoff_max,
         unreachable_max: UNREACHABLE_MAX,
-        model_wait_max: nanos(route.model_matching_timeout),
         promise_max: PROMISE_MAX,
-        policy: settings.policy,
-        load_bound: settings.load_bound,
-        locality: settings.locality,
-        slow_start: settings.slow_start,
-        retries: settings.retries,
-        hedging: settings.hedging,
-        ejection: settings.ejection,
         seed,
+        ..route.router.config
     }
 }
 

@@ -197,7 +197,6 @@ fn deployment(address: String) -> DeploymentRoute {
         request_timeout: None,
         max_request_bytes: SIZE_MAX,
         router: RouterSettings::default(),
-        model_matching_timeout: Duration::from_secs(1),
         http_prefixes: vec!["/app".to_owned()],
         queue_full_status: StatusCode::SERVICE_UNAVAILABLE,
         file_descriptors: transcode::things(),

@@ -49,7 +49,6 @@ fn deployment(text: &str) -> DeploymentRoute {
         request_timeout: None,
         max_request_bytes: 0,
         router: RouterSettings::default(),
-        model_matching_timeout: Duration::ZERO,
         http_prefixes: Vec::new(),
         queue_full_status: StatusCode::SERVICE_UNAVAILABLE,
         file_descriptors: Vec::new(),

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use http::HeaderValue;
 use rounds::{percentiles_json, policies};
-use router_core::PolicyKind;
+use router_core::{PolicyKind, RouterConfig};
 use router_net::dispatch::{DeploymentRoute, ReplicaRoute, RouterSettings};
 use router_net::ingress::IngressConfig;
 use router_net::names;
@@ -100,7 +100,10 @@ fn answer(mut incoming: Incoming) {
 }
 
 async fn measure(policy: PolicyKind, replicas: &[ReplicaRoute], round: Duration) -> Vec<Round> {
-    let router = RouterSettings { policy, ..RouterSettings::default() };
+    let router = RouterSettings {
+        config: RouterConfig { policy, ..RouterConfig::default() },
+        ..RouterSettings::default()
+    };
     let route = DeploymentRoute { router, ..deployment(replicas.to_vec()) };
     let table = table(support::TOKEN);
     table.apply(vec![route]);

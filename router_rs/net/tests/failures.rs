@@ -45,7 +45,7 @@ impl EventSink for Ends {
 impl Caller {
     fn of(replicas: &[&Replica], change: impl FnOnce(&mut RouterSettings)) -> Self {
         let mut route = deployment(replicas.iter().map(|replica| replica.route(100)).collect());
-        route.router.retries = RetryConfig { attempts_max: 3, budget_percent: 20 };
+        route.router.config.retries = RetryConfig { attempts_max: 3, budget_percent: 20 };
         change(&mut route.router);
         Self::to(route)
     }
@@ -161,7 +161,7 @@ async fn an_idempotent_call_of_a_lost_replica_is_sent_elsewhere() {
 #[tokio::test]
 async fn a_call_is_sent_again_only_if_that_is_safe_and_asked_for() {
     let mut replica = Replica::start("r-1").await;
-    let caller = Caller::of(&[&replica], |router| router.ejection.fall = 0);
+    let caller = Caller::of(&[&replica], |router| router.config.ejection.fall = 0);
     let never: [(&'static str, &str); 1] = [("grpc-retry-pushback-ms", "-1")];
     for (is_idempotent, code, headers) in
         [(false, UNAVAILABLE, &[][..]), (true, INVALID_ARGUMENT, &[]), (true, UNAVAILABLE, &never)]
@@ -186,7 +186,7 @@ async fn a_call_is_sent_again_only_if_that_is_safe_and_asked_for() {
 async fn a_deployment_names_the_codes_that_are_tried_again() {
     let mut replica = Replica::start("r-1").await;
     let caller = Caller::of(&[&replica], |router| {
-        router.ejection.fall = 0;
+        router.config.ejection.fall = 0;
         router.retry_codes = CodeSet::of(&[Code::InvalidArgument]);
     });
     let call = caller.call(true);
@@ -204,7 +204,7 @@ async fn a_deployment_names_the_codes_that_are_tried_again() {
 #[tokio::test]
 async fn pushback_is_honoured_and_the_last_answer_is_passed_on() {
     let mut replica = Replica::start("r-1").await;
-    let caller = Caller::of(&[&replica], |router| router.ejection.fall = 0);
+    let caller = Caller::of(&[&replica], |router| router.config.ejection.fall = 0);
     let call = caller.call(true);
     let incoming = replica.next().await;
     let start = Instant::now();
@@ -224,9 +224,9 @@ async fn pushback_is_honoured_and_the_last_answer_is_passed_on() {
 async fn replicas_that_all_fail_get_little_more_than_the_calls() {
     let mut replica = Replica::start("r-1").await;
     let caller = Caller::of(&[&replica], |router| {
-        router.retries.attempts_max = 5;
-        router.backoff_initial = Nanos::from_millis(1);
-        router.ejection.fall = 0;
+        router.config.retries.attempts_max = 5;
+        router.config.backoff_initial = Nanos::from_millis(1);
+        router.config.ejection.fall = 0;
     });
     let calls: Vec<_> = (0..200).map(|_| caller.call(true)).collect();
     let failing = async {
@@ -251,9 +251,9 @@ async fn replicas_that_all_fail_get_little_more_than_the_calls() {
 async fn a_replica_that_fails_what_others_do_well_is_left_out() {
     let (mut bad, mut good) = (Replica::start("r-1").await, Replica::start("r-2").await);
     let mut route = deployment(vec![bad.route(100), good.route(100)]);
-    route.router.ejection = EjectionConfig { fall: 3, ..EjectionConfig::default() };
+    route.router.config.ejection = EjectionConfig { fall: 3, ..EjectionConfig::default() };
     // Learning policies avoid it before it is ejected.
-    route.router.policy = PolicyKind::P2c;
+    route.router.config.policy = PolicyKind::P2c;
     let front = Front::start(vec![route]);
     let client = front.client().await;
     let (mut failed, mut done) = (0, 0);
@@ -391,7 +391,7 @@ async fn learn(caller: &Caller, first: &mut Replica, second: &mut Replica) {
 #[tokio::test]
 async fn a_late_call_is_answered_by_a_second_replica_and_the_loser_is_cancelled() {
     let (mut first, mut second) = (Replica::start("r-1").await, Replica::start("r-2").await);
-    let caller = Caller::of(&[&first, &second], |router| router.hedging = true);
+    let caller = Caller::of(&[&first, &second], |router| router.config.hedging = true);
     learn(&caller, &mut first, &mut second).await;
     let before = caller.stats();
     assert_eq!(0, before.retries);
@@ -432,7 +432,7 @@ async fn a_late_call_is_answered_by_a_second_replica_and_the_loser_is_cancelled(
 #[tokio::test]
 async fn calls_that_may_not_be_repeated_have_no_second_place() {
     let (mut first, mut second) = (Replica::start("r-1").await, Replica::start("r-2").await);
-    let caller = Caller::of(&[&first, &second], |router| router.hedging = true);
+    let caller = Caller::of(&[&first, &second], |router| router.config.hedging = true);
     learn(&caller, &mut first, &mut second).await;
     let before = caller.stats().hedges;
     let call = caller.call(false);

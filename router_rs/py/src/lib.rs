@@ -47,10 +47,8 @@ fn _router(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<client::Channel>()?;
     module.add_class::<client::ClientCall>()?;
     module.add_class::<reservation::Reservation>()?;
-    module.add_class::<routing::RouterSettings>()?;
     module.add_class::<routing::CallOptions>()?;
     module.add_class::<ranker::Ranker>()?;
-    module.add_class::<table::ReplicaRoute>()?;
     module.add_class::<table::DeploymentRoute>()?;
     module.add_class::<records::CallRecords>()?;
     module.add_class::<records::CallRecord>()?;

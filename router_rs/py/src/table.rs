@@ -3,16 +3,14 @@
 use std::collections::BTreeMap;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
-use http::StatusCode;
 use parking_lot::Mutex;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::PyDict;
-use router_net::dispatch::{self, DeploymentStats, ReplicaLimits, TableConfig};
+use router_net::dispatch::{self, Added, DeploymentStats, ReplicaLimits, TableConfig};
 use router_net::ingress::{Ingress as NetIngress, IngressConfig};
 
 use crate::access::AccessPolicy;
@@ -21,43 +19,8 @@ use crate::limits::IngressLimits;
 use crate::measures;
 use crate::ranker::Ranker;
 use crate::records::CallRecords;
-use crate::routing::RouterSettings;
 use crate::runtime::{self, ensure_not_forked};
 use crate::tls::{ClientTls, ServerTls};
-
-#[pyclass(frozen, module = "pyserve._router")]
-#[derive(Debug)]
-pub(crate) struct ReplicaRoute {
-    route: dispatch::ReplicaRoute,
-}
-
-#[pymethods]
-impl ReplicaRoute {
-    #[new]
-    #[pyo3(signature = (
-        *, replica_id, node, zone, address, unix_path, max_ongoing_requests, proves_itself = false,
-    ))]
-    fn new(
-        replica_id: String,
-        node: String,
-        zone: String,
-        address: String,
-        unix_path: String,
-        max_ongoing_requests: u32,
-        proves_itself: bool,
-    ) -> Self {
-        let route = dispatch::ReplicaRoute {
-            replica_id,
-            node,
-            zone,
-            address,
-            unix_path,
-            max_ongoing_requests,
-            proves_itself,
-        };
-        Self { route }
-    }
-}
 
 #[pyclass(frozen, module = "pyserve._router")]
 #[derive(Debug)]
@@ -69,116 +32,26 @@ pub(crate) struct DeploymentRoute {
 impl DeploymentRoute {
     #[new]
     #[pyo3(signature = (
-        *, application, deployment, services, replicas, max_queued_requests, request_timeout_s,
-        max_request_bytes, model_matching_timeout_s = 1.0, http_prefixes = Vec::new(),
-        queue_full_status = 503, file_descriptors = Vec::new(), router = None,
-        retry_after_s = None, idempotent_methods = Vec::new(), traffic = Vec::new(),
-        mirror = Vec::new(), ranker = None, is_scaled_to_zero = false,
+        view, *, methods = BTreeMap::new(), options = BTreeMap::new(), ranker = None,
     ))]
-    #[allow(clippy::too_many_arguments)] // keyword arguments of Python
     fn new(
-        application: String,
-        deployment: String,
-        services: BTreeMap<String, Option<Vec<String>>>,
-        replicas: Vec<PyRef<'_, ReplicaRoute>>,
-        max_queued_requests: u32,
-        request_timeout_s: Option<f64>,
-        max_request_bytes: usize,
-        model_matching_timeout_s: f64,
-        http_prefixes: Vec<String>,
-        queue_full_status: u16,
-        file_descriptors: Vec<PyBackedBytes>,
-        router: Option<&RouterSettings>,
-        retry_after_s: Option<f64>,
-        idempotent_methods: Vec<String>,
-        traffic: Vec<(String, f64)>,
-        mirror: Vec<(String, f64)>,
+        view: PyBackedBytes,
+        methods: BTreeMap<String, Vec<String>>,
+        options: BTreeMap<String, f64>,
         ranker: Option<&Ranker>,
-        is_scaled_to_zero: bool,
     ) -> PyResult<Self> {
-        http_prefixes.iter().try_for_each(|prefix| check_prefix("http_prefixes", prefix))?;
-        let request_timeout = request_timeout_s
-            .map(Duration::try_from_secs_f64)
-            .transpose()
-            .map_err(|error| PyValueError::new_err(format!("request_timeout_s: {error}")))?;
-        let services = services
-            .into_iter()
-            .map(|(name, methods)| router_net::transcode::ServiceRoute { name, methods })
-            .collect();
-        let replicas = replicas.iter().map(|replica| replica.route.clone()).collect();
-        let route = dispatch::DeploymentRoute {
-            application,
-            deployment,
-            services,
-            replicas,
-            is_scaled_to_zero,
-            max_queued_requests,
-            request_timeout,
-            max_request_bytes,
-            router: router.map(|router| router.settings).unwrap_or_default(),
-            model_matching_timeout: convert::duration(
-                "model_matching_timeout_s",
-                model_matching_timeout_s,
-            )?,
-            http_prefixes,
-            queue_full_status: error_status("queue_full_status", queue_full_status)?,
-            file_descriptors: file_descriptors.into_iter().map(Bytes::from_owner).collect(),
-            retry_after: retry_after_s
-                .map(|value| convert::duration("retry_after_s", value))
-                .transpose()?,
-            idempotent_methods,
-            traffic: shares("traffic", traffic)?,
-            mirror: shares("mirror", mirror)?,
-            ranker: ranker.map(Ranker::share),
-        };
-        Ok(Self { route })
+        let added = Added { methods, options, ranker: ranker.map(Ranker::share) };
+        let route = dispatch::DeploymentRoute::read(Bytes::from_owner(view), added);
+        Ok(Self { route: route.map_err(PyValueError::new_err)? })
     }
-}
-
-/// A prefix travels in a header, and is compared by whole segments.
-fn check_prefix(name: &str, prefix: &str) -> PyResult<()> {
-    let is_root = prefix == "/";
-    let is_path = prefix.starts_with('/') && !prefix.ends_with('/');
-    if (is_root || is_path) && !prefix.contains(|character: char| character.is_control()) {
-        return Ok(());
-    }
-    Err(PyValueError::new_err(format!(
-        "{name}: {prefix:?} must be \"/\", or begin with a slash and not end with one, and \
-         have no control characters"
-    )))
-}
-
-/// Parts of calls, by "application/Deployment".
-fn shares(name: &str, shares: Vec<(String, f64)>) -> PyResult<Vec<dispatch::Share>> {
-    let total: f64 = shares.iter().map(|(_, weight)| *weight).sum();
-    let is_share = |weight: f64| (0.0..=1.0).contains(&weight);
-    // A float's sum of ten tenths is a little off.
-    if !shares.iter().all(|(_, weight)| is_share(*weight)) || total > 1.0 + 1e-9 {
-        let text = format!("{name}: weights are from 0 to 1, and at most 1 together");
-        return Err(PyValueError::new_err(text));
-    }
-    let share = |(target, weight): (String, f64)| {
-        let (application, deployment) = target.split_once('/').ok_or_else(|| {
-            PyValueError::new_err(format!("{name}: {target:?} is not application/Deployment"))
-        })?;
-        let (application, deployment) = (application.to_owned(), deployment.to_owned());
-        Ok(dispatch::Share { application, deployment, weight })
-    };
-    shares.into_iter().map(share).collect()
 }
 
 /// Checks the path before all prefixes, which must be a valid prefix itself.
 fn check_root_path(root_path: &str) -> PyResult<()> {
-    if root_path.is_empty() { Ok(()) } else { check_prefix("root_path", root_path) }
-}
-
-fn error_status(name: &str, status: u16) -> PyResult<StatusCode> {
-    let status = StatusCode::from_u16(status).ok();
-    status.filter(|status| status.is_client_error() || status.is_server_error()).ok_or_else(|| {
-        PyValueError::new_err(format!(
-            "{name} must be a status from 400 to 599, such as 503 or 429"
-        ))
-    })
+    if root_path.is_empty() {
+        return Ok(());
+    }
+    dispatch::check_prefix("root_path", root_path).map_err(PyValueError::new_err)
 }
 
 #[pyclass(frozen, module = "pyserve._router")]

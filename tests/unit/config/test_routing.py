@@ -273,9 +273,9 @@ def test_shares_that_cannot_be_are_refused(values: dict[str, object], parts: lis
 def test_the_environment_is_read_in_both_spellings(
     ours: str, theirs: str, value: str, field: str, meaning: object
 ):
-    assert getattr(RouterDefaults(), field) != meaning
-    assert meaning == getattr(defaults(**{ours: value}), field)
-    assert meaning == getattr(defaults(**{theirs: value}), field)
+    assert defaults()[field] != meaning
+    assert meaning == defaults(**{ours: value})[field]
+    assert meaning == defaults(**{theirs: value})[field]
     assert [f"{theirs} is read as {ours}; write {ours}"] == older_names({theirs: value})
 
 

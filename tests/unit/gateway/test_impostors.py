@@ -7,6 +7,7 @@ import pytest
 
 from pyserve import _router, aio
 from tests.mesh.hostile.impostor import Impostor
+from tests.support.routes import native_route, replica_view
 
 _ID = "Echo#r1"
 _PATH = "/app.Echo/Call"
@@ -35,22 +36,10 @@ async def test_a_call_goes_to_an_impostor_only_where_replicas_prove_nothing(
 
 
 def _channel_to(port: int, *, proves_itself: bool) -> _router.Channel:
-    replica = _router.ReplicaRoute(
-        replica_id=_ID,
-        node="elsewhere",
-        zone="",
-        address=f"127.0.0.1:{port}",
-        unix_path="",
-        max_ongoing_requests=10,
-        proves_itself=proves_itself,
-    )
-    route = _router.DeploymentRoute(
-        application="app",
-        deployment="Echo",
-        services={"app.Echo": ["Call"]},
-        replicas=[replica],
+    route = native_route(
+        [replica_view(_ID, port, proves_itself=proves_itself)],
+        {"app.Echo": ["Call"]},
         max_queued_requests=10,
-        request_timeout_s=None,
         max_request_bytes=1024,
     )
     table = _router.RoutingTable(node="n", zone="", token=b"token", seed=1)

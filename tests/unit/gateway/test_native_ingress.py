@@ -13,6 +13,7 @@ import pytest
 
 from pyserve import _router, aio
 from pyserve.aio import HttpCall, ServerSettings
+from tests.support.routes import native_route, replica_view
 from tests.support.waiting import eventually
 
 _TOKEN = b"token"
@@ -87,21 +88,11 @@ async def front(
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     table = _router.RoutingTable(node="n", zone="", token=_TOKEN, seed=1)
-    known = _router.ReplicaRoute(
-        replica_id="r-1",
-        node="other",
-        zone="",
-        address=f"127.0.0.1:{port}",
-        unix_path="",
-        max_ongoing_requests=max(places, 1),
-    )
-    route = _router.DeploymentRoute(
-        application="app",
-        deployment="Echo",
-        services={"app.Echo": ["Call"]},
-        replicas=[known] if places else [],
+    known = replica_view("r-1", port, max(places, 1), node="other")
+    route = native_route(
+        [known] if places else [],
+        {"app.Echo": ["Call"]},
         max_queued_requests=queued_max,
-        request_timeout_s=None,
         max_request_bytes=1024,
         http_prefixes=["/app"],
     )

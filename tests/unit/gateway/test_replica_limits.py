@@ -13,6 +13,7 @@ import pytest
 
 from pyserve import _router, aio
 from pyserve.aio import ServerSettings
+from tests.support.routes import native_route, replica_view
 
 _TOKEN = b"token"
 # Of a call: its end by this would mean that no other limit acted.
@@ -32,21 +33,10 @@ def channel(
         connect_timeout_s=connect_timeout_s,
         idle_timeout_s=idle_timeout_s,
     )
-    replica = _router.ReplicaRoute(
-        replica_id="r-1",
-        node="other",
-        zone="",
-        address=address,
-        unix_path="",
-        max_ongoing_requests=9,
-    )
-    route = _router.DeploymentRoute(
-        application="app",
-        deployment="Echo",
-        services={"app.Echo": None},
-        replicas=[replica],
+    route = native_route(
+        [replica_view("r-1", address, node="other")],
+        {"app.Echo": None},
         max_queued_requests=0,
-        request_timeout_s=None,
         max_request_bytes=1024,
     )
     table.apply(1, [route])

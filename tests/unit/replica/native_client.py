@@ -7,6 +7,7 @@ from typing import Any
 
 from pyserve import _router
 from pyserve.bridge import running_endpoint
+from tests.support.routes import native_route, replica_view
 
 
 @dataclass
@@ -70,21 +71,10 @@ class Client:
     def __init__(self, key: str, port: int, token: bytes, replica_id: str) -> None:
         application, _, deployment = key.partition("/")
         self._table = _router.RoutingTable(node="n", zone="", token=token, seed=1)
-        replica = _router.ReplicaRoute(
-            replica_id=replica_id,
-            node="elsewhere",
-            zone="",
-            address=f"127.0.0.1:{port}",
-            unix_path="",
-            max_ongoing_requests=100,
-        )
-        route = _router.DeploymentRoute(
-            application=application,
-            deployment=deployment,
-            services={f"{application}.{deployment}": None},
-            replicas=[replica],
-            max_queued_requests=100,
-            request_timeout_s=None,
+        route = native_route(
+            [replica_view(replica_id, port, 100)],
+            {f"{application}.{deployment}": None},
+            target=key,
             max_request_bytes=1 << 30,
         )
         self._table.apply(1, [route])

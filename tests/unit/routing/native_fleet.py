@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
@@ -11,6 +11,8 @@ import grpc
 
 from pyserve import _router, aio
 from pyserve.aio import ServerSettings
+from pyserve.wire.v1 import mesh_pb2
+from tests.support.routes import native_route, replica_view
 
 TARGET = "app/Echo"
 _PATH = "/app.Echo/Call"
@@ -64,33 +66,25 @@ class FakeReplica:
         await asyncio.sleep(self.work_s)
         return self.id.encode()
 
-    def route(self) -> _router.ReplicaRoute:
+    def view(self) -> mesh_pb2.ReplicaView:
         """Return what a table has to know."""
-        return _router.ReplicaRoute(
-            replica_id=self.id,
-            node=self.node,
-            zone=self.zone,
-            address=f"127.0.0.1:{self.port}",
-            unix_path="",
-            max_ongoing_requests=self.places,
-        )
+        return replica_view(self.id, self.port, self.places, node=self.node, zone=self.zone)
 
 
 class Router:
     """A table of one deployment on node "here" in zone "home", and a channel to it."""
 
     def __init__(
-        self, replicas: Sequence[FakeReplica], settings: _router.RouterSettings | None, seed: int
+        self, replicas: Sequence[FakeReplica], options: Mapping[str, float | str] | None, seed: int
     ) -> None:
         self.table = _router.RoutingTable(node="here", zone="home", token=_TOKEN, seed=seed)
-        route = _router.DeploymentRoute(
-            application="app",
-            deployment="Echo",
-            services={"app.Echo": None},
-            replicas=[replica.route() for replica in replicas],
+        options = dict(options or {})
+        settings = mesh_pb2.RouterSettings(policy=str(options.pop("policy", "")))
+        route = native_route(
+            [replica.view() for replica in replicas],
+            {"app.Echo": None},
+            options=options,  # type: ignore[arg-type]  # The policy is out.
             max_queued_requests=1000,
-            request_timeout_s=None,
-            max_request_bytes=1 << 20,
             router=settings,
             idempotent_methods=[_PATH],
         )
@@ -117,13 +111,13 @@ class Router:
 @asynccontextmanager
 async def fleet(
     *replicas: FakeReplica,
-    settings: Callable[[], _router.RouterSettings] | None = None,
+    options: Mapping[str, float | str] | None = None,
     routers: int = 1,
 ) -> AsyncIterator[list[Router]]:
     """Start the replicas, and so many routers that know nothing of each other."""
     for replica in replicas:
         await replica.start()
-    made = [Router(replicas, settings and settings(), seed) for seed in range(1, routers + 1)]
+    made = [Router(replicas, options, seed) for seed in range(1, routers + 1)]
     try:
         yield made
     finally:

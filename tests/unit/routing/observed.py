@@ -10,6 +10,7 @@ import grpc
 
 from pyserve import _router, aio
 from pyserve.aio import HttpCall, ServerSettings
+from tests.support.routes import native_route, replica_view
 
 TARGET = "app/Echo"
 PATH = "/app.Echo/Call"
@@ -77,21 +78,10 @@ async def observed(records: _router.CallRecords | None = None) -> AsyncIterator[
 
 
 def _route(port: int) -> _router.DeploymentRoute:
-    replica = _router.ReplicaRoute(
-        replica_id="r-1",
-        node="other",
-        zone="",
-        address=f"127.0.0.1:{port}",
-        unix_path="",
-        max_ongoing_requests=10,
-    )
-    return _router.DeploymentRoute(
-        application="app",
-        deployment="Echo",
-        services={"app.Echo": ["Call", "Fail"]},
-        replicas=[replica],
+    return native_route(
+        [replica_view("r-1", port, node="other")],
+        {"app.Echo": ["Call", "Fail"]},
         max_queued_requests=10,
-        request_timeout_s=None,
         max_request_bytes=1024,
         http_prefixes=["/app"],
     )

@@ -13,6 +13,8 @@ import pytest
 from pyserve import _router, aio
 from pyserve.aio import ServerSettings
 from pyserve.bridge import running_endpoint
+from pyserve.wire.v1 import mesh_pb2
+from tests.support.routes import native_route, replica_view
 from tests.support.waiting import eventually
 
 _TARGET, _PATH = "app/Echo", "/app.Echo/Call"
@@ -47,15 +49,8 @@ class Replica:
         await self.may_answer.wait()
         return self.id.encode()
 
-    def route(self, capacity: int) -> _router.ReplicaRoute:
-        return _router.ReplicaRoute(
-            replica_id=self.id,
-            node=f"node-of-{self.id}",
-            zone="",
-            address=f"127.0.0.1:{self.port}",
-            unix_path="",
-            max_ongoing_requests=capacity,
-        )
+    def view(self, capacity: int) -> mesh_pb2.ReplicaView:
+        return replica_view(self.id, self.port, capacity, node=f"node-of-{self.id}")
 
 
 class Mesh:
@@ -64,15 +59,10 @@ class Mesh:
     def __init__(self, replicas: Sequence[Replica], capacity: int, matching_timeout_s: float):
         self.replicas = replicas
         self.table = _router.RoutingTable(node="n", zone="", token=_TOKEN, seed=1)
-        route = _router.DeploymentRoute(
-            application="app",
-            deployment="Echo",
-            services={"app.Echo": None},
-            replicas=[replica.route(capacity) for replica in replicas],
-            max_queued_requests=100,
-            request_timeout_s=None,
-            max_request_bytes=1 << 20,
-            model_matching_timeout_s=matching_timeout_s,
+        route = native_route(
+            [replica.view(capacity) for replica in replicas],
+            {"app.Echo": None},
+            options={"model_matching_timeout_s": matching_timeout_s},
         )
         self.table.apply(1, [route])
         self.native = _router.Channel(_TARGET, table=self.table)

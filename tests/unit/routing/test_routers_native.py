@@ -9,7 +9,6 @@ from collections import Counter
 import grpc
 import pytest
 
-from pyserve import _router
 from tests.support.waiting import eventually
 from tests.unit.routing.native_fleet import FakeReplica, Router, fleet
 
@@ -20,11 +19,9 @@ async def test_calls_fill_the_node_then_the_zone_then_the_rest_and_come_back() -
     middle = FakeReplica("middle", places=1, node="there", zone="home")
     far = FakeReplica("far", places=1, node="there", zone="abroad")
     replicas = (far, middle, near)
+    options = {"prefer_local_node": True, "prefer_local_zone": True}
 
-    def settings() -> _router.RouterSettings:
-        return _router.RouterSettings(prefer_node=True, prefer_zone=True)
-
-    async with fleet(*replicas, settings=settings) as (router,):
+    async with fleet(*replicas, options=options) as (router,):
         held = []
         for expected in ([0, 0, 1], [0, 1, 1], [1, 1, 1]):
             held.append(router.call(hold=True))
@@ -44,11 +41,9 @@ async def test_calls_fill_the_node_then_the_zone_then_the_rest_and_come_back() -
 async def test_the_less_loaded_of_two_that_are_drawn_is_taken() -> None:
     """Of 2, 1 and 0 calls: the most never wins, the fewest wins two draws of three."""
     replicas = [FakeReplica(name) for name in ("most", "some", "none")]
+    options = {"policy": "p2c"}
 
-    def settings() -> _router.RouterSettings:
-        return _router.RouterSettings(policy="p2c")
-
-    async with fleet(*replicas, settings=settings) as (router,):
+    async with fleet(*replicas, options=options) as (router,):
         held = [router.call(hold=True, pinned_to=name) for name in ("most", "most", "some")]
         await eventually(lambda: [2, 1, 0] == [each.began for each in replicas])
         went = Counter([await router.call() for _ in range(300)])
@@ -60,16 +55,15 @@ async def test_the_less_loaded_of_two_that_are_drawn_is_taken() -> None:
         await asyncio.gather(*held)
 
 
-def never_again() -> _router.RouterSettings:
-    """Return settings under which nothing is looked at a second time: only events help."""
-    return _router.RouterSettings(initial_backoff_s=600.0, max_backoff_s=600.0)
+# With these nothing is looked at a second time: only events help.
+NEVER_AGAIN = {"initial_backoff_s": 600.0, "max_backoff_s": 600.0}
 
 
 @pytest.mark.parity("S-48")
 async def test_a_place_that_becomes_free_is_used_long_before_the_backoff_ends() -> None:
     """Another router had the place, so this one was refused, and hears of it by a lease."""
     replica = FakeReplica("only", places=1)
-    async with fleet(replica, settings=never_again, routers=2) as (other, router):
+    async with fleet(replica, options=NEVER_AGAIN, routers=2) as (other, router):
         first = other.call(hold=True)
         await eventually(lambda: 1 == replica.began)
         second = router.call()
@@ -84,11 +78,9 @@ async def test_a_replica_that_gives_no_sign_is_tried_again_after_the_backoff() -
     replica = FakeReplica("late")
     await replica.start()
     await replica.server.stop(0)
+    options = {"initial_backoff_s": 0.05, "max_backoff_s": 0.1}
 
-    def settings() -> _router.RouterSettings:
-        return _router.RouterSettings(initial_backoff_s=0.05, max_backoff_s=0.1)
-
-    router = Router([replica], settings(), seed=1)
+    router = Router([replica], options, seed=1)
     try:
         call = router.call()
         await eventually(lambda: 3 <= router.stat("connect_failures"))
@@ -103,7 +95,7 @@ async def test_a_replica_that_gives_no_sign_is_tried_again_after_the_backoff() -
 async def test_scarce_places_are_handed_out_instead_of_fought_for() -> None:
     """Four routers of four clients share two places; a call that lost would wait for minutes."""
     replicas = [FakeReplica(name, places=1, work_s=0.02) for name in ("a", "b")]
-    async with fleet(*replicas, settings=never_again, routers=4) as routers:
+    async with fleet(*replicas, options=NEVER_AGAIN, routers=4) as routers:
 
         async def client(router: Router) -> float:
             began = time.monotonic()
@@ -125,11 +117,9 @@ async def test_scarce_places_are_handed_out_instead_of_fought_for() -> None:
 @pytest.mark.parity("G-71")
 async def test_turns_go_round_and_leave_out_who_is_full() -> None:
     replicas = [FakeReplica(name, places=1) for name in ("a", "b", "c")]
+    options = {"policy": "round_robin"}
 
-    def settings() -> _router.RouterSettings:
-        return _router.RouterSettings(policy="round_robin")
-
-    async with fleet(*replicas, settings=settings) as (router,):
+    async with fleet(*replicas, options=options) as (router,):
         went = [await router.call() for _ in range(6)]
         assert went[:3] == went[3:]
         assert [b"a", b"b", b"c"] == sorted(went[:3])
@@ -143,11 +133,13 @@ async def test_turns_go_round_and_leave_out_who_is_full() -> None:
 @pytest.mark.parity("S-47", "S-69")
 async def test_retries_and_ejections_are_made_and_counted() -> None:
     replicas = [FakeReplica("well"), FakeReplica("sick", is_sick=True)]
+    options: dict[str, str | float] = {
+        "policy": "round_robin",
+        "max_attempts": 2,
+        "ejection_fall": 3,
+    }
 
-    def settings() -> _router.RouterSettings:
-        return _router.RouterSettings(policy="round_robin", retry_attempts_max=2, ejection_fall=3)
-
-    async with fleet(*replicas, settings=settings) as (router,):
+    async with fleet(*replicas, options=options) as (router,):
         assert [b"well"] * 30 == [await router.call() for _ in range(30)]
         assert 3 == replicas[1].began
         counts = {name: router.stat(name) for name in ("retries", "ejections", "sent")}
@@ -158,11 +150,9 @@ async def test_retries_and_ejections_are_made_and_counted() -> None:
 async def test_what_the_budget_has_nothing_for_is_not_repeated_and_counted() -> None:
     """Ten in ten seconds are always allowed; five attempts each would make 160."""
     replicas = [FakeReplica(name, is_sick=True) for name in ("a", "b")]
+    options = {"max_attempts": 5, "ejection_fall": 0, "initial_backoff_s": 1e-3}
 
-    def settings() -> _router.RouterSettings:
-        return _router.RouterSettings(retry_attempts_max=5, ejection_fall=0, initial_backoff_s=1e-3)
-
-    async with fleet(*replicas, settings=settings) as (router,):
+    async with fleet(*replicas, options=options) as (router,):
         codes = await asyncio.gather(*(router.call().code() for _ in range(40)))
         assert {grpc.StatusCode.UNAVAILABLE} == set(codes)
         assert 10 == router.stat("retries")
@@ -179,11 +169,9 @@ async def test_calls_that_hear_nothing_in_time_are_counted_as_late() -> None:
 
 async def test_a_call_that_is_slower_than_the_others_gets_a_second_replica() -> None:
     replicas = [FakeReplica("a"), FakeReplica("b")]
+    options = {"hedging": True, "max_attempts": 2}
 
-    def settings() -> _router.RouterSettings:
-        return _router.RouterSettings(hedging=True, retry_attempts_max=2)
-
-    async with fleet(*replicas, settings=settings) as (router,):
+    async with fleet(*replicas, options=options) as (router,):
         for _ in range(200):
             await router.call()
         before = [replica.began for replica in replicas]

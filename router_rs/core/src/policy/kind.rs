@@ -31,6 +31,23 @@ impl PolicyKind {
         Self::LateBinding,
     ];
 
+    /// The policy that deployments know by this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.name() == name)
+    }
+
+    /// Its name in the option `policy`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::P2c => "p2c",
+            Self::Least => "least",
+            Self::RoundRobin => "round_robin",
+            Self::ConsistentHash => "consistent_hash",
+            Self::Predicted => "predicted",
+            Self::LateBinding => "late_binding",
+        }
+    }
+
     /// `load_bound` is that of [`ConsistentHash::new`].
     pub(crate) fn build(self, load_bound: f64) -> Box<dyn Policy> {
         match self {

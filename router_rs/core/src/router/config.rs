@@ -6,7 +6,7 @@ use crate::policy::PolicyKind;
 use crate::time::Nanos;
 
 /// See the module's documentation. The defaults are those of the deployment options (`docs/reference`).
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RouterConfig {
     /// Calls that may be parked at once; `u32::MAX` means any number, 0 that none waits.
     pub queue_len_max: u32,
@@ -66,6 +66,91 @@ impl Default for RouterConfig {
     }
 }
 
+impl RouterConfig {
+    /// Gives the option that deployments know as `name` (`docs/reference/routing.md`) a value:
+    /// times in seconds, flags as 0 and 1. Bounds were checked where the option was written.
+    pub fn set(&mut self, name: &str, value: f64) -> Result<(), NotSet> {
+        let slot: &mut dyn Slot = match name {
+            "load_bound" => &mut self.load_bound,
+            "prefer_local_node" => &mut self.locality.prefer_node,
+            "prefer_local_zone" => &mut self.locality.prefer_zone,
+            "initial_backoff_s" => &mut self.backoff_initial,
+            "backoff_multiplier" => &mut self.backoff_multiplier,
+            "max_backoff_s" => &mut self.backoff_max,
+            "slow_start_s" => &mut self.slow_start,
+            "max_attempts" => &mut self.retries.attempts_max,
+            "retry_budget_percent" => &mut self.retries.budget_percent,
+            "hedging" => &mut self.hedging,
+            "ejection_fall" => &mut self.ejection.fall,
+            "ejection_rise" => &mut self.ejection.rise,
+            "ejection_interval_s" => &mut self.ejection.interval,
+            "model_matching_timeout_s" => &mut self.model_wait_max,
+            _ => return Err(NotSet::NoSuchOption),
+        };
+        if slot.put(value) { Ok(()) } else { Err(NotSet::NoSuchValue) }
+    }
+}
+
+/// Why [`RouterConfig::set`] has changed nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotSet {
+    /// No option has the name.
+    NoSuchOption,
+    /// The option's type does not have the value.
+    NoSuchValue,
+}
+
+/// A field that takes the number of an option, if its type has it.
+trait Slot {
+    fn put(&mut self, value: f64) -> bool;
+}
+
+impl Slot for f64 {
+    fn put(&mut self, value: f64) -> bool {
+        *self = if value.is_finite() { value } else { *self };
+        value.is_finite()
+    }
+}
+
+impl Slot for Nanos {
+    /// A time beyond what a clock can hold is as far away as it can be.
+    fn put(&mut self, value: f64) -> bool {
+        let is_time = value >= 0.0;
+        if is_time {
+            *self = Self((value * 1e9).round() as u64);
+        }
+        is_time
+    }
+}
+
+impl Slot for u32 {
+    fn put(&mut self, value: f64) -> bool {
+        let is_count = value.fract() == 0.0 && (0.0..=f64::from(Self::MAX)).contains(&value);
+        if is_count {
+            *self = value as Self;
+        }
+        is_count
+    }
+}
+
+impl Slot for u8 {
+    fn put(&mut self, value: f64) -> bool {
+        let mut count = 0_u32;
+        let small = count.put(value).then(|| Self::try_from(count).ok()).flatten();
+        *self = small.unwrap_or(*self);
+        small.is_some()
+    }
+}
+
+impl Slot for bool {
+    fn put(&mut self, value: f64) -> bool {
+        let mut flag = 0_u8;
+        let is_flag = flag.put(value) && flag <= 1;
+        *self = if is_flag { flag == 1 } else { *self };
+        is_flag
+    }
+}
+
 /// How often a call that may be repeated is sent, and how much that may cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RetryConfig {
@@ -79,5 +164,43 @@ impl Default for RetryConfig {
     /// Off; with the usual budget of a fifth when it is switched on (Finagle, Linkerd).
     fn default() -> Self {
         Self { attempts_max: 1, budget_percent: 20 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(name: &str, value: f64) -> Result<RouterConfig, NotSet> {
+        let mut config = RouterConfig::default();
+        config.set(name, value).map(|()| config)
+    }
+
+    #[test]
+    fn an_option_is_set_by_the_name_that_deployments_use() {
+        assert_eq!(Nanos::from_millis(1_500), set("slow_start_s", 1.5).unwrap().slow_start);
+        assert_eq!(7, set("ejection_fall", 7.0).unwrap().ejection.fall);
+        assert_eq!(3, set("max_attempts", 3.0).unwrap().retries.attempts_max);
+        assert!(set("hedging", 1.0).unwrap().hedging);
+        assert_eq!(1.5, set("load_bound", 1.5).unwrap().load_bound);
+        assert_eq!(Nanos::MAX, set("max_backoff_s", f64::INFINITY).unwrap().backoff_max);
+    }
+
+    #[test]
+    fn a_value_that_its_type_does_not_have_changes_nothing() {
+        for (name, value) in [
+            ("slow_start_s", -1.0),
+            ("slow_start_s", f64::NAN),
+            ("ejection_fall", 0.5),
+            ("ejection_fall", -1.0),
+            ("max_attempts", 256.0),
+            ("hedging", 2.0),
+            ("load_bound", f64::INFINITY),
+        ] {
+            let mut config = RouterConfig::default();
+            assert_eq!(Err(NotSet::NoSuchValue), config.set(name, value), "{name}={value}");
+            assert_eq!(RouterConfig::default(), config, "{name}={value}");
+        }
+        assert_eq!(Some(NotSet::NoSuchOption), set("slow_start", 1.0).err());
     }
 }

@@ -32,7 +32,7 @@ mod waiting;
 mod withholding;
 
 pub use asks::{ASKED_MAX, Ask};
-pub use config::{RetryConfig, RouterConfig};
+pub use config::{NotSet, RetryConfig, RouterConfig};
 pub use explain::{Explanation, Fate, Out, ReplicaView, Told};
 pub use measures::{Measures, ReleaseCause, ReplicaMeasures};
 pub use types::{

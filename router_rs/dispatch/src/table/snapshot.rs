@@ -61,8 +61,6 @@ pub struct DeploymentRoute {
     /// A unary message up to this size is kept whole for a possible refusal.
     pub max_request_bytes: usize,
     pub router: RouterSettings,
-    /// How long a call waits for a replica that has its model while others have room.
-    pub model_matching_timeout: Duration,
     /// Plain HTTP below these prefixes goes here; `/`, or without a trailing slash.
     pub http_prefixes: Vec<String>,
     /// The status of plain HTTP answers when the queue is full.

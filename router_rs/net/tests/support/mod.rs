@@ -350,7 +350,6 @@ pub fn deployment(replicas: Vec<ReplicaRoute>) -> DeploymentRoute {
         request_timeout: None,
         max_request_bytes: 4 << 20,
         router: RouterSettings::default(),
-        model_matching_timeout: Duration::from_secs(1),
         http_prefixes: Vec::new(),
         queue_full_status: StatusCode::SERVICE_UNAVAILABLE,
         file_descriptors: Vec::new(),

@@ -5,3 +5,4 @@
 pub mod load;
 pub mod messages;
 pub mod proof;
+pub mod view;

@@ -1,0 +1,200 @@
+"""What is written once about an option or a variable of the environment, and what follows from it.
+
+An option is a field of a frozen dataclass. ``option`` declares it: the default, what may be written
+in its place, and a sentence. From that come its check, its line in the class's docstring, its part
+of the YAML's JSON Schema, and its row in the reference (``release/reference_tables.py``).
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, TypeVar
+
+from pyserve.config.validation import (
+    COUNT_MAX,
+    SECONDS_MAX,
+    check_flag,
+    check_integer,
+    check_number,
+    check_seconds,
+)
+
+Value = bool | int | float
+Reader = Callable[[Mapping[str, str], str, Any], Value]
+Class = TypeVar("Class", bound=type)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Number:
+    """Numbers from ``minimum`` (or above it) to ``maximum``."""
+
+    minimum: float
+    maximum: float = sys.float_info.max
+    exclusive: bool = False
+
+    kind = "number"
+
+    def __call__(self, name: str, value: object) -> float:
+        """Return ``value``, or raise an ``OptionError`` that begins with ``name``."""
+        return check_number(
+            name, value, minimum=self.minimum, maximum=self.maximum, exclusive=self.exclusive
+        )
+
+    def schema(self) -> dict[str, Any]:
+        """Return it in the words of JSON Schema."""
+        bound = "exclusiveMinimum" if self.exclusive else "minimum"
+        found: dict[str, Any] = {"type": self.kind, bound: self.minimum}
+        return found if self.maximum == sys.float_info.max else found | {"maximum": self.maximum}
+
+    def __str__(self) -> str:
+        least = f"{'above' if self.exclusive else 'at least'} {self.minimum:g}"
+        is_bounded = self.maximum not in (sys.float_info.max, SECONDS_MAX, COUNT_MAX)
+        return f"{least}, at most {self.maximum:.0f}" if is_bounded else least
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seconds(Number):
+    """Times from zero (or above it) on."""
+
+    minimum: float = 0
+    maximum: float = SECONDS_MAX
+
+    def __call__(self, name: str, value: object) -> float:
+        """See ``Number``."""
+        return check_seconds(name, value, maximum=self.maximum, exclusive=self.exclusive)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Whole(Number):
+    """Whole numbers in a range."""
+
+    minimum: int
+    maximum: int = COUNT_MAX
+
+    kind = "integer"
+
+    def __call__(self, name: str, value: object) -> int:
+        """See ``Number``."""
+        return check_integer(name, value, minimum=self.minimum, maximum=self.maximum)
+
+
+@dataclass(frozen=True)
+class Flag:
+    """``True`` or ``False``."""
+
+    def __call__(self, name: str, value: object) -> bool:
+        """See ``Number``."""
+        return check_flag(name, value)
+
+    def schema(self) -> dict[str, Any]:
+        """See ``Number``."""
+        return {"type": "boolean"}
+
+    def __str__(self) -> str:
+        return "True or False"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Variable:
+    """A variable of the environment.
+
+    Attributes:
+        name: ``PYSERVE_*``.
+        alias: What Ray Serve calls it.
+        default: What it stands for where it is not set.
+        read: Returns the value of a text, see ``pyserve.config.variables``.
+        text: What it says, for the reference; Markdown.
+    """
+
+    name: str
+    alias: str
+    default: Value
+    read: Reader
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Declared:
+    """An option.
+
+    Attributes:
+        default: ``None``: somebody else decides.
+        text: What it says, for the reference; Markdown without a full stop.
+        check: What may be written; ``None``: its class checks it.
+        shown: The default in the reference, where it is not that of the field.
+        variable: Decides where the option is not written.
+        is_of_router: It goes to routers, by its name.
+        wire: Its field in ``RouterSettings``, where that has another name.
+    """
+
+    default: object
+    text: str
+    check: Number | Flag | None = None
+    shown: str = ""
+    variable: Variable | None = None
+    is_of_router: bool = False
+    wire: str = ""
+
+    def schema(self) -> dict[str, Any]:
+        """Return what editors know of the option."""
+        known = {} if self.check is None else self.check.schema()
+        if known and self.default is None:
+            known = {"anyOf": [known, {"type": "null"}]}
+        return {"description": self.text, **known}
+
+
+def option(
+    default: Any,
+    text: str,
+    check: Number | Flag | None = None,
+    *,
+    factory: Callable[[], Any] | None = None,
+    **more: Any,
+) -> Any:
+    """Return the field of an option; ``more`` is as in ``Declared``."""
+    metadata = {"declared": Declared(default=default, text=text, check=check, **more)}
+    if factory is not None:
+        return field(default_factory=factory, metadata=metadata)
+    return field(default=default, metadata=metadata)
+
+
+def router_option(default: Any, text: str, check: Number | Flag, **more: Any) -> Any:
+    """Return the field of an option that is a number, and that routers act upon."""
+    return option(default, text, check, is_of_router=True, **more)
+
+
+def declared(owner: Any) -> Mapping[str, Declared]:
+    """Return the options of a class by their names."""
+    return {
+        each.name: each.metadata["declared"]
+        for each in fields(owner)
+        if "declared" in each.metadata
+    }
+
+
+def check_options(prefix: str, options: Any) -> None:
+    """Check each option of ``options`` by itself.
+
+    Raises:
+        OptionError: A value is not allowed; ``prefix`` and the option's name lead the message.
+    """
+    for name, each in declared(type(options)).items():
+        value = getattr(options, name)
+        if each.check is not None and not (value is None and each.default is None):
+            each.check(f"{prefix}.{name}", value)
+
+
+def documented(owner: Class) -> Class:
+    """Give the docstring of a class its options."""
+    lines = [f"    {name}: {_plain(each.text)}." for name, each in declared(owner).items()]
+    owner.__doc__ = "\n".join([inspect.getdoc(owner) or "", "", "Attributes:", *lines, ""])
+    return owner
+
+
+def _plain(text: str) -> str:
+    """Return Markdown as docstrings have it, without the targets of links."""
+    return re.sub(r"\[(.+?)\]\(\S+?\)", r"\1", text).replace("`", "``")
