@@ -791,13 +791,11 @@ class RoutingTable:
         """
 
     def stats(self) -> dict[str, dict[str, object]]:
-        """Per "application/Deployment": in_flight by replica id, parked, and counters.
+        """Per "application/Deployment": the counts of ``RouterStats``, by their names.
 
-        ``offered`` calls; ``sent``, ``leased`` (to a place that was kept) and ``refusals`` count
-        attempts; ``failed`` and ``late`` ones are the replica's fault. ``retries`` are further
-        attempts of calls that had started, ``retries_refused`` those the budget had none for,
-        ``hedges`` second places of slow calls, ``ejections`` replicas left out, each time anew.
-        ``descriptor_problems`` says why some of its ``file_descriptors`` are not used.
+        ``router_rs/core/src/router/types.rs`` has their meanings. ``in_flight`` is by replica id,
+        ``in_flight_total`` their sum; ``descriptor_problems`` says why some of its
+        ``file_descriptors`` are not used.
         """
 
     def measures(self) -> dict[str, DeploymentMeasures]:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 
 from pyserve.config import routing
 from pyserve.config.declared import Declared, Variable
+from pyserve.observe.metrics.catalogue import METRICS, Metric
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "reference"
 _TABLE = re.compile(
@@ -53,10 +55,69 @@ def _written(variable: Variable) -> str:
     return f"{variable.default:g}"
 
 
+# Metrics by the beginnings of their names, and the labels that the section says all of them have.
+_OF_REPLICA = ("application", "deployment", "replica")
+_METRICS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "ingress": (("pyserve_ingress_",), ()),
+    "router": (("pyserve_router_",), ("application", "deployment", "caller", "caller_id")),
+    "record": (("pyserve_call_",), ("caller", "caller_id")),
+    "replica": (("pyserve_replica_",), _OF_REPLICA),
+    "batch": (("pyserve_batch",), _OF_REPLICA),
+    "model": (("pyserve_model",), _OF_REPLICA),
+    "autoscaling": (("pyserve_autoscaling_",), ("application", "deployment")),
+    "controller": (
+        (
+            "pyserve_deployment_",
+            "pyserve_application_",
+            "pyserve_ingress_status",
+            "pyserve_controller_",
+        ),
+        (),
+    ),
+    "process": (
+        (
+            "pyserve_info",
+            "pyserve_process_",
+            "pyserve_user_",
+            "pyserve_certificate_",
+            "pyserve_scrape_",
+        ),
+        ("role", "pid", *_OF_REPLICA),
+    ),
+}
+
+
+def _metrics(section: str) -> Iterator[list[str]]:
+    common = _METRICS[section][1]
+    yield ["metric", "kind", "labels", "says", "Ray Serve", "OpenTelemetry and gRPC"]
+    for each in METRICS.values():
+        if _section_of(each) == section:
+            has_common = each.labels[:1] == common[:1]
+            own = [name for name in each.labels if not (has_common and name in common)]
+            labels = ", ".join(f"`{name}`" for name in own)
+            yield [f"`{each.name}`", each.kind, labels, _says(each), each.ray, each.otel]
+
+
+def _section_of(metric: Metric) -> str:
+    """Return the section with the longest beginning of its name."""
+    begins = (
+        (len(begin), name)
+        for name, (all_, _) in _METRICS.items()
+        for begin in all_
+        if metric.name.startswith(begin)
+    )
+    return max(begins)[1]
+
+
+def _says(metric: Metric) -> str:
+    text = metric.text.removesuffix(".")
+    return text if text[1].isupper() else text[0].lower() + text[1:]
+
+
 TABLES: Mapping[str, Callable[[], Iterable[Iterable[str]]]] = {
     "router options": _router_options,
     "router variables": _router_variables,
-}
+} | {f"{name} metrics": partial(_metrics, name) for name in _METRICS}
 
 
 def page(text: str) -> str:

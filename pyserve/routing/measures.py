@@ -2,37 +2,16 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any
 
 from pyserve.observe.metrics import Scrape
+from pyserve.observe.metrics.catalogue import OF_COUNTS, Metric
 from pyserve.observe.metrics.codes import code_name
 from pyserve.routing.exemplars import Exemplars
 
-# By the counters of `rust.RoutingTable.stats`; docs/reference/ingress.md explains them.
-_OF_DEPLOYMENT = {
-    "offered": "pyserve_router_calls_total",
-    "retries": "pyserve_router_retries_total",
-    "retries_refused": "pyserve_router_retries_refused_total",
-    "hedges": "pyserve_router_hedges_total",
-    "ejections": "pyserve_router_ejections_total",
-    "parked": "pyserve_router_parked_calls",
-    "waiting_for_model": "pyserve_router_calls_waiting_for_model",
-}
-_OUTCOMES = {
-    "completed": "completed",
-    "failed": "failed",
-    "late": "late",
-    "refusals": "refused",
-    "connect_failures": "connect_failed",
-}
-_UNSENT = {
-    "refused_by_queue": "queue_full",
-    "expired": "expired",
-    "cancelled": "cancelled",
-    "abandoned": "abandoned",
-}
-# By those of `rust.Ingress.stats`.
+# By the counters of `rust.Ingress.stats`.
 _ENDED_BY = {
     "forwarded": "replica",
     "answered_here": "ingress",
@@ -90,16 +69,8 @@ def add_table(
             "caller": caller,
             "caller_id": caller_id,
         }
-        for name, metric in _OF_DEPLOYMENT.items():
-            bare.add(metric, _count(stats, name), **labels)
-        sent = _count(stats, "sent") + _count(stats, "leased")
-        bare.add("pyserve_router_attempts_total", sent, **labels)
-        for name, outcome in _OUTCOMES.items():
-            value = _count(stats, name)
-            bare.add("pyserve_router_ended_attempts_total", value, outcome=outcome, **labels)
-        for name, reason in _UNSENT.items():
-            value = _count(stats, name)
-            bare.add("pyserve_router_unsent_calls_total", value, reason=reason, **labels)
+        for metric in OF_COUNTS:
+            _add_counts(bare, metric, stats, labels)
         if measures is not None and (measured := measures.get(target)) is not None:
             _add_measures(bare, measured, labels)
             _add_times(bare, target, measured, exemplars, labels)
@@ -107,6 +78,17 @@ def add_table(
         assert isinstance(in_flight, dict), "it is by replica"
         for replica, value in in_flight.items():
             bare.add("pyserve_router_in_flight_calls", value, replica=replica, **labels)
+
+
+def _add_counts(
+    bare: Scrape, metric: Metric, stats: Mapping[str, object], labels: dict[str, str]
+) -> None:
+    values: dict[str, int] = defaultdict(int)
+    for name, value in metric.counts.items():
+        values[value] += _count(stats, name)
+    for value, count in values.items():
+        own = {metric.own_label: value} if value else {}
+        bare.add(metric.name, count, **own, **labels)
 
 
 def _add_times(

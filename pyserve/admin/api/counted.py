@@ -12,20 +12,21 @@ from dataclasses import dataclass, field
 from pyserve.admin.api.histograms import Histogram
 from pyserve.admin.api.snapshot import Batches, Cache, Routed
 from pyserve.observe.metrics import MODELS, Family, Sample
+from pyserve.observe.metrics.catalogue import OF_COUNTS
 
+_ROUTER = "pyserve_router_"
+_COUNTERS = [metric for metric in OF_COUNTS if metric.kind == "counter"]
 # Counters of a deployment's router, by their names here.
 _COUNTS = {
-    "pyserve_router_calls": "calls",
-    "pyserve_router_attempts": "attempts",
-    "pyserve_router_retries": "retries",
-    "pyserve_router_retries_refused": "retries_refused",
-    "pyserve_router_hedges": "hedges",
-    "pyserve_router_ejections": "ejections",
+    (family := metric.name.removesuffix("_total")): family.removeprefix(_ROUTER)
+    for metric in _COUNTERS
+    if set(metric.counts.values()) == {""}
 }
 # Counters with a label that divides them, by that label.
 _COUNTS_BY = {
-    "pyserve_router_ended_attempts": "outcome",
-    "pyserve_router_unsent_calls": "reason",
+    metric.name.removesuffix("_total"): metric.own_label
+    for metric in _COUNTERS
+    if set(metric.counts.values()) != {""}
 }
 _CODES = "pyserve_router_ended_calls"
 _RELEASES = "pyserve_router_releases"
@@ -83,7 +84,7 @@ def read_families(families: Iterable[Family]) -> Counted:
     for family in families:
         for sample in family.samples:
             labels = sample.labels
-            if family.name.startswith("pyserve_router_"):
+            if family.name.startswith(_ROUTER):
                 edges[labels["caller"], _target(labels)].take(family.name, sample)
             elif family.name == _ENDS:
                 ends[labels["replica"]][labels["code"]] += int(sample.value)

@@ -1,6 +1,6 @@
 """Every metric of pyserve: its name, its kind, its labels, and what it says. Pure.
 
-``docs/reference/metrics.md`` has the same names, with those of Ray Serve, OpenTelemetry and gRPC.
+``docs/reference/metrics.md`` is made of it (``release/reference_tables.py``).
 Labels are bounded by what is deployed: no request, model, path or client names one.
 """
 
@@ -10,7 +10,7 @@ from pyserve.observe.metrics.catalogue_control import CONTROL
 from pyserve.observe.metrics.catalogue_replica import REPLICA
 from pyserve.observe.metrics.metric import Metric, counter, gauge, histogram
 
-__all__ = ["METRICS", "Metric"]
+__all__ = ["METRICS", "OF_COUNTS", "Metric"]
 
 # Of every process, beside `role` and `pid`.
 _OF_PROCESS = ("role", "pid", "application", "deployment", "replica")
@@ -19,10 +19,26 @@ _OF_ROUTER = ("application", "deployment", "caller", "caller_id")
 
 _PROCESSES = (
     gauge("pyserve_info", "Always 1: a process of the mesh, and its version.", "version"),
-    counter("pyserve_process_cpu_seconds_total", "Processor time of the process."),
-    gauge("pyserve_process_resident_memory_bytes", "Memory of the process that is in RAM."),
-    gauge("pyserve_process_threads", "Threads of the process, native ones too."),
-    gauge("pyserve_process_open_fds", "Files and sockets that the process has open."),
+    counter(
+        "pyserve_process_cpu_seconds_total",
+        "Processor time of the process.",
+        otel="`process.cpu.time`",
+    ),
+    gauge(
+        "pyserve_process_resident_memory_bytes",
+        "Memory of the process that is in RAM.",
+        otel="`process.memory.usage`",
+    ),
+    gauge(
+        "pyserve_process_threads",
+        "Threads of the process, native ones too.",
+        otel="`process.thread.count`",
+    ),
+    gauge(
+        "pyserve_process_open_fds",
+        "Files and sockets that the process has open.",
+        otel="`process.open_file_descriptor.count`",
+    ),
     gauge("pyserve_process_max_fds", "Files and sockets that it may have open."),
     gauge("pyserve_process_start_time_seconds", "When it was started, Unix time."),
     counter(
@@ -48,7 +64,11 @@ _NODE = (
     gauge("pyserve_scrape_duration_seconds", "How long the last gathering of them took."),
 )
 _INGRESS = (
-    counter("pyserve_ingress_calls_total", "Requests of all kinds that clients sent."),
+    counter(
+        "pyserve_ingress_calls_total",
+        "Requests of all kinds that clients sent.",
+        ray="`serve_num_http_requests`, `serve_num_grpc_requests` together",
+    ),
     gauge("pyserve_ingress_open_calls", "Requests that have not ended."),
     counter(
         "pyserve_ingress_ended_calls_total",
@@ -56,13 +76,21 @@ _INGRESS = (
         "none because the client had left.",
         "by",
     ),
-    gauge("pyserve_ingress_open_requests", "Requests that have not ended.", "door"),
+    gauge(
+        "pyserve_ingress_open_requests",
+        "Requests that have not ended.",
+        "door",
+        ray="`serve_num_ongoing_http_requests`, `serve_num_ongoing_grpc_requests`",
+    ),
     counter(
         "pyserve_ingress_requests_total",
         "Requests that were answered, by protocol and class of the HTTP status; left: the client "
         "did. A code of gRPC counts by the status that stands for it.",
         "door",
         "status",
+        ray="`serve_num_http_requests`, `serve_num_grpc_requests`; "
+        "`serve_num_http_error_requests`, `serve_num_grpc_error_requests` by `status`",
+        otel="`rpc.server.call.duration` (count), `grpc.server.call.started`",
     ),
     gauge("pyserve_ingress_connections", "Connections of clients that are open."),
     gauge("pyserve_ingress_connections_max", "How many there may be."),
@@ -82,33 +110,84 @@ _INGRESS = (
     ),
 )
 _ROUTER = (
-    counter("pyserve_router_calls_total", "Calls that were offered to a deployment."),
-    gauge("pyserve_router_parked_calls", "Calls that wait for a replica."),
-    gauge("pyserve_router_calls_waiting_for_model", "Those that wait for one with their model."),
-    gauge("pyserve_router_in_flight_calls", "Calls that replicas have.", "replica"),
-    counter("pyserve_router_attempts_total", "Calls that were sent to a replica, again or first."),
+    counter(
+        "pyserve_router_calls_total",
+        "Calls that were offered to a deployment.",
+        ray="`serve_num_router_requests`, `serve_handle_request_counter`",
+        counts={"offered": ""},
+    ),
+    gauge(
+        "pyserve_router_parked_calls",
+        "Calls that wait for a replica.",
+        ray="`serve_deployment_queued_queries`, `serve_num_scheduling_tasks`",
+        counts={"parked": ""},
+    ),
+    gauge(
+        "pyserve_router_calls_waiting_for_model",
+        "Those that wait for one with their model.",
+        counts={"waiting_for_model": ""},
+    ),
+    gauge(
+        "pyserve_router_in_flight_calls",
+        "Calls that replicas have.",
+        "replica",
+        ray="`serve_num_ongoing_requests_at_replicas`, `serve_request_router_queue_len`",
+    ),
+    counter(
+        "pyserve_router_attempts_total",
+        "Calls that were sent to a replica, again or first.",
+        otel="`grpc.client.attempt.started`",
+        counts={"sent": "", "leased": ""},
+    ),
     counter(
         "pyserve_router_ended_attempts_total",
         "Attempts by how they ended: completed, failed, late, refused (the replica was full), "
         "connect_failed.",
         "outcome",
+        counts={
+            "completed": "completed",
+            "failed": "failed",
+            "late": "late",
+            "refusals": "refused",
+            "connect_failures": "connect_failed",
+        },
     ),
     counter(
         "pyserve_router_unsent_calls_total",
-        "Calls that ended without a replica: queue_full, expired, cancelled, abandoned.",
+        "Calls that ended without a replica: queue_full, expired, unreachable, cancelled, "
+        "abandoned.",
         "reason",
+        counts={
+            "refused_by_queue": "queue_full",
+            "expired": "expired",
+            "unreachable": "unreachable",
+            "cancelled": "cancelled",
+            "abandoned": "abandoned",
+        },
     ),
     histogram(
         "pyserve_router_call_seconds",
         "How long whole calls took; failed: by a replica's fault, or none took them.",
         "outcome",
+        ray="`serve_http_request_latency_ms`, `serve_grpc_request_latency_ms`, with "
+        '`caller="ingress"`',
+        otel="`rpc.client.call.duration`, `grpc.client.call.duration`",
     ),
-    histogram("pyserve_router_parked_seconds", "How long calls waited in the router."),
+    histogram(
+        "pyserve_router_parked_seconds",
+        "How long calls waited in the router.",
+        ray="`serve_request_router_fulfillment_time_ms`",
+    ),
     counter(
         "pyserve_router_kept_wrongly_seconds_total",
         "How long replicas worked while calls were kept from them that they could have taken.",
     ),
-    histogram("pyserve_router_attempt_seconds", "How long attempts took.", "replica"),
+    histogram(
+        "pyserve_router_attempt_seconds",
+        "How long attempts took.",
+        "replica",
+        otel="`grpc.client.attempt.duration`",
+    ),
     histogram(
         "pyserve_router_prediction_error_seconds",
         "By how much answers came earlier or later than the router had predicted.",
@@ -122,13 +201,42 @@ _ROUTER = (
         "pyserve_router_ended_calls_total",
         "Calls by how they ended: gRPC's code, the class of HTTP's status, or left.",
         "code",
+        ray="`serve_num_deployment_http_error_requests`, "
+        "`serve_num_deployment_grpc_error_requests` by `code`",
     ),
-    counter("pyserve_router_request_bytes_total", "Bytes of requests."),
-    counter("pyserve_router_response_bytes_total", "Bytes of answers."),
-    counter("pyserve_router_retries_total", "Further attempts of calls that had started."),
-    counter("pyserve_router_retries_refused_total", "Those that the budget had nothing left for."),
-    counter("pyserve_router_hedges_total", "Second places of slow calls."),
-    counter("pyserve_router_ejections_total", "How often a replica was left out."),
+    counter(
+        "pyserve_router_request_bytes_total",
+        "Bytes of requests.",
+        otel="`grpc.client.attempt.sent_total_compressed_message_size` (sum)",
+    ),
+    counter(
+        "pyserve_router_response_bytes_total",
+        "Bytes of answers.",
+        otel="`grpc.client.attempt.rcvd_total_compressed_message_size` (sum)",
+    ),
+    counter(
+        "pyserve_router_retries_total",
+        "Further attempts of calls that had started.",
+        otel="`grpc.client.call.retries`",
+        counts={"retries": ""},
+    ),
+    counter(
+        "pyserve_router_retries_refused_total",
+        "Those that the budget had nothing left for.",
+        counts={"retries_refused": ""},
+    ),
+    counter(
+        "pyserve_router_hedges_total",
+        "Second places of slow calls.",
+        otel="`grpc.client.call.hedges`",
+        counts={"hedges": ""},
+    ),
+    counter(
+        "pyserve_router_ejections_total",
+        "How often a replica was left out.",
+        otel="`grpc.lb.outlier_detection.ejections_enforced`",
+        counts={"ejections": ""},
+    ),
 )
 _RECORDS = (
     counter(
@@ -163,3 +271,6 @@ METRICS: dict[str, Metric] = {
         *CONTROL,
     )
 }
+
+# Metrics that add up counts of routers, see ``Metric.counts``.
+OF_COUNTS = tuple(metric for metric in METRICS.values() if metric.counts)

@@ -54,7 +54,7 @@ async fn one_waits_for_the_first() -> (Fixture, Arc<ClientCall>, Arc<ClientCall>
     let running = fixture.pinned("r-1");
     fixture.held(1).await;
     let waiting = fixture.with_model("a");
-    until("a call is parked", || fixture.table.stats()[0].router.faithful == 1).await;
+    until("a call is parked", || fixture.table.stats()[0].router.waiting_for_model == 1).await;
     (fixture, running, waiting)
 }
 

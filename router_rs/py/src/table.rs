@@ -154,34 +154,10 @@ fn stats_to_python<'py>(py: Python<'py>, stats: &DeploymentStats) -> PyResult<Bo
             in_flight.set_item(name, replica.in_flight)?;
         }
     }
-    let router = &stats.router;
-    let dict = PyDict::new(py);
+    let dict = measures::counts(py, stats.router.counts())?;
+    dict.set_item("in_flight_total", stats.router.in_flight)?;
     dict.set_item("in_flight", in_flight)?;
     dict.set_item("descriptor_problems", &stats.descriptor_problems)?;
-    for (name, value) in [
-        ("in_flight_total", router.in_flight),
-        ("parked", router.parked),
-        ("waiting_for_model", router.faithful),
-        ("offered", router.offered),
-        ("sent", router.sent),
-        ("leased", router.leased),
-        ("completed", router.completed),
-        ("refused_by_queue", router.refused_by_queue),
-        ("refusals", router.refusals),
-        ("connect_failures", router.connect_failures),
-        ("expired", router.expired),
-        ("failed", router.failed),
-        ("late", router.late),
-        ("ejections", router.ejections),
-        ("retries", router.retries),
-        ("retries_refused", router.retries_refused),
-        ("hedges", router.hedges),
-        ("cancelled", router.cancelled),
-        ("abandoned", router.abandoned),
-        ("stale_tickets", router.stale_tickets),
-    ] {
-        dict.set_item(name, value)?;
-    }
     Ok(dict)
 }
 

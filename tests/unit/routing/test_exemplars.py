@@ -5,17 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pyserve.observe.metrics import Scrape
+from pyserve.observe.metrics.catalogue import OF_COUNTS
 from pyserve.observe.metrics.tally import TIME_BOUNDS_S
 from pyserve.routing.exemplars import Exemplars
 from pyserve.routing.measures import add_table
 
 TRACE = bytes(range(16))
 # What a native table says of each deployment.
-COUNTS = (
-    *("offered", "retries", "retries_refused", "hedges", "ejections", "parked", "sent"),
-    *("waiting_for_model", "leased", "completed", "failed", "late", "refusals"),
-    *("connect_failures", "refused_by_queue", "expired", "cancelled", "abandoned"),
-)
+COUNTS = [name for metric in OF_COUNTS for name in metric.counts]
 
 
 @dataclass(frozen=True)

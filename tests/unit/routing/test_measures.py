@@ -8,6 +8,9 @@ import grpc
 import httpx
 import pytest
 
+from pyserve import _router
+from pyserve.observe.metrics.catalogue import OF_COUNTS
+from tests.support.routes import native_route
 from tests.support.waiting import eventually
 from tests.unit.routing.observed import FAIL_PATH, PATH, TARGET, Observed, observed
 
@@ -77,3 +80,14 @@ async def test_server_counts_calls_by_method() -> None:
     assert 1 == measures["http"]["http"]["2xx"]
     assert (8, 16) == (measures[PATH]["request_bytes"], measures[PATH]["response_bytes"])
     assert 2 == _count(measures[PATH]["latency"])
+
+
+def test_every_count_of_a_router_has_its_metric():
+    table = _router.RoutingTable(node="n", zone="", token=b"", seed=1)
+    table.apply(1, [native_route([], {"app.Echo": None})])
+    counted = {name for metric in OF_COUNTS for name in metric.counts}
+
+    # The others are by replica, or count defects of ours.
+    others = {"in_flight", "in_flight_total", "descriptor_problems", "stale_tickets"}
+    others |= {"stale_waiters"}
+    assert counted | others == set(table.stats()["app/Echo"])

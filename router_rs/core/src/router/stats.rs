@@ -24,7 +24,7 @@ impl Router {
         RouterStats {
             in_flight: replicas.iter().map(|replica| u64::from(replica.in_flight)).sum(),
             parked: self.queue.len() as u64,
-            faithful: self.queue.faithful_len() as u64,
+            waiting_for_model: self.queue.faithful_len() as u64,
             replicas,
             ..self.totals.clone()
         }

@@ -155,58 +155,77 @@ pub enum Release {
     },
 }
 
-/// Counts of one router.
-///
-/// Totals run from the router's start. Every offered call is in exactly one place:
-/// `offered = completed + refused_by_queue + expired + unreachable + abandoned + in_flight + parked`.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct RouterStats {
-    /// The members, and those that left with calls still open; by id.
-    pub replicas: Vec<ReplicaStats>,
-    /// Calls sent and not over.
-    pub in_flight: u64,
-    /// Calls waiting now.
-    pub parked: u64,
-    /// Those of them that wait for a replica that has their model.
-    pub faithful: u64,
+/// The counts, each with its name: what is added here is in every list of them.
+macro_rules! router_stats {
+    ($(#[$of_all:meta])* counts: $($(#[$doc:meta])* $name:ident,)*) => {
+        $(#[$of_all])*
+        #[derive(Clone, Debug, Default, PartialEq, Eq)]
+        pub struct RouterStats {
+            /// The members, and those that left with calls still open; by id.
+            pub replicas: Vec<ReplicaStats>,
+            $($(#[$doc])* pub $name: u64,)*
+        }
+
+        impl RouterStats {
+            /// The counts by their names.
+            pub fn counts(&self) -> impl Iterator<Item = (&'static str, u64)> {
+                [$((stringify!($name), self.$name)),*].into_iter()
+            }
+        }
+    };
+}
+
+router_stats! {
+    /// Counts of one router.
+    ///
+    /// Totals run from the router's start. Every offered call is in exactly one place:
+    /// `offered = completed + refused_by_queue + expired + unreachable + abandoned + in_flight + parked`.
+    /// A metric takes a count by its name (`pyserve/observe/metrics/catalogue.py`).
+    counts:
     /// Calls offered.
-    pub offered: u64,
+    offered,
     /// Assignments: a call that is sent again counts again.
-    pub sent: u64,
-    /// Those of them for which a replica had kept a place.
-    pub leased: u64,
+    sent,
+    /// Calls sent and not over.
+    in_flight,
+    /// Calls waiting now.
+    parked,
+    /// Those of them that wait for a replica that has their model.
+    waiting_for_model,
+    /// Those sent for which a replica had kept a place.
+    leased,
     /// Calls that ended by `complete`, whatever the outcome.
-    pub completed: u64,
+    completed,
     /// Calls turned away because the queue was full, or too long for their deadlines.
-    pub refused_by_queue: u64,
+    refused_by_queue,
     /// Calls whose deadline passed before they were sent (again).
-    pub expired: u64,
+    expired,
     /// Calls given up because no replica could be reached.
-    pub unreachable: u64,
+    unreachable,
     /// Calls whose caller left while they were parked.
-    pub abandoned: u64,
+    abandoned,
     /// Outcomes `Refused`.
-    pub refusals: u64,
+    refusals,
     /// Outcomes `ConnectFailed`.
-    pub connect_failures: u64,
+    connect_failures,
     /// Outcomes `Failed`.
-    pub failed: u64,
+    failed,
     /// Outcomes `Late`.
-    pub late: u64,
+    late,
     /// Outcomes `Cancelled`.
-    pub cancelled: u64,
+    cancelled,
     /// Replicas ejected for their failures; repeated ejections count again.
-    pub ejections: u64,
+    ejections,
     /// Calls that had started and were sent again.
-    pub retries: u64,
+    retries,
     /// Those that were not, see [`Refusal::Spent`]; they are among the completed.
-    pub retries_refused: u64,
+    retries_refused,
     /// Second places for late calls; each counts as a call offered.
-    pub hedges: u64,
+    hedges,
     /// Tickets that were unknown or already used; each one is a defect of the driver.
-    pub stale_tickets: u64,
+    stale_tickets,
     /// Waiters abandoned after their release; harmless, when two threads meet.
-    pub stale_waiters: u64,
+    stale_waiters,
 }
 
 /// Counts of one replica.

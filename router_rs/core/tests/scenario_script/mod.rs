@@ -297,29 +297,7 @@ impl Interpreter {
     /// All counts that are not zero.
     fn stats(&self) -> String {
         let stats = self.router.stats();
-        let counts = [
-            ("offered", stats.offered),
-            ("sent", stats.sent),
-            ("in_flight", stats.in_flight),
-            ("parked", stats.parked),
-            ("faithful", stats.faithful),
-            ("completed", stats.completed),
-            ("refused_by_queue", stats.refused_by_queue),
-            ("expired", stats.expired),
-            ("abandoned", stats.abandoned),
-            ("refusals", stats.refusals),
-            ("connect_failures", stats.connect_failures),
-            ("failed", stats.failed),
-            ("late", stats.late),
-            ("cancelled", stats.cancelled),
-            ("ejections", stats.ejections),
-            ("retries", stats.retries),
-            ("retries_refused", stats.retries_refused),
-            ("hedges", stats.hedges),
-            ("stale_tickets", stats.stale_tickets),
-            ("stale_waiters", stats.stale_waiters),
-        ];
-        let shown = counts.iter().filter(|(_, count)| *count > 0);
+        let shown = stats.counts().filter(|(_, count)| *count > 0);
         shown.map(|(name, count)| format!("{name}={count}")).collect::<Vec<_>>().join(" ")
     }
 
