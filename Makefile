@@ -218,9 +218,10 @@ fuzz: build ## Fuzz every parser (an hour; ARGS="--seconds 60 --targets frames h
 # --- Generated code ------------------------------------------------------------------------------
 
 .PHONY: gen
-gen: $(PACKAGES_STAMP) ## Generate the Python code of every .proto, deploy/kubernetes, tables of docs
+gen: $(PACKAGES_STAMP) ## Generate the code of every .proto, keywords, deploy/kubernetes, tables of docs
 	@$(call generate,.)
 	@$(PY) -m release.kubernetes_files
+	@$(PY) -m release.option_keywords
 	@$(PY) -m release.reference_tables
 
 .PHONY: gen-check

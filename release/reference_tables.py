@@ -12,7 +12,8 @@ from functools import partial
 from pathlib import Path
 
 from pyserve.config import routing
-from pyserve.config.declared import Declared, Variable
+from pyserve.config.declared import Variable
+from pyserve.config.options import OPTIONS
 from pyserve.observe.metrics.catalogue import METRICS, Metric
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "reference"
@@ -30,19 +31,33 @@ def table(*rows: Iterable[str]) -> str:
     )
 
 
-def _default(option: Declared) -> str:
-    if option.shown:
-        return option.shown
-    if option.default is None:
-        return "none" if option.variable is None else "environment"
-    return f'`"{option.default}"`' if isinstance(option.default, str) else str(option.default)
+def _deployment_options() -> Iterator[list[str]]:
+    yield ["option", "default", "meaning"]
+    for name, each in OPTIONS.items():
+        if not each.under_process and not each.is_without_effect:
+            yield [f"`{name}`", each.default_text(), each.text]
+
+
+def _launcher_options() -> Iterator[list[str]]:
+    yield ["option", "default", "meaning", "`process`"]
+    for name, each in OPTIONS.items():
+        if each.under_process:
+            yield [f"`{name}`", each.default_text(), each.text, each.under_process]
+
+
+def _idle_options() -> Iterator[list[str]]:
+    yield ["option", "default", "why"]
+    for name, each in OPTIONS.items():
+        if each.is_without_effect:
+            yield [f"`{name}`", each.default_text(), each.text]
 
 
 def _router_options() -> Iterator[list[str]]:
     yield ["name", "default", "values", "meaning"]
     for name, option in routing.OPTIONS.items():
         values = "" if option.check is None else str(option.check)
-        yield [f"`{name}`", _default(option), values, option.text]
+        default = f'`"{option.default}"`' if name == "policy" else option.default_text()
+        yield [f"`{name}`", default, values, option.text]
 
 
 def _router_variables() -> Iterator[list[str]]:
@@ -115,6 +130,9 @@ def _says(metric: Metric) -> str:
 
 
 TABLES: Mapping[str, Callable[[], Iterable[Iterable[str]]]] = {
+    "deployment options": _deployment_options,
+    "options of launchers": _launcher_options,
+    "options without an effect": _idle_options,
     "router options": _router_options,
     "router variables": _router_variables,
 } | {f"{name} metrics": partial(_metrics, name) for name in _METRICS}

@@ -17,7 +17,7 @@ from typing import (
 
 from pyserve.batching import Batched
 from pyserve.config import BackpressureConfig, DeploymentOptions, LoggingConfig, check_name
-from pyserve.config.options import check_replicas
+from pyserve.config.options import check_replicas, described_options
 from pyserve.config.placement import check_placement_group
 from pyserve.errors import KindError, OptionError, WrongMoment
 from pyserve.signatures import read_signature
@@ -283,47 +283,16 @@ def deployment(target: Any = None, /, **options: Any) -> Any:
             is the option ``name``.
         **options: What is left out has the value in brackets; times are seconds.
 
-            ``name`` (none): of the deployment; without it that of the class
-            ``num_replicas`` (1): how many run; ``"auto"``: as many as the load needs
-            ``max_ongoing_requests`` (none): calls that a replica takes at once; none: 100, or twice
-            what its largest batches hold
-            ``max_queued_requests`` (-1): calls that wait in one router; -1: 10 000
-            ``backpressure_config`` (none): what HTTP says beyond that; none: 503
-            ``batching_config`` (none): batches for methods without a decorator
-            ``user_config`` (none): what ``reconfigure`` of the class gets
-            ``autoscaling_config`` (none): how ``num_replicas`` follows the load
-            ``health_check_period_s`` (10.0): how often a replica is looked at
-            ``health_check_timeout_s`` (30.0): how long that may take
-            ``graceful_shutdown_timeout_s`` (20.0): how long calls in flight may take at its end
-            ``startup_timeout_s`` (300.0): how long import and constructor may take
-            ``resources`` (none reserved): ``num_cpus``, ``num_gpus`` and others, of each replica;
-            also written ``ray_actor_options``
-            ``env_vars`` ({}), ``working_dir`` (none), ``pip`` (()): what its process has besides
-            what the driver has; also written ``runtime_env``
-            ``request_router_config`` (late_binding): how a replica is picked
-            ``traffic`` ({}), ``mirror`` ({}): shares of the calls for other deployments
-            ``request_timeout_s`` (none): time limit of a call at the ingress
-            ``max_receive_message_bytes`` (4194304), ``max_send_message_bytes`` (none): of gRPC
-            ``serializer`` (pickle): codec of its handles
-            ``interceptors`` (()): server interceptors of ``grpc.aio``
-            ``deployment_actors`` (()): objects that all replicas share
-            ``max_constructor_retry_count`` (20): failed starts that end a deploy
-            ``rolling_update_percentage`` (0.2): share of the replicas that an update replaces at a
-            time, at most ``max_surge_percent`` (0) beyond their number
-            ``logging_config`` (INFO): how replicas log
-            ``pod_template`` (none): what the pods of its replicas have besides, on Kubernetes
-            ``gang_scheduling_config`` (none): replicas in groups that start and end together
-            Up to the mesh's launcher: ``max_replicas_per_node`` (none),
-            ``placement_group_bundles`` (none), ``placement_group_strategy`` (PACK),
-            ``placement_group_bundle_label_selector`` (none)
-            Accepted as Ray Serve has them, without effect: ``graceful_shutdown_wait_loop_s`` (2.0),
-            ``version``.
+            {options}
 
     Raises:
         OptionError: An option has an unknown name or a wrong value.
         KindError: The decorated object is no class and no function.
     """
     return _deployment(target, options)
+
+
+deployment.__doc__ = (deployment.__doc__ or "").replace("{options}", described_options())
 
 
 def _deployment(target: Any, options: dict[str, Any]) -> Any:

@@ -129,6 +129,12 @@ class Declared:
         variable: Decides where the option is not written.
         is_of_router: It goes to routers, by its name.
         wire: Its field in ``RouterSettings``, where that has another name.
+        is_newer: The release before refuses its name, so it is sent only where it is given.
+        none_is_default: ``None`` may be written for the default.
+        keeps_replicas: A deploy that changes it keeps the replicas.
+        keyword: The type of the keyword, where it takes more than the field.
+        under_process: What the launcher ``process`` does about an option that is up to launchers.
+        is_without_effect: It is accepted only; ``text`` says why.
     """
 
     default: object
@@ -138,6 +144,25 @@ class Declared:
     variable: Variable | None = None
     is_of_router: bool = False
     wire: str = ""
+    is_newer: bool = False
+    none_is_default: bool = False
+    keeps_replicas: bool = False
+    keyword: str = ""
+    under_process: str = ""
+    is_without_effect: bool = False
+
+    def default_text(self) -> str:
+        """Return the default as the reference shows it."""
+        if self.shown:
+            return self.shown
+        if self.default is None:
+            return "none" if self.variable is None else "environment"
+        return str(self.default)
+
+    def brief(self) -> str:
+        """Return the first part of the sentence, as docstrings have it."""
+        text = _plain(self.text.partition("; ")[0]).removesuffix(", see below")
+        return f"without an effect: {text}" if self.is_without_effect else text
 
     def schema(self) -> dict[str, Any]:
         """Return what editors know of the option."""
@@ -180,12 +205,12 @@ def check_options(prefix: str, options: Any) -> None:
     """Check each option of ``options`` by itself.
 
     Raises:
-        OptionError: A value is not allowed; ``prefix`` and the option's name lead the message.
+        OptionError: A value is not allowed; ``prefix`` and the option's name begin the message.
     """
     for name, each in declared(type(options)).items():
         value = getattr(options, name)
         if each.check is not None and not (value is None and each.default is None):
-            each.check(f"{prefix}.{name}", value)
+            each.check(f"{prefix}{name}", value)
 
 
 def documented(owner: Class) -> Class:

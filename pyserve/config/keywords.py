@@ -6,62 +6,11 @@ compares the names. Mappings stand for the objects of the same names.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypedDict
+from typing import Literal, TypedDict
 
-if TYPE_CHECKING:
-    from pyserve.config.actors import DeploymentActorConfig
-    from pyserve.config.gangs import GangSchedulingConfig
-    from pyserve.config.logging_config import LoggingConfig
-    from pyserve.config.parts import BackpressureConfig, BatchingConfig, Resources
-    from pyserve.config.routing import RequestRouterConfig
-    from pyserve.config.scaling import AutoscalingConfig
+from pyserve.config.deployment_keywords import DeploymentKeywords
 
-
-class DeploymentKeywords(TypedDict, total=False):
-    """What ``deployment(...)`` and ``.options(...)`` take; see ``deployment`` for the defaults."""
-
-    name: str | None
-    num_replicas: int | Literal["auto"] | None
-    max_ongoing_requests: int | None
-    max_queued_requests: int
-    backpressure_config: BackpressureConfig | Mapping[str, Any] | None
-    batching_config: BatchingConfig | Mapping[str, Any] | None
-    user_config: Any
-    autoscaling_config: AutoscalingConfig | Mapping[str, Any] | None
-    health_check_period_s: float
-    health_check_timeout_s: float
-    graceful_shutdown_wait_loop_s: float
-    graceful_shutdown_timeout_s: float
-    startup_timeout_s: float
-    resources: Resources | Mapping[str, Any] | None
-    env_vars: Mapping[str, str] | None
-    working_dir: str | None
-    pip: Sequence[str] | Mapping[str, Any] | None
-    request_router_config: RequestRouterConfig | Mapping[str, Any] | None
-    traffic: Mapping[str, float] | None
-    mirror: Mapping[str, float] | None
-    request_timeout_s: float | None
-    max_receive_message_bytes: int
-    max_send_message_bytes: int | None
-    serializer: str
-    interceptors: Sequence[object] | None
-    deployment_actors: Sequence[DeploymentActorConfig | Mapping[str, Any]] | None
-    max_constructor_retry_count: int
-    rolling_update_percentage: float
-    max_surge_percent: int
-    logging_config: LoggingConfig | Mapping[str, Any] | str | None
-    # Of Ray Serve, see docs/reference/deployment-options.md.
-    max_replicas_per_node: int | None
-    placement_group_bundles: Sequence[Mapping[str, float]] | None
-    placement_group_strategy: str | None
-    placement_group_bundle_label_selector: Sequence[Mapping[str, str]] | None
-    pod_template: Mapping[str, object] | None
-    gang_scheduling_config: GangSchedulingConfig | Mapping[str, Any] | None
-    ray_actor_options: Mapping[str, Any] | None
-    runtime_env: Mapping[str, Any] | None
-    max_concurrent_queries: int
-    version: str | None
+__all__ = ["DeploymentKeywords", "HandleKeywords"]
 
 
 class HandleKeywords(TypedDict, total=False):

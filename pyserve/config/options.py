@@ -12,13 +12,14 @@ import re
 import warnings
 from collections.abc import Mapping, Sequence
 from copy import copy
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, fields
 from functools import cache, partial
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 from pyserve.config import unneeded
-from pyserve.config.actors import DeploymentActorConfig, read_actors
-from pyserve.config.environment import MESSAGE_BYTES_MAX, read_call_settings
+from pyserve.config.actors import read_actors
+from pyserve.config.declared import check_options, declared
+from pyserve.config.deployment import DeclaredOptions
 from pyserve.config.gangs import GangSchedulingConfig
 from pyserve.config.logging_config import LoggingConfig
 from pyserve.config.parts import (
@@ -44,7 +45,6 @@ from pyserve.config.validation import (
     check_json,
     check_mapping,
     check_number,
-    check_seconds,
     check_text,
     check_text_mapping,
     refuse,
@@ -54,21 +54,10 @@ from pyserve.errors import OptionError, OptionTypeError
 MAX_ONGOING_REQUESTS_DEFAULT = 100
 # A router's own bound for max_queued_requests=-1, so that no queue is without one.
 MAX_QUEUED_REQUESTS_PER_ROUTER = 10_000
-# grpc's own default for messages received.
-MAX_RECEIVE_MESSAGE_BYTES_DEFAULT = 4 * 1024 * 1024
 PLACEMENT_STRATEGIES = ("PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD")
 
-_NONE_IS_DEFAULT = (
-    "num_replicas",
-    "logging_config",
-    "env_vars",
-    "pip",
-    "interceptors",
-    "traffic",
-    "mirror",
-    "placement_group_strategy",
-)
-_PARTS: dict[str, type[Part]] = {
+OPTIONS = declared(DeclaredOptions)
+PARTS: dict[str, type[Part]] = {
     "backpressure_config": BackpressureConfig,
     "batching_config": BatchingConfig,
     "autoscaling_config": AutoscalingConfig,
@@ -77,8 +66,13 @@ _PARTS: dict[str, type[Part]] = {
     "logging_config": LoggingConfig,
     "gang_scheduling_config": GangSchedulingConfig,
 }
-# Accepted besides the fields, see ``_with_current_names``.
-OLDER_OPTIONS = ("max_concurrent_queries", "version", "ray_actor_options", "runtime_env")
+# Accepted besides the fields, see ``_with_current_names``; with the types of the keywords.
+OLDER_OPTIONS = {
+    "ray_actor_options": "Mapping[str, Any] | None",
+    "runtime_env": "Mapping[str, Any] | None",
+    "max_concurrent_queries": "int",
+    "version": "str | None",
+}
 _IN_ROUTER_CONFIG = "write request_router_config={'request_router_class': ..., ...}"
 # Options that belong elsewhere, and where.
 _ELSEWHERE = {
@@ -91,8 +85,12 @@ _ELSEWHERE = {
 }
 # Names that the previous release does not have, by their part. They are sent only when given, since
 # a controller of that release refuses names that it does not know.
-_NEWER = {"resources": frozenset({"label_selector", "fallback_strategy"})}
-_NEWER_OPTIONS = ("pod_template", "gang_scheduling_config")
+_NEWER = {
+    "resources": frozenset({"label_selector", "fallback_strategy"}),
+    "request_router_config": frozenset(
+        name for name, each in declared(RequestRouterConfig).items() if each.is_newer
+    ),
+}
 _NAME_LENGTH_MAX = 63  # As of a label in DNS, which the names of pods must be.
 _NAME = re.compile(rf"[A-Za-z_][A-Za-z0-9_.\-]{{0,{_NAME_LENGTH_MAX - 1}}}\Z")
 
@@ -130,68 +128,21 @@ def check_replicas(options: Mapping[str, object]) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DeploymentOptions:
+class DeploymentOptions(DeclaredOptions):
     """All options of one deployment; see ``docs/reference`` for each one's meaning.
 
     Raises:
         OptionError: a value is not allowed; the message names field, value and what is.
     """
 
-    name: str | None = None  # None: the name of the class
-    num_replicas: int | Literal["auto"] = 1
-    max_ongoing_requests: int | None = None  # None: see ongoing_requests_limit
-    max_queued_requests: int = -1  # per router; -1: MAX_QUEUED_REQUESTS_PER_ROUTER
-    backpressure_config: BackpressureConfig | None = None
-    batching_config: BatchingConfig | None = None
-    user_config: object = None
-    autoscaling_config: AutoscalingConfig | None = None
-    health_check_period_s: float = 10.0
-    health_check_timeout_s: float = 30.0
-    graceful_shutdown_wait_loop_s: float = 2.0
-    graceful_shutdown_timeout_s: float = 20.0
-    startup_timeout_s: float = 300.0
-    resources: Resources = field(default_factory=Resources)
-    env_vars: Mapping[str, str] = field(default_factory=dict)
-    working_dir: str | None = None
-    pip: Sequence[str] = ()  # installed besides what the driver has
-    request_router_config: RequestRouterConfig = field(default_factory=RequestRouterConfig)
-    # Other deployments by name, and their shares of the calls from outside that lead here.
-    traffic: Mapping[str, float] = field(default_factory=dict)
-    mirror: Mapping[str, float] = field(default_factory=dict)
-    request_timeout_s: float | None = None
-    max_receive_message_bytes: int = field(
-        default_factory=lambda: (
-            read_call_settings().message_bytes_max or MAX_RECEIVE_MESSAGE_BYTES_DEFAULT
-        )
-    )
-    max_send_message_bytes: int | None = field(
-        default_factory=lambda: read_call_settings().message_bytes_max
-    )
-    serializer: str = "pickle"
-    # Python objects: they do not travel in the JSON, see DeploymentSpec.interceptors.
-    interceptors: tuple[object, ...] = ()
-    # Classes are Python objects too: in the JSON they have their names alone.
-    deployment_actors: tuple[DeploymentActorConfig, ...] = ()
-    max_constructor_retry_count: int = 20
-    rolling_update_percentage: float = 0.2
-    max_replicas_per_node: int | None = None
-    logging_config: LoggingConfig = field(default_factory=LoggingConfig)
-    placement_group_bundles: Sequence[Mapping[str, float]] | None = None
-    placement_group_strategy: str = "PACK"
-    placement_group_bundle_label_selector: Sequence[Mapping[str, str]] | None = None
-    # Laid over the pod that a replica runs in, where it runs in one.
-    pod_template: Mapping[str, object] | None = None
-    max_surge_percent: int = 0
-    gang_scheduling_config: GangSchedulingConfig | None = None
     # Lines on given values that no option keeps; they do not travel.
     unkept: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:
         if self.name is not None:
             check_name("name", self.name)
+        check_options("", self)
         self._check_counts()
-        self._check_times()
-        self._check_sizes()
         check_json("user_config", self.user_config)
         check_environment("env_vars", self.env_vars)
         if self.working_dir is not None:
@@ -219,12 +170,6 @@ class DeploymentOptions:
                     "'auto', or none beside autoscaling_config, whose min_replicas and "
                     "max_replicas bound it",
                 )
-        if self.max_ongoing_requests is not None:
-            check_integer("max_ongoing_requests", self.max_ongoing_requests, minimum=1)
-        check_integer("max_queued_requests", self.max_queued_requests, minimum=-1)
-        check_integer("max_constructor_retry_count", self.max_constructor_retry_count, minimum=1)
-        if self.max_replicas_per_node is not None:
-            check_integer("max_replicas_per_node", self.max_replicas_per_node, minimum=1)
         share = check_number(
             "rolling_update_percentage", self.rolling_update_percentage, minimum=0, exclusive=True
         )
@@ -241,7 +186,6 @@ class DeploymentOptions:
         selectors = self.placement_group_bundle_label_selector
         for selector in _listed("placement_group_bundle_label_selector", selectors):
             check_text_mapping("placement_group_bundle_label_selector", selector)
-        check_integer("max_surge_percent", self.max_surge_percent, minimum=0, maximum=100)
         if self.pod_template is not None:
             check_pod_template("pod_template", self.pod_template)
         if self.max_replicas_per_node is not None and self.placement_group_bundles:
@@ -261,29 +205,6 @@ class DeploymentOptions:
         if self.placement_group_strategy != "PACK":
             what = "PACK beside gang_scheduling_config, whose gang_placement_strategy counts"
             raise refuse("placement_group_strategy", self.placement_group_strategy, what)
-
-    def _check_times(self) -> None:
-        for name in ("health_check_period_s", "health_check_timeout_s", "startup_timeout_s"):
-            check_seconds(name, getattr(self, name), exclusive=True)
-        check_seconds("graceful_shutdown_wait_loop_s", self.graceful_shutdown_wait_loop_s)
-        check_seconds("graceful_shutdown_timeout_s", self.graceful_shutdown_timeout_s)
-        if self.request_timeout_s is not None:
-            check_seconds("request_timeout_s", self.request_timeout_s, exclusive=True)
-
-    def _check_sizes(self) -> None:
-        check_integer(
-            "max_receive_message_bytes",
-            self.max_receive_message_bytes,
-            minimum=1,
-            maximum=MESSAGE_BYTES_MAX,
-        )
-        if self.max_send_message_bytes is not None:
-            check_integer(
-                "max_send_message_bytes",
-                self.max_send_message_bytes,
-                minimum=1,
-                maximum=MESSAGE_BYTES_MAX,
-            )
 
     def _check_shares(self) -> None:
         for name, shares in (("traffic", self.traffic), ("mirror", self.mirror)):
@@ -322,8 +243,8 @@ class DeploymentOptions:
         if self.deployment_actors:
             # Newer than the release before, like those of ``_NEWER``.
             values["deployment_actors"] = [{"name": each.name} for each in self.deployment_actors]
-        for name in _NEWER_OPTIONS:
-            if values[name] is None:
+        for name, each in OPTIONS.items():
+            if each.is_newer and values[name] is None:
                 del values[name]
         for name in self.logging_config.unset:
             del values["logging_config"][name]
@@ -349,7 +270,7 @@ class DeploymentOptions:
         """Read what the ``to_json`` of another release wrote, without what only that one knows."""
         given = _mapping_of(text)
         known = {item.name for item in fields(cls)} | set(OLDER_OPTIONS)
-        for name, part in _PARTS.items():
+        for name, part in PARTS.items():
             if isinstance(found := given.get(name), Mapping):
                 given[name] = part.known(found)
         # Names had no bound before; the callers have the name from elsewhere.
@@ -427,10 +348,20 @@ def inner_options() -> Mapping[str, str]:
     """Return the names within options, which people write beside them, and where each belongs."""
     own = {item.name for item in fields(DeploymentOptions)}
     found: dict[str, str] = {}
-    for option, part in _PARTS.items():
+    for option, part in PARTS.items():
         for name in part.__dataclass_fields__.keys() - own:
             found[name] = f"{found[name]} or {option!r}" if name in found else repr(option)
     return found
+
+
+def described_options() -> str:
+    """Return a line on each option with its default, for the docstring of the decorator."""
+    lines = [
+        f"``{name}`` ({each.default_text().replace('`', '')}): {each.brief()}"
+        for name, each in OPTIONS.items()
+    ]
+    older = ", ".join(f"``{name}``" for name in OLDER_OPTIONS)
+    return "\n            ".join([*lines, f"Ray Serve's names {older} are understood too."])
 
 
 def _keeping(made: DeploymentOptions, lines: tuple[str, ...]) -> DeploymentOptions:
@@ -478,14 +409,14 @@ def _with_current_names(given: dict[str, object]) -> dict[str, object]:
 
 
 def _read_parts(given: dict[str, object]) -> None:
-    for name, part in _PARTS.items():
+    for name, part in PARTS.items():
         if given.get(name) is not None:
             read = LoggingConfig.read if part is LoggingConfig else partial(part.of, name)
             given[name] = read(given[name])
         elif name in given and name in {"resources", "request_router_config"}:
             del given[name]  # None: the default
-    for name in _NONE_IS_DEFAULT:
-        if name in given and given[name] is None:
+    for name, each in OPTIONS.items():
+        if each.none_is_default and name in given and given[name] is None:
             del given[name]
     interceptors = given.get("interceptors", ())
     if not isinstance(interceptors, Sequence) or isinstance(interceptors, str | bytes):

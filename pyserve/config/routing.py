@@ -274,7 +274,7 @@ class RequestRouterConfig(Part):
     ) -> None:
         self._take_router_class(request_router_class, request_router_kwargs)
         self._check_policy()
-        check_options(_OWNER, self)
+        check_options(f"{_OWNER}.", self)
         self._check_load_bound()
         self._check_backoffs()
         codes = _check_codes(f"{_OWNER}.retryable_status_codes", self.retryable_status_codes)

@@ -38,6 +38,7 @@ from pyserve.config.launchers import LauncherConfig
 from pyserve.config.logging_config import ControllerOptions, LoggingConfig
 from pyserve.config.options import (
     OLDER_OPTIONS,
+    OPTIONS,
     DeploymentOptions,
     check_name,
     check_replicas,
@@ -128,7 +129,8 @@ def _with_all_options(schema: dict[str, Any]) -> None:
     """Add to the schema, for editors, options that are not model fields, and the names in parts."""
     schema["additionalProperties"] = False
     properties = schema["properties"]
-    properties.update({name: {} for name in (*_OTHER_OPTIONS, *OLDER_OPTIONS)})
+    properties.update({name: OPTIONS[name].schema() for name in _OTHER_OPTIONS})
+    properties.update({name: {} for name in OLDER_OPTIONS})
     for name, part in _PARTS.items():
         names = (*part.__dataclass_fields__, *_ALSO_WRITTEN.get(name, ()))
         known = declared(part)

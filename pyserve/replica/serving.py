@@ -7,8 +7,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from pyserve.aio import Server, ServerSettings, Status
+from pyserve.config.deployment import MAX_RECEIVE_MESSAGE_BYTES_DEFAULT
 from pyserve.config.environment import MESSAGE_BYTES_MAX
-from pyserve.config.options import MAX_RECEIVE_MESSAGE_BYTES_DEFAULT
 from pyserve.references import remote
 from pyserve.replica import delays, describing
 from pyserve.replica.handlers import register, weights

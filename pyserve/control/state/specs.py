@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 
 from pyserve.config import DeploymentOptions, check_name
 from pyserve.config.actors import deployment_name
+from pyserve.config.options import OPTIONS
 from pyserve.control.state.mesh import MeshState, Version
 from pyserve.errors import UsageError
 from pyserve.types import ApplicationName, DeploymentKey, DeploymentName
@@ -16,27 +17,7 @@ from pyserve.wire.v1 import mesh_pb2
 _HASH_LENGTH = 8
 
 # Options that replicas are told while they run, or that only routers and the controller look at.
-_NOT_OF_REPLICAS = (
-    "num_replicas",
-    "autoscaling_config",
-    "max_constructor_retry_count",
-    "rolling_update_percentage",
-    "max_surge_percent",
-    "max_ongoing_requests",
-    "user_config",
-    "max_queued_requests",
-    "backpressure_config",
-    "request_router_config",
-    "traffic",
-    "mirror",
-    "request_timeout_s",
-    "startup_timeout_s",
-    "health_check_period_s",
-    "health_check_timeout_s",
-    "graceful_shutdown_wait_loop_s",
-    "graceful_shutdown_timeout_s",
-    "logging_config",
-)
+_NOT_OF_REPLICAS = [name for name, each in OPTIONS.items() if each.keeps_replicas]
 # What replicas read of ``request_router_config``.
 _OF_REPLICAS = ("request_routing_stats_period_s", "request_routing_stats_timeout_s")
 

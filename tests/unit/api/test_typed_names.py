@@ -10,9 +10,10 @@ import pytest
 import pyserve
 from pyserve.api.handles.options import _CHECKS
 from pyserve.config import DeploymentOptions, LoggingConfig, RequestRouterConfig, Resources
-from pyserve.config.keywords import DeploymentKeywords, HandleKeywords
-from pyserve.config.options import OLDER_OPTIONS
+from pyserve.config.keywords import HandleKeywords
+from pyserve.config.options import OPTIONS
 from pyserve.errors import KindError, OptionError
+from release.option_keywords import PATH, text
 
 _DOCUMENTED = re.compile(r"``(?P<name>\w+)`` \((?P<default>\(\)|[^)]*)\)")
 
@@ -46,18 +47,17 @@ def _text(value: object) -> str:
         case None:
             return "none"
         case LoggingConfig():
-            return str(value.log_level)
+            return f"log_level {value.log_level}"
         case RequestRouterConfig():
-            return value.policy
+            return f"policy {value.policy}"
         case Resources():
-            return "none reserved"
+            return f"num_cpus {value.num_cpus}"
     return str(value)
 
 
 def test_every_option_of_a_deployment_is_a_keyword_that_is_known():
-    fields = {field.name for field in dataclasses.fields(DeploymentOptions)}
-
-    assert fields | set(OLDER_OPTIONS) == set(DeploymentKeywords.__annotations__)
+    assert PATH.read_text(encoding="utf-8") == text(), "run make gen"
+    assert set(OPTIONS) == {field.name for field in dataclasses.fields(DeploymentOptions)}
     assert set(_CHECKS) == set(HandleKeywords.__annotations__)
 
 
