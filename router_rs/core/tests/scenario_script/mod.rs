@@ -79,7 +79,11 @@ impl Interpreter {
                 "hedging" => config.hedging = number(value)? == 1,
                 "policy" => config.policy = policy(value)?,
                 "seed" => config.seed = number(value)?,
-                _ => return Err(format!("unknown setting {name:?}")),
+                _ => {
+                    let value = value.parse().map_err(|_| format!("{value:?} is no number"))?;
+                    let set = config.set(name, value);
+                    set.map_err(|_| format!("{name}={value} is no setting"))?;
+                }
             }
         }
         *self = Self { router: Router::new(config), ..Self::new() };
