@@ -256,6 +256,14 @@ class RequestRouterConfig(Part):
             text="how long it is out for the first time; also with a unit, `5s` or `250ms`",
         ),
     )
+    ejection_max_percent: int | None = router_option(
+        None,
+        "how many of the replicas, in a hundred, may be out at once for their failures; of two or "
+        "more, one always may",
+        Whole(minimum=0, maximum=100),
+        shown="50",
+        is_newer=True,
+    )
     request_routing_stats_period_s: float = option(
         10.0,
         "how often a replica's [`record_routing_stats`](#what-replicas-report) is asked",

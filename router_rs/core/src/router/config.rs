@@ -84,6 +84,7 @@ impl RouterConfig {
             "ejection_fall" => &mut self.ejection.fall,
             "ejection_rise" => &mut self.ejection.rise,
             "ejection_interval_s" => &mut self.ejection.interval,
+            "ejection_max_percent" => &mut self.ejection.ejected_percent_max,
             "model_matching_timeout_s" => &mut self.model_wait_max,
             _ => return Err(NotSet::NoSuchOption),
         };
