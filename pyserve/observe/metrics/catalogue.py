@@ -140,6 +140,11 @@ _ROUTER = (
         counts={"sent": "", "leased": ""},
     ),
     counter(
+        "pyserve_router_model_misses_total",
+        "Attempts with a model at replicas that did not have it, and were not about to.",
+        counts={"model_misses": ""},
+    ),
+    counter(
         "pyserve_router_ended_attempts_total",
         "Attempts by how they ended: completed, failed, late, refused (the replica was full), "
         "connect_failed.",

@@ -408,6 +408,8 @@ impl Router {
         call.generation = self.fleet.generation(slot);
         call.usual = self.fleet.speeds.usual();
         if let Some(model) = call.wish.model {
+            let has_it = self.directory.holders(model).iter().any(|holder| holder.slot == slot);
+            self.totals.model_misses += u64::from(!has_it);
             let until = now.saturating_add(self.config.promise_max);
             self.directory.on_sent(model, slot, until, now);
         }

@@ -194,6 +194,8 @@ router_stats! {
     waiting_for_model,
     /// Those sent for which a replica had kept a place.
     leased,
+    /// Those sent for a model to a replica that did not have it, and was not about to.
+    model_misses,
     /// Calls that ended by `complete`, whatever the outcome.
     completed,
     /// Calls turned away because the queue was full, or too long for their deadlines.
