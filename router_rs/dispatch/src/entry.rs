@@ -33,9 +33,9 @@ use smallvec::SmallVec;
 use tokio::sync::Notify;
 
 use crate::clock::Clock;
-use crate::kept::KeptBudget;
 use crate::records::CallRecords;
 use crate::refused::Refused;
+use crate::replay_buffer::ReplayBudget;
 use crate::tally::Tally;
 use draws::Draws;
 use loads::Loads;
@@ -46,7 +46,7 @@ use loads::Loads;
 pub struct DeploymentEntry {
     pub application: String,
     pub deployment: String,
-    pub budget: Arc<KeptBudget>,
+    pub budget: Arc<ReplayBudget>,
     /// The bits of a `CodeSet`.
     retry_codes: AtomicU32,
     clock: Clock,
@@ -112,7 +112,7 @@ impl DeploymentEntry {
         deployment: String,
         config: RouterConfig,
         clock: Clock,
-        budget: Arc<KeptBudget>,
+        budget: Arc<ReplayBudget>,
         records: Option<Arc<CallRecords>>,
     ) -> Self {
         let draws = Draws::new(config.seed);

@@ -16,12 +16,12 @@ mod explain;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 mod head;
-mod kept;
 mod limits;
 mod ranker;
 mod ranking;
 mod records;
 mod refused;
+mod replay_buffer;
 mod stopwatch;
 mod table;
 mod tally;
@@ -36,12 +36,12 @@ pub use exchange::upload::Upload;
 pub use exchange::{Exchange, gather};
 pub use explain::is_asked;
 pub use head::Head;
-pub use kept::{Kept, KeptBudget};
 pub use limits::{Limits, Stop, deadline_exceeded};
 pub use ranker::{News, Question, Ranker};
 pub use records::{
     AttemptRecord, CallRecord, CallRecords, KeptFor, RecordStats, TraceRecord, unix_now,
 };
+pub use replay_buffer::{ReplayBudget, ReplayBuffer};
 pub use router_upstream::target::ReplicaLimits;
 #[cfg(feature = "stopwatch")]
 pub use stopwatch::take_decisions;

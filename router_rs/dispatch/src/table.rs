@@ -24,9 +24,9 @@ use router_upstream::target::{ReplicaLimits, ReplicaTarget, Target};
 
 use crate::clock::Clock;
 use crate::entry::{DeploymentEntry, ReplicaModels};
-use crate::kept::KeptBudget;
 use crate::ranker::Advice;
 use crate::records::CallRecords;
+use crate::replay_buffer::ReplayBudget;
 use crate::table::repeatable::Repeatable;
 use crate::table::snapshot::{Deployment, DeploymentRoute, Offers, ReplicaRoute, Snapshot};
 use crate::table::split::{Split, hash};
@@ -61,7 +61,7 @@ pub struct RoutingTable {
     config: TableConfig,
     token: Arc<[u8]>,
     clock: Clock,
-    budget: Arc<KeptBudget>,
+    budget: Arc<ReplayBudget>,
     records: Option<Arc<CallRecords>>,
     /// Changes are serial; readers fetch the current snapshot only when `version` has changed.
     state: Mutex<State>,

@@ -51,7 +51,7 @@ pub(super) fn start<E: ClientEnd + 'static>(connection: &Rc<ConnectionState>, ca
         }
         connection.earn_by_call();
         let stop = StopListener::new(&connection);
-        let upload = Upload::new(upstream.keep(), is_bodiless);
+        let upload = Upload::new(upstream.replay_buffer(), is_bodiless);
         let limits = Limits::new(deadline, &stop);
         let mut exchange = Exchange::new(&mut client, head, upload, limits);
         let ending = if let Err(ending) = exchange.collect(awaited).await {

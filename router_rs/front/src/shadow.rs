@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, response};
 use router_call::{Caller, Door, Gone, Piece};
-use router_dispatch::{CallOptions, Deployment, Exchange, Head, Kept, Limits, Stop, Upload};
+use router_dispatch::{
+    CallOptions, Deployment, Exchange, Head, Limits, ReplayBuffer, Stop, Upload,
+};
 use router_protocol::grpc::Status;
 
 /// Tells the mirror that its answer is not awaited.
@@ -33,8 +35,8 @@ pub(super) fn start(
     let deadline = deadline.map_or(until, |deadline| deadline.min(until));
     tokio::task::spawn_local(async move {
         let _place = place;
-        let kept = Kept::new(Arc::clone(&mirror.entry.budget), mirror.request_bytes_max);
-        let upload = Upload::new(kept, body.is_empty());
+        let replay = ReplayBuffer::new(Arc::clone(&mirror.entry.budget), mirror.request_bytes_max);
+        let upload = Upload::new(replay, body.is_empty());
         let ranked = mirror.rank(&parts).await;
         let options = CallOptions { priority: i8::MIN, ..CallOptions::default() };
         let head = Head::new(parts, Door::Mirror, Instant::now(), options);

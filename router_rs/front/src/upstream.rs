@@ -6,7 +6,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use http::{HeaderMap, Method, StatusCode, request};
 use router_dispatch::{
-    Deployment, Found, Kept, KeptBudget, RoutingTable, Snapshot, TableReader, Way,
+    Deployment, Found, ReplayBudget, ReplayBuffer, RoutingTable, Snapshot, TableReader, Way,
 };
 use router_io::Remote;
 use router_protocol::grpc::{Code, HttpFailure, QUEUE_FULL_DEFAULT, Status, describe_content_type};
@@ -35,7 +35,7 @@ pub enum Source {
 pub struct FixedServer {
     pub server: Box<dyn ServerBehind>,
     /// Empty: a call cannot be retried at another server.
-    pub budget: Arc<KeptBudget>,
+    pub budget: Arc<ReplayBudget>,
     /// The descriptions of its methods, for clients of other protocols.
     pub methods: ArcSwap<MethodTable>,
 }
@@ -433,12 +433,13 @@ impl Upstream {
     }
 
     /// Reserves room for the bytes that a call sends before it is known to have started.
-    pub(super) fn keep(&self) -> Kept {
+    pub(super) fn replay_buffer(&self) -> ReplayBuffer {
         match self {
-            Self::Deployment(deployment) => {
-                Kept::new(Arc::clone(&deployment.entry.budget), deployment.request_bytes_max)
-            }
-            Self::Server(way) => Kept::new(Arc::clone(&way.server.budget), 0),
+            Self::Deployment(deployment) => ReplayBuffer::new(
+                Arc::clone(&deployment.entry.budget),
+                deployment.request_bytes_max,
+            ),
+            Self::Server(way) => ReplayBuffer::new(Arc::clone(&way.server.budget), 0),
         }
     }
 }

@@ -11,7 +11,7 @@ use router_upstream::connection::{Connection, Sends, Started};
 use router_upstream::request_body::{Closed, RequestBody};
 use router_wire::is_small;
 
-use crate::kept::Kept;
+use crate::replay_buffer::ReplayBuffer;
 
 /// A first piece up to this size is sent without asking for window: one frame of the size that
 /// every peer accepts. h2 gives a new stream no window before its connection has opened it, so
@@ -21,7 +21,7 @@ const FIRST_PIECE_BYTES_MAX: usize = 16 * 1024;
 /// The parts of the request: received, sent, and kept for another attempt.
 #[derive(Debug)]
 pub struct Upload {
-    kept: Kept,
+    replay: ReplayBuffer,
     /// Received but not yet sent in this attempt. At most one piece, unless an attempt repeats it
     /// or it came before the attempt.
     unsent: VecDeque<Bytes>,
@@ -36,8 +36,15 @@ pub struct Upload {
 }
 
 impl Upload {
-    pub fn new(kept: Kept, is_complete: bool) -> Self {
-        Self { kept, unsent: VecDeque::new(), is_complete, is_closed: false, sent: 0, returned: 0 }
+    pub fn new(replay: ReplayBuffer, is_complete: bool) -> Self {
+        Self {
+            replay,
+            unsent: VecDeque::new(),
+            is_complete,
+            is_closed: false,
+            sent: 0,
+            returned: 0,
+        }
     }
 
     /// Whether the caller sends no more.
@@ -47,7 +54,7 @@ impl Upload {
 
     /// The whole body, if all of it is here.
     pub fn whole(&self) -> Option<&[Bytes]> {
-        (self.is_complete && self.kept.is_whole()).then(|| self.kept.pieces())
+        (self.is_complete && self.replay.is_whole()).then(|| self.replay.pieces())
     }
 
     /// Of the body, in this attempt.
@@ -58,7 +65,7 @@ impl Upload {
     /// A piece has come, before the first attempt or while nothing else is left to send.
     pub(crate) fn add(&mut self, piece: Piece) {
         self.is_complete = piece.is_last;
-        self.kept.push(&piece.bytes);
+        self.replay.push(&piece.bytes);
         self.unsent.push_back(piece.bytes);
     }
 
@@ -89,7 +96,7 @@ impl Upload {
         head: &request::Parts,
     ) -> Result<Started, String> {
         if self.sent > 0 {
-            self.unsent = self.kept.pieces().iter().cloned().collect();
+            self.unsent = self.replay.pieces().iter().cloned().collect();
             self.sent = 0;
         }
         let bytes = self.unsent.iter().map(Bytes::len).sum();
@@ -112,8 +119,8 @@ impl Upload {
     /// asks nothing of the caller.
     pub(crate) fn again(&self) -> Self {
         Self {
-            kept: self.kept.none(),
-            unsent: self.kept.pieces().iter().cloned().collect(),
+            replay: self.replay.none(),
+            unsent: self.replay.pieces().iter().cloned().collect(),
             is_complete: true,
             is_closed: false,
             sent: 0,
@@ -124,12 +131,12 @@ impl Upload {
 
     /// Everything that was sent is still kept.
     pub fn may_repeat(&self) -> bool {
-        self.kept.is_whole()
+        self.replay.is_whole()
     }
 
     /// The answer has begun: there will be no other attempt.
     pub fn commit(&mut self) {
-        self.kept.commit();
+        self.replay.commit();
     }
 
     /// Moves as much as possible. Ready when the whole request is sent, or the other side takes no

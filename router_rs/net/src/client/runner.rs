@@ -11,7 +11,7 @@ use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Method, Request, Uri, request};
 use router_call::{Door, Failure};
 use router_dispatch::{
-    Deployment, Ending, Exchange, Head, Kept, Limits, Placement, Upload, Wish, choose,
+    Deployment, Ending, Exchange, Head, Limits, Placement, ReplayBuffer, Upload, Wish, choose,
     deadline_exceeded,
 };
 use router_protocol::grpc::{Code, Encoding, GRPC_ACCEPT_ENCODING, GRPC_ENCODING, Status};
@@ -60,8 +60,8 @@ pub(super) async fn run(channel: Arc<ChannelShared>, call: Arc<ClientCall>, new:
     let limits = Limits::new(call.link().deadline, &stop);
     let ending = match &channel.destination {
         Destination::Address(target) => {
-            let kept = Kept::new(Arc::clone(&channel.budget), 0);
-            let upload = Upload::new(kept, false);
+            let replay = ReplayBuffer::new(Arc::clone(&channel.budget), 0);
+            let upload = Upload::new(replay, false);
             let mut exchange = Exchange::new(&mut user, head, upload, limits);
             to_address(&channel, target, &mut exchange, new.wait_for_ready).await
         }
@@ -69,7 +69,8 @@ pub(super) async fn run(channel: Arc<ChannelShared>, call: Arc<ClientCall>, new:
             Err(status) => Ending::Failed(Failure::new(status, true)),
             Ok(deployment) => {
                 let budget = Arc::clone(&deployment.entry.budget);
-                let upload = Upload::new(Kept::new(budget, deployment.request_bytes_max), false);
+                let upload =
+                    Upload::new(ReplayBuffer::new(budget, deployment.request_bytes_max), false);
                 let mut exchange = Exchange::new(&mut user, head, upload, limits);
                 // The deployment's settings for its method apply here as they do at the ingress.
                 let is_idempotent =

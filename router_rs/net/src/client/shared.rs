@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Waker};
 use http::uri::{Authority, Scheme};
 use parking_lot::Mutex;
 use router_dispatch::Stop;
-use router_dispatch::{CallOptions, KeptBudget, RoutingTable};
+use router_dispatch::{CallOptions, ReplayBudget, RoutingTable};
 use router_io::tls::ClientTls;
 use router_io::{IoThread, IoThreads};
 use router_protocol::grpc::size_limit::{CHANNEL_RECEIVES, CHANNEL_SENDS};
@@ -52,7 +52,7 @@ pub(super) struct ChannelShared {
     pub authority: Authority,
     pub tracker: Tracker,
     /// For calls that the server reports as not processed.
-    pub budget: Arc<KeptBudget>,
+    pub budget: Arc<ReplayBudget>,
     /// The caller, if a call does not name one.
     pub caller: u64,
     /// All calls of a channel run on one thread and share its connections.

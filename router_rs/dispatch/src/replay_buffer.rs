@@ -16,11 +16,11 @@ const TABLE_BYTES_MAX: usize = 64 << 20;
 
 /// The total that all calls of one table keep.
 #[derive(Debug, Default)]
-pub struct KeptBudget {
+pub struct ReplayBudget {
     used: AtomicUsize,
 }
 
-impl KeptBudget {
+impl ReplayBudget {
     fn take(&self, bytes: usize) -> bool {
         let used = self.used.fetch_add(bytes, Ordering::Relaxed);
         let fits = used + bytes <= TABLE_BYTES_MAX;
@@ -42,17 +42,17 @@ impl KeptBudget {
 
 /// The bytes of one call.
 #[derive(Debug)]
-pub struct Kept {
-    budget: Arc<KeptBudget>,
+pub struct ReplayBuffer {
+    budget: Arc<ReplayBudget>,
     pieces: SmallVec<[Bytes; 1]>,
     bytes: usize,
     message_bytes_max: usize,
     is_committed: bool,
 }
 
-impl Kept {
+impl ReplayBuffer {
     /// `message_bytes_max`: a first message up to this size may be kept beyond the common bound.
-    pub fn new(budget: Arc<KeptBudget>, message_bytes_max: usize) -> Self {
+    pub fn new(budget: Arc<ReplayBudget>, message_bytes_max: usize) -> Self {
         let pieces = SmallVec::new();
         Self { budget, pieces, bytes: 0, message_bytes_max, is_committed: false }
     }
@@ -87,7 +87,7 @@ impl Kept {
         self.budget.give_back(std::mem::take(&mut self.bytes));
     }
 
-    /// The call may go elsewhere, with [`Kept::pieces`].
+    /// The call may go elsewhere, with [`ReplayBuffer::pieces`].
     pub fn is_whole(&self) -> bool {
         !self.is_committed
     }
@@ -108,7 +108,7 @@ impl Kept {
     }
 }
 
-impl Drop for Kept {
+impl Drop for ReplayBuffer {
     fn drop(&mut self) {
         self.commit();
     }
@@ -126,24 +126,24 @@ mod tests {
 
     #[test]
     fn a_call_is_committed_past_its_bound_and_gives_its_bytes_back() {
-        let budget = Arc::new(KeptBudget::default());
-        let mut kept = Kept::new(Arc::clone(&budget), 0);
-        kept.push(&piece(9, CALL_BYTES_MAX));
-        assert!(kept.is_whole());
+        let budget = Arc::new(ReplayBudget::default());
+        let mut replay = ReplayBuffer::new(Arc::clone(&budget), 0);
+        replay.push(&piece(9, CALL_BYTES_MAX));
+        assert!(replay.is_whole());
         assert_eq!(CALL_BYTES_MAX, budget.used());
-        kept.push(&piece(9, 5));
-        assert!(!kept.is_whole());
+        replay.push(&piece(9, 5));
+        assert!(!replay.is_whole());
         assert_eq!(0, budget.used());
     }
 
     #[test]
     fn a_large_first_message_is_kept_up_to_the_deployments_limit() {
-        let budget = Arc::new(KeptBudget::default());
+        let budget = Arc::new(ReplayBudget::default());
         let size = 3 * CALL_BYTES_MAX;
-        let mut allowed = Kept::new(Arc::clone(&budget), size);
+        let mut allowed = ReplayBuffer::new(Arc::clone(&budget), size);
         allowed.push(&piece(size as u32, size));
         assert!(allowed.is_whole());
-        let mut too_large = Kept::new(Arc::clone(&budget), size - PREFIX_BYTES - 1);
+        let mut too_large = ReplayBuffer::new(Arc::clone(&budget), size - PREFIX_BYTES - 1);
         too_large.push(&piece(size as u32, size));
         assert!(!too_large.is_whole());
         drop(allowed);
@@ -152,15 +152,15 @@ mod tests {
 
     #[test]
     fn a_full_table_commits_further_calls() {
-        let budget = Arc::new(KeptBudget::default());
-        let calls: Vec<Kept> = (0..65)
+        let budget = Arc::new(ReplayBudget::default());
+        let calls: Vec<ReplayBuffer> = (0..65)
             .map(|_| {
-                let mut kept = Kept::new(Arc::clone(&budget), 0);
-                kept.push(&piece(9, CALL_BYTES_MAX));
-                kept
+                let mut replay = ReplayBuffer::new(Arc::clone(&budget), 0);
+                replay.push(&piece(9, CALL_BYTES_MAX));
+                replay
             })
             .collect();
-        assert_eq!(64, calls.iter().filter(|kept| kept.is_whole()).count());
+        assert_eq!(64, calls.iter().filter(|replay| replay.is_whole()).count());
         drop(calls);
         assert_eq!(0, budget.used());
     }
