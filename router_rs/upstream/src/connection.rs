@@ -17,7 +17,7 @@ use tokio::sync::watch;
 use super::answer::Answering;
 use super::drive::Drive;
 use super::http2;
-use super::liveness::LivenessConfig;
+use super::keepalive::KeepaliveConfig;
 use super::request_body::RequestBody;
 pub use super::watch::OnSilence;
 use super::watch::{Act, Watch};
@@ -108,7 +108,7 @@ impl Connection {
     pub async fn open<S>(
         stream: S,
         peer: String,
-        config: LivenessConfig,
+        config: KeepaliveConfig,
         on_silence: Option<OnSilence>,
     ) -> Result<Rc<Self>, h2::Error>
     where
@@ -123,7 +123,7 @@ impl Connection {
     pub(super) fn over_wire<S>(
         stream: S,
         peer: String,
-        config: LivenessConfig,
+        config: KeepaliveConfig,
         on_silence: Option<OnSilence>,
     ) -> Rc<Self>
     where
@@ -336,7 +336,7 @@ mod tests {
         let runtime = builder.build_local(LocalOptions::default()).unwrap();
         runtime.block_on(async {
             let (stream, mut peer) = duplex(READ_BYTES);
-            let opened = Connection::over_wire(stream, "p".into(), LivenessConfig::MESH, None);
+            let opened = Connection::over_wire(stream, "p".into(), KeepaliveConfig::MESH, None);
             let head = post("/a").body(()).unwrap().into_parts().0;
             let body = [Bytes::from(vec![0; BODY_BYTES])];
             let begin = || opened.start(&head, Sends::All(&body)).expect("an open connection");

@@ -13,7 +13,7 @@ use tokio_rustls::{TlsConnector, TlsStream};
 
 use super::connection::{Connection, OnSilence};
 use super::handshake::introduce;
-use super::liveness::LivenessConfig;
+use super::keepalive::KeepaliveConfig;
 use super::target::{AddressTarget, DialError, Endpoint, LocalServer, ReplicaTarget, Target, Way};
 use super::wire::{self, Unwired};
 
@@ -73,7 +73,7 @@ async fn dial_member(
         match wire::greet(&mut stream, replica).await {
             Ok(()) => {
                 let on_silence = Some(watcher(target));
-                let config = LivenessConfig::MESH;
+                let config = KeepaliveConfig::MESH;
                 let connection = Connection::over_wire(stream, peer.uri(), config, on_silence);
                 connection.trust();
                 return Ok(connection);
@@ -86,7 +86,7 @@ async fn dial_member(
         }
     }
     let on_silence = Some(watcher(target));
-    let connection = Connection::open(stream, peer.uri(), LivenessConfig::MESH, on_silence)
+    let connection = Connection::open(stream, peer.uri(), KeepaliveConfig::MESH, on_silence)
         .await
         .map_err(|error| DialError::handshake(&error))?;
     match introduce(&connection, replica).await {
@@ -111,14 +111,14 @@ fn watcher(target: &Arc<Target>) -> OnSilence {
 
 async fn dial_address(target: &AddressTarget) -> Result<Rc<Connection>, DialError> {
     let (stream, peer) = connect_securely(&target.endpoint, target.tls.as_deref()).await?;
-    Connection::open(stream, peer.uri(), target.liveness, None)
+    Connection::open(stream, peer.uri(), target.keepalive, None)
         .await
         .map_err(|error| DialError::handshake(&error))
 }
 
 async fn dial_local(server: &dyn LocalServer) -> Result<Rc<Connection>, DialError> {
     let connection =
-        Connection::open(server.connect(), "in memory".to_owned(), LivenessConfig::LOCAL, None)
+        Connection::open(server.connect(), "in memory".to_owned(), KeepaliveConfig::LOCAL, None)
             .await
             .map_err(|error| DialError::handshake(&error))?;
     connection.trust();
@@ -196,7 +196,7 @@ async fn within<T>(
 
 /// `target` does not answer. Call it within a `LocalRuntime`.
 pub(crate) fn on_silence(target: &Arc<Target>) {
-    if target.as_replica().is_some() && target.vitals().set_silent(true) {
+    if target.as_replica().is_some() && target.reachability().set_silent(true) {
         tokio::task::spawn_local(probe(Probe { target: Arc::downgrade(target) }));
     }
 }
@@ -222,7 +222,7 @@ struct Probe {
 impl Drop for Probe {
     fn drop(&mut self) {
         if let Some(target) = self.target.upgrade() {
-            target.vitals().set_silent(false);
+            target.reachability().set_silent(false);
         }
     }
 }

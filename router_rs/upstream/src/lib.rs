@@ -12,12 +12,12 @@ mod drive;
 pub mod frame_stream;
 mod handshake;
 mod http2;
-pub mod liveness;
+pub mod keepalive;
 pub mod pool;
+pub mod reachability;
 pub mod request_body;
 mod stopwatch;
 pub mod target;
-pub mod vitals;
 mod watch;
 mod wire;
 

@@ -9,8 +9,8 @@ use router_io::tls::ClientTls;
 use thiserror::Error;
 use tokio::io::DuplexStream;
 
-use super::liveness::LivenessConfig;
-use super::vitals::Vitals;
+use super::keepalive::KeepaliveConfig;
+use super::reachability::Reachability;
 
 /// How long a table waits for its replicas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +46,7 @@ impl TargetKey {
 pub struct Target {
     key: TargetKey,
     way: Way,
-    vitals: Vitals,
+    reachability: Reachability,
     /// A replica that was found not to know the wire.
     is_unwired: AtomicBool,
 }
@@ -88,7 +88,7 @@ pub struct ReplicaTarget {
 pub struct AddressTarget {
     pub endpoint: Endpoint,
     pub tls: Option<Arc<ClientTls>>,
-    pub liveness: LivenessConfig,
+    pub keepalive: KeepaliveConfig,
 }
 
 /// The kind of an address.
@@ -139,7 +139,7 @@ impl Target {
         Arc::new(Self {
             key: TargetKey::fresh(),
             way,
-            vitals: Vitals::default(),
+            reachability: Reachability::default(),
             is_unwired: AtomicBool::default(),
         })
     }
@@ -169,8 +169,8 @@ impl Target {
         self.is_unwired.store(true, Ordering::Relaxed);
     }
 
-    pub fn vitals(&self) -> &Vitals {
-        &self.vitals
+    pub fn reachability(&self) -> &Reachability {
+        &self.reachability
     }
 
     pub fn key(&self) -> TargetKey {

@@ -1,4 +1,4 @@
-//! The thin driver of [`Liveness`].
+//! The thin driver of [`Keepalive`].
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use super::liveness::{Liveness, LivenessConfig, Verdict};
+use super::keepalive::{Keepalive, KeepaliveConfig, Verdict};
 
 /// How soon a peer is checked again that neither reads nor closes after we have announced our end.
 const IDLE_CLOSE: Duration = Duration::from_secs(300);
@@ -15,7 +15,7 @@ const IDLE_CLOSE: Duration = Duration::from_secs(300);
 pub type OnSilence = Box<dyn Fn()>;
 
 pub(super) struct Watch {
-    liveness: Liveness,
+    keepalive: Keepalive,
     timer: Pin<Box<Sleep>>,
     on_silence: Option<OnSilence>,
 }
@@ -30,10 +30,10 @@ pub(super) enum Act {
 }
 
 impl Watch {
-    pub(super) fn new(config: LivenessConfig, on_silence: Option<OnSilence>) -> Self {
+    pub(super) fn new(config: KeepaliveConfig, on_silence: Option<OnSilence>) -> Self {
         let now = Instant::now();
         let timer = Box::pin(sleep_until(now + config.idle));
-        Self { liveness: Liveness::new(config, now), timer, on_silence }
+        Self { keepalive: Keepalive::new(config, now), timer, on_silence }
     }
 
     /// `received`: reads that brought bytes.
@@ -43,12 +43,12 @@ impl Watch {
         in_flight: u32,
         cx: &mut Context<'_>,
     ) -> Poll<Act> {
-        if in_flight > 0 && self.liveness.is_idle() {
-            self.timer.as_mut().reset(self.liveness.on_busy(received, Instant::now()));
+        if in_flight > 0 && self.keepalive.is_idle() {
+            self.timer.as_mut().reset(self.keepalive.on_busy(received, Instant::now()));
         }
         loop {
             ready!(self.timer.as_mut().poll(cx));
-            match self.liveness.on_timer(received, in_flight, Instant::now()) {
+            match self.keepalive.on_timer(received, in_flight, Instant::now()) {
                 Verdict::Wait(until) => self.timer.as_mut().reset(until),
                 Verdict::Ping(until) => {
                     self.timer.as_mut().reset(until);

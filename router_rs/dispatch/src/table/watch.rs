@@ -3,8 +3,8 @@
 use std::sync::{Arc, Weak};
 
 use router_core::ReplicaId;
+use router_upstream::reachability::Observer;
 use router_upstream::target::Target;
-use router_upstream::vitals::Observer;
 
 use crate::entry::DeploymentEntry;
 
@@ -27,6 +27,6 @@ impl Observer for ReplicaWatch {
 pub(crate) fn watch(entry: &Arc<DeploymentEntry>, replicas: Vec<(ReplicaId, Arc<Target>)>) {
     for (replica, target) in replicas {
         let entry = Arc::downgrade(entry);
-        target.vitals().observe(Arc::new(ReplicaWatch { entry, replica }));
+        target.reachability().observe(Arc::new(ReplicaWatch { entry, replica }));
     }
 }

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use router_dispatch::RoutingTable;
 use router_io::token::next_token;
 use router_io::{IoThread, IoThreads, Work};
-use router_upstream::liveness::LivenessConfig;
+use router_upstream::keepalive::KeepaliveConfig;
 use router_upstream::pool;
 use router_upstream::target::{AddressTarget, Target};
 
@@ -43,12 +43,12 @@ impl Channel {
         threads: Arc<IoThreads>,
     ) -> Result<Self, TargetError> {
         let parsed = parse(target)?;
-        let liveness = match config.keepalive {
-            None => LivenessConfig::foreign(None, Duration::ZERO),
-            Some(Keepalive { time, timeout }) => LivenessConfig::foreign(Some(time), timeout),
+        let keepalive = match config.keepalive {
+            None => KeepaliveConfig::foreign(None, Duration::ZERO),
+            Some(Keepalive { time, timeout }) => KeepaliveConfig::foreign(Some(time), timeout),
         };
         let tls = config.tls.clone();
-        let target = Target::address(AddressTarget { endpoint: parsed.endpoint, tls, liveness });
+        let target = Target::address(AddressTarget { endpoint: parsed.endpoint, tls, keepalive });
         Self::new(Destination::Address(target), &parsed.authority, config, threads)
     }
 

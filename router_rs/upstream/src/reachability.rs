@@ -17,7 +17,7 @@ pub trait Observer: Send + Sync + std::fmt::Debug {
 
 /// The state of one target.
 #[derive(Debug, Default)]
-pub struct Vitals {
+pub struct Reachability {
     state: Mutex<State>,
 }
 
@@ -28,7 +28,7 @@ struct State {
     observer: Option<Arc<dyn Observer>>,
 }
 
-impl Vitals {
+impl Reachability {
     /// Sets the observer, instead of any other. It is called at once if the target is silent.
     pub fn observe(&self, observer: Arc<dyn Observer>) {
         let mut state = self.state.lock();

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 /// When to send a PING and when to give up.
 #[derive(Clone, Copy, Debug)]
-pub struct LivenessConfig {
+pub struct KeepaliveConfig {
     /// A PING is sent when calls are in flight and nothing came for this long; `None`: never.
     pub quiet: Option<Duration>,
     /// After a PING has been unanswered for this long, other calls are kept away from the peer.
@@ -20,7 +20,7 @@ pub struct LivenessConfig {
     pub idle: Duration,
 }
 
-impl LivenessConfig {
+impl KeepaliveConfig {
     /// Between processes of one mesh: PING after 500 ms, and idle after five minutes (design 7). A
     /// stopped replica gets nothing new after two seconds: its last bytes may have come just after
     /// the timer was set, so the PING is sent after one second at the latest, and awaited for three
@@ -56,8 +56,8 @@ pub enum Verdict {
 }
 
 #[derive(Debug)]
-pub struct Liveness {
-    config: LivenessConfig,
+pub struct Keepalive {
+    config: KeepaliveConfig,
     phase: Phase,
     /// The reads that brought bytes, at the last look.
     received: u64,
@@ -71,8 +71,8 @@ enum Phase {
     Silent,
 }
 
-impl Liveness {
-    pub fn new(config: LivenessConfig, now: Instant) -> Self {
+impl Keepalive {
+    pub fn new(config: KeepaliveConfig, now: Instant) -> Self {
         Self { config, phase: Phase::Idle { since: now }, received: 0 }
     }
 
@@ -132,54 +132,54 @@ mod tests {
 
     const QUIET: Duration = Duration::from_millis(500);
 
-    fn start() -> (Liveness, Instant) {
+    fn start() -> (Keepalive, Instant) {
         let now = Instant::now();
-        (Liveness::new(LivenessConfig::MESH, now), now)
+        (Keepalive::new(KeepaliveConfig::MESH, now), now)
     }
 
     #[test]
     fn silence_with_calls_in_flight_asks_once_warns_and_then_gives_up() {
-        let (mut liveness, now) = start();
-        assert!(liveness.is_idle());
-        assert_eq!(now + QUIET, liveness.on_busy(7, now));
-        assert!(!liveness.is_idle());
+        let (mut keepalive, now) = start();
+        assert!(keepalive.is_idle());
+        assert_eq!(now + QUIET, keepalive.on_busy(7, now));
+        assert!(!keepalive.is_idle());
         let at = now + QUIET;
-        let silent_at = at + LivenessConfig::MESH.silent;
-        assert_eq!(Verdict::Ping(silent_at), liveness.on_timer(7, 1, at));
-        let answer_by = at + LivenessConfig::MESH.answer_within;
-        assert_eq!(Verdict::Silent(answer_by), liveness.on_timer(7, 1, silent_at));
-        assert_eq!(Verdict::Dead, liveness.on_timer(7, 1, answer_by));
+        let silent_at = at + KeepaliveConfig::MESH.silent;
+        assert_eq!(Verdict::Ping(silent_at), keepalive.on_timer(7, 1, at));
+        let answer_by = at + KeepaliveConfig::MESH.answer_within;
+        assert_eq!(Verdict::Silent(answer_by), keepalive.on_timer(7, 1, silent_at));
+        assert_eq!(Verdict::Dead, keepalive.on_timer(7, 1, answer_by));
     }
 
     #[test]
     fn anything_that_comes_is_a_sign_of_life() {
-        let (mut liveness, now) = start();
-        liveness.on_busy(0, now);
-        assert_eq!(Verdict::Wait(now + QUIET), liveness.on_timer(1, 1, now));
-        assert!(matches!(liveness.on_timer(1, 1, now), Verdict::Ping(_)));
-        assert_eq!(Verdict::Wait(now + QUIET), liveness.on_timer(2, 1, now));
-        assert!(matches!(liveness.on_timer(2, 1, now), Verdict::Ping(_)));
-        assert!(matches!(liveness.on_timer(2, 1, now), Verdict::Silent(_)));
-        assert_eq!(Verdict::Wait(now + QUIET), liveness.on_timer(3, 1, now));
+        let (mut keepalive, now) = start();
+        keepalive.on_busy(0, now);
+        assert_eq!(Verdict::Wait(now + QUIET), keepalive.on_timer(1, 1, now));
+        assert!(matches!(keepalive.on_timer(1, 1, now), Verdict::Ping(_)));
+        assert_eq!(Verdict::Wait(now + QUIET), keepalive.on_timer(2, 1, now));
+        assert!(matches!(keepalive.on_timer(2, 1, now), Verdict::Ping(_)));
+        assert!(matches!(keepalive.on_timer(2, 1, now), Verdict::Silent(_)));
+        assert_eq!(Verdict::Wait(now + QUIET), keepalive.on_timer(3, 1, now));
     }
 
     #[test]
     fn no_calls_for_the_idle_time_closes() {
-        let (mut liveness, now) = start();
-        assert_eq!(Verdict::Wait(now + IDLE), liveness.on_timer(0, 0, now));
-        assert_eq!(Verdict::Idle, liveness.on_timer(0, 0, now + IDLE));
-        liveness.on_busy(0, now);
-        assert_eq!(Verdict::Wait(now + IDLE), liveness.on_timer(0, 0, now));
-        assert_eq!(Verdict::Idle, liveness.on_timer(0, 0, now + IDLE));
+        let (mut keepalive, now) = start();
+        assert_eq!(Verdict::Wait(now + IDLE), keepalive.on_timer(0, 0, now));
+        assert_eq!(Verdict::Idle, keepalive.on_timer(0, 0, now + IDLE));
+        keepalive.on_busy(0, now);
+        assert_eq!(Verdict::Wait(now + IDLE), keepalive.on_timer(0, 0, now));
+        assert_eq!(Verdict::Idle, keepalive.on_timer(0, 0, now + IDLE));
     }
 
     #[test]
     fn without_keepalive_nothing_is_asked() {
         let now = Instant::now();
-        let config = LivenessConfig::foreign(None, Duration::from_secs(20));
-        let mut liveness = Liveness::new(config, now);
-        liveness.on_busy(0, now);
-        assert_eq!(Verdict::Wait(now + IDLE), liveness.on_timer(0, 1, now));
-        assert_eq!(Verdict::Wait(now + IDLE), liveness.on_timer(0, 1, now));
+        let config = KeepaliveConfig::foreign(None, Duration::from_secs(20));
+        let mut keepalive = Keepalive::new(config, now);
+        keepalive.on_busy(0, now);
+        assert_eq!(Verdict::Wait(now + IDLE), keepalive.on_timer(0, 1, now));
+        assert_eq!(Verdict::Wait(now + IDLE), keepalive.on_timer(0, 1, now));
     }
 }
