@@ -11,7 +11,7 @@ use crate::Failure;
 
 /// The caller wants nothing more: it has reset the call, or its connection is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Gone;
+pub struct Cancelled;
 
 /// A piece of the request's body.
 #[derive(Debug)]
@@ -33,13 +33,13 @@ pub trait Caller {
     }
 
     /// The next piece of the request; not called again after the last one.
-    fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Result<Piece, Gone>>;
+    fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Result<Piece, Cancelled>>;
 
     /// The other side has accepted `bytes` of the request; more may come.
     fn accepted(&mut self, bytes: usize);
 
     /// Ready when the caller is gone; called whenever the exchange has nothing else to do.
-    fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<Gone>;
+    fn poll_cancelled(&mut self, cx: &mut Context<'_>) -> Poll<Cancelled>;
 
     /// Whether the caller keeps the other side waiting for longer than allowed while others want
     /// the place of its call.
@@ -57,16 +57,16 @@ pub trait Caller {
     }
 
     /// The head of the answer; with `is_last`, all of it (Trailers-Only).
-    fn head(&mut self, head: response::Parts, is_last: bool) -> Result<(), Gone>;
+    fn head(&mut self, head: response::Parts, is_last: bool) -> Result<(), Cancelled>;
 
     /// How many bytes of `wanted` the caller accepts now; never 0 when ready.
-    fn poll_room(&mut self, wanted: usize, cx: &mut Context<'_>) -> Poll<Result<usize, Gone>>;
+    fn poll_room(&mut self, wanted: usize, cx: &mut Context<'_>) -> Poll<Result<usize, Cancelled>>;
 
     /// A piece of the answer's body, no larger than the room.
-    fn body(&mut self, bytes: Bytes) -> Result<(), Gone>;
+    fn body(&mut self, bytes: Bytes) -> Result<(), Cancelled>;
 
     /// The end of the answer; empty if the other side sent none.
-    fn trailers(&mut self, trailers: HeaderMap) -> Result<(), Gone>;
+    fn trailers(&mut self, trailers: HeaderMap) -> Result<(), Cancelled>;
 }
 
 /// A caller that is a client of a listener: it may have to get a failure in its own protocol.

@@ -7,6 +7,6 @@ mod caller;
 mod door;
 mod failure;
 
-pub use caller::{Caller, ClientEnd, Gone, Piece};
+pub use caller::{Caller, Cancelled, ClientEnd, Piece};
 pub use door::Door;
 pub use failure::Failure;

@@ -10,7 +10,7 @@ pub enum Ending {
     /// The replica's answer was passed on completely.
     Answered,
     /// The caller is gone.
-    Gone,
+    Cancelled,
     /// The caller still needs an answer.
     Failed(Failure),
 }
@@ -25,7 +25,7 @@ impl Ending {
             {
                 Outcome::Late
             }
-            Self::Answered | Self::Gone | Self::Failed(_) => Outcome::Cancelled,
+            Self::Answered | Self::Cancelled | Self::Failed(_) => Outcome::Cancelled,
         }
     }
 }

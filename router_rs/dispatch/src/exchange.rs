@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use http::{HeaderName, HeaderValue};
-use router_call::{Caller, Failure, Gone};
+use router_call::{Caller, Cancelled, Failure};
 use router_core::Outcome;
 use router_protocol::grpc::{Code, Status};
 use router_protocol::names::{self, ASKER, BYPASS, EXPLAIN};
@@ -93,7 +93,7 @@ impl<'a, C: Caller> Exchange<'a, C> {
         let mut collection = Collection::new(awaited);
         poll_fn(|cx| match collection.poll(self.caller, &mut self.upload, cx) {
             Poll::Ready(Ok(())) => Poll::Ready(Ok(())),
-            Poll::Ready(Err(Gone)) => Poll::Ready(Err(Ending::Gone)),
+            Poll::Ready(Err(Cancelled)) => Poll::Ready(Err(Ending::Cancelled)),
             Poll::Pending => self.poll_end(cx).map(Err),
         })
         .await
@@ -178,7 +178,7 @@ impl<'a, C: Caller> Exchange<'a, C> {
                 }
                 match self.caller.head(*head, true) {
                     Ok(()) => Ending::Answered,
-                    Err(Gone) => Ending::Gone,
+                    Err(Cancelled) => Ending::Cancelled,
                 }
             }
         }
@@ -317,8 +317,8 @@ impl<'a, C: Caller> Exchange<'a, C> {
     }
 
     pub(super) fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<Ending> {
-        if self.caller.poll_gone(cx).is_ready() {
-            return Poll::Ready(Ending::Gone);
+        if self.caller.poll_cancelled(cx).is_ready() {
+            return Poll::Ready(Ending::Cancelled);
         }
         self.limits.poll(cx).map(|status| Ending::Failed(Failure::new(status, false)))
     }

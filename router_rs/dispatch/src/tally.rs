@@ -43,7 +43,7 @@ impl End {
                 (None, Some(status)) => Self::Http(status),
                 (None, None) => Self::Grpc(Code::Unknown),
             },
-            Ending::Gone => Self::Left,
+            Ending::Cancelled => Self::Left,
             Ending::Failed(failure) => Self::of_ours(failure.status.code, door),
         }
     }
@@ -183,7 +183,7 @@ mod tests {
             ),
             (&late, none, Door::Rest, End::Grpc(Code::DeadlineExceeded)),
             (&late, none, Door::Http, End::Http(StatusCode::REQUEST_TIMEOUT)),
-            (&Ending::Gone, told(StatusCode::OK, None), Door::Http, End::Left),
+            (&Ending::Cancelled, told(StatusCode::OK, None), Door::Http, End::Left),
         ] {
             assert_eq!(expected, End::of(ending, &seen, door));
         }

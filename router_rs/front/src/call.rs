@@ -46,8 +46,9 @@ pub(super) fn start<E: ClientEnd + 'static>(connection: &Rc<ConnectionState>, ca
         let _in_flight = in_flight;
         // The connection reads on before this runs: a flood of calls that are reset at once costs
         // nothing but this check.
-        if poll_fn(|cx| Poll::Ready(client.poll_gone(cx).is_ready())).await {
-            return conclude(&connection, &mut client, door, Ending::Gone, Seen::default()).await;
+        if poll_fn(|cx| Poll::Ready(client.poll_cancelled(cx).is_ready())).await {
+            return conclude(&connection, &mut client, door, Ending::Cancelled, Seen::default())
+                .await;
         }
         connection.earn_by_call();
         let stop = StopListener::new(&connection);
@@ -109,8 +110,8 @@ async fn conclude<E: ClientEnd>(
     counters.doors.count(door, end.http());
     match ending {
         Ending::Answered => counters.forwarded.count(),
-        Ending::Gone if client.refused().is_some() => counters.answered_here.count(),
-        Ending::Gone => counters.cancelled_by_client.count(),
+        Ending::Cancelled if client.refused().is_some() => counters.answered_here.count(),
+        Ending::Cancelled => counters.cancelled_by_client.count(),
         Ending::Failed(failure) => {
             counters.answered_here.count();
             client.fail(&failure);

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, response};
-use router_call::{Caller, Door, Gone, Piece};
+use router_call::{Caller, Cancelled, Door, Piece};
 use router_dispatch::{
     CallOptions, Deployment, Exchange, Head, Limits, ReplayBuffer, Stop, Upload,
 };
@@ -87,30 +87,34 @@ struct Shadow {
 impl Caller for Shadow {
     fn on_sent(&mut self, _peer: &Arc<str>) {}
 
-    fn poll_piece(&mut self, _cx: &mut Context<'_>) -> Poll<Result<Piece, Gone>> {
+    fn poll_piece(&mut self, _cx: &mut Context<'_>) -> Poll<Result<Piece, Cancelled>> {
         let bytes = self.body.next().unwrap_or_default();
         Poll::Ready(Ok(Piece { bytes, is_last: self.body.peek().is_none() }))
     }
 
     fn accepted(&mut self, _bytes: usize) {}
 
-    fn poll_gone(&mut self, _cx: &mut Context<'_>) -> Poll<Gone> {
+    fn poll_cancelled(&mut self, _cx: &mut Context<'_>) -> Poll<Cancelled> {
         Poll::Pending
     }
 
-    fn head(&mut self, _head: response::Parts, _is_last: bool) -> Result<(), Gone> {
+    fn head(&mut self, _head: response::Parts, _is_last: bool) -> Result<(), Cancelled> {
         Ok(())
     }
 
-    fn poll_room(&mut self, wanted: usize, _cx: &mut Context<'_>) -> Poll<Result<usize, Gone>> {
+    fn poll_room(
+        &mut self,
+        wanted: usize,
+        _cx: &mut Context<'_>,
+    ) -> Poll<Result<usize, Cancelled>> {
         Poll::Ready(Ok(wanted))
     }
 
-    fn body(&mut self, _bytes: Bytes) -> Result<(), Gone> {
+    fn body(&mut self, _bytes: Bytes) -> Result<(), Cancelled> {
         Ok(())
     }
 
-    fn trailers(&mut self, _trailers: HeaderMap) -> Result<(), Gone> {
+    fn trailers(&mut self, _trailers: HeaderMap) -> Result<(), Cancelled> {
         Ok(())
     }
 }

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use http::header::RETRY_AFTER;
 use http::{HeaderMap, HeaderValue, StatusCode, response};
 use router_call as call;
-use router_call::{Caller, ClientEnd, Gone, Piece};
+use router_call::{Caller, Cancelled, ClientEnd, Piece};
 use router_io::poll_others_first;
 use router_protocol::grpc::{Code, Status, whole_seconds};
 use router_protocol::names::ANSWERED_BY;
@@ -80,7 +80,10 @@ impl<E: ClientEnd> Transcoded<E> {
     }
 
     /// The next piece for the replica, or the error in the request.
-    fn poll_request(&mut self, cx: &mut Context<'_>) -> Poll<Result<Result<Piece, Status>, Gone>> {
+    fn poll_request(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Result<Piece, Status>, Cancelled>> {
         if let Some((working, read_bytes)) = &mut self.reading {
             let made = ready!(working.poll(cx));
             let read_bytes = *read_bytes;
@@ -149,10 +152,10 @@ impl<E: ClientEnd> Transcoded<E> {
     }
 
     /// Aborts the exchange, and answers the client.
-    fn refuse(&mut self, status: Status) -> Gone {
+    fn refuse(&mut self, status: Status) -> Cancelled {
         self.fail_with(&Failure { status: &status, headers: &HeaderMap::new(), is_of_mesh: false });
         self.refused = Some(status);
-        Gone
+        Cancelled
     }
 
     fn fail_with(&mut self, failure: &Failure<'_>) {
@@ -165,7 +168,7 @@ impl<E: ClientEnd> Transcoded<E> {
     /// Sends the client all pending output; ready when nothing is left.
     ///
     /// An answer that cannot be carried is replaced by its failure: see [`Transcoded::refused`].
-    fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Gone>> {
+    fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Cancelled>> {
         while !self.is_over {
             self.send_head()?;
             if self.is_head {
@@ -224,7 +227,7 @@ impl<E: ClientEnd> Transcoded<E> {
         })
     }
 
-    fn send_head(&mut self) -> Result<(), Gone> {
+    fn send_head(&mut self) -> Result<(), Cancelled> {
         let Some(head) = self.outbox.head.take() else { return Ok(()) };
         if self.is_head {
             self.outbox.body.clear();
@@ -244,7 +247,7 @@ impl<E: ClientEnd> Caller for Transcoded<E> {
         self.end.peer(headers)
     }
 
-    fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Result<Piece, Gone>> {
+    fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Result<Piece, Cancelled>> {
         Poll::Ready(match ready!(self.poll_request(cx))? {
             Ok(piece) => Ok(piece),
             Err(status) => Err(self.refuse(status)),
@@ -256,14 +259,14 @@ impl<E: ClientEnd> Caller for Transcoded<E> {
         self.release(of_client);
     }
 
-    fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<Gone> {
+    fn poll_cancelled(&mut self, cx: &mut Context<'_>) -> Poll<Cancelled> {
         // The exchange has nothing to do at the moment: pending output for which the client had no
         // room may go.
-        let is_gone = matches!(self.poll_flush(cx), Poll::Ready(Err(Gone)));
+        let is_gone = matches!(self.poll_flush(cx), Poll::Ready(Err(Cancelled)));
         if is_gone || self.refused.is_some() {
-            return Poll::Ready(Gone);
+            return Poll::Ready(Cancelled);
         }
-        self.end.poll_gone(cx)
+        self.end.poll_cancelled(cx)
     }
 
     fn is_slow(&self) -> bool {
@@ -274,7 +277,7 @@ impl<E: ClientEnd> Caller for Transcoded<E> {
         self.end.on_give_way();
     }
 
-    fn head(&mut self, head: response::Parts, is_last: bool) -> Result<(), Gone> {
+    fn head(&mut self, head: response::Parts, is_last: bool) -> Result<(), Cancelled> {
         if head.status != StatusCode::OK {
             let text = format!("the replica answered with HTTP status {}", head.status.as_u16());
             return Err(self.refuse(Status::new(Code::from_http(head.status), text)));
@@ -286,17 +289,17 @@ impl<E: ClientEnd> Caller for Transcoded<E> {
         self.send_head()
     }
 
-    fn poll_room(&mut self, wanted: usize, cx: &mut Context<'_>) -> Poll<Result<usize, Gone>> {
+    fn poll_room(&mut self, wanted: usize, cx: &mut Context<'_>) -> Poll<Result<usize, Cancelled>> {
         ready!(self.poll_flush(cx))?;
-        Poll::Ready(if self.refused.is_some() { Err(Gone) } else { Ok(wanted) })
+        Poll::Ready(if self.refused.is_some() { Err(Cancelled) } else { Ok(wanted) })
     }
 
-    fn body(&mut self, bytes: Bytes) -> Result<(), Gone> {
+    fn body(&mut self, bytes: Bytes) -> Result<(), Cancelled> {
         self.answer.give(bytes);
         Ok(())
     }
 
-    fn trailers(&mut self, trailers: HeaderMap) -> Result<(), Gone> {
+    fn trailers(&mut self, trailers: HeaderMap) -> Result<(), Cancelled> {
         // The client may have no room for the data before the trailers: `poll_finish` continues.
         self.trailers = Some(trailers);
         Ok(())

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use router_call::{Caller, Failure, Gone};
+use router_call::{Caller, Cancelled, Failure};
 use router_core::Outcome;
 use router_protocol::grpc::{Code, CodeSet, GRPC_TIMEOUT, Status, format_timeout};
 use router_upstream::connection::{Connection, Started};
@@ -44,7 +44,7 @@ impl<C: Caller> Exchange<'_, C> {
                 Err(ending) => return Attempt::Over(ending, Outcome::Cancelled),
             };
             if self.look_for_body().await.is_err() {
-                return Attempt::Over(Ending::Gone, Outcome::Cancelled);
+                return Attempt::Over(Ending::Cancelled, Outcome::Cancelled);
             }
             match self.start(&connection) {
                 Ok(started) => return self.run(started, target.silence_limit(), ticket).await,
@@ -67,7 +67,7 @@ impl<C: Caller> Exchange<'_, C> {
     }
 
     /// Takes the part of the request that has come: a complete one is sent with its head.
-    async fn look_for_body(&mut self) -> Result<(), Gone> {
+    async fn look_for_body(&mut self) -> Result<(), Cancelled> {
         poll_fn(|cx| Poll::Ready(self.upload.look(self.caller, cx))).await
     }
 
@@ -124,8 +124,8 @@ impl<C: Caller> Exchange<'_, C> {
         poll_fn(|cx| {
             let upload = upload.as_mut().unwrap_or(&mut self.upload);
             let uploaded = upload.poll(self.caller, body.as_mut(), cx);
-            if let Poll::Ready(Err(Gone)) = uploaded {
-                return Poll::Ready(Attempt::Over(Ending::Gone, Outcome::Cancelled));
+            if let Poll::Ready(Err(Cancelled)) = uploaded {
+                return Poll::Ready(Attempt::Over(Ending::Cancelled, Outcome::Cancelled));
             }
             let answered = download.poll(self.caller, cx);
             self.seen = download.seen();

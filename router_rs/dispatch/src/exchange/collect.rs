@@ -5,7 +5,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
-use router_call::{Caller, Gone, Piece};
+use router_call::{Caller, Cancelled, Piece};
 use router_io::Alarm;
 
 use crate::exchange::upload::Upload;
@@ -49,7 +49,7 @@ impl Collection {
         caller: &mut C,
         upload: &mut Upload,
         cx: &mut Context<'_>,
-    ) -> Poll<Result<(), Gone>> {
+    ) -> Poll<Result<(), Cancelled>> {
         loop {
             let Poll::Ready(piece) = caller.poll_piece(cx) else {
                 return self.poll_alarm(cx).map(Ok);

@@ -7,7 +7,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, response};
-use router_call::{Caller, Gone};
+use router_call::{Caller, Cancelled};
 use router_core::Load;
 use router_protocol::grpc::{Code, CodeSet, GRPC_STATUS, is_grpc_content_type};
 use router_protocol::mesh::load::parse_trailer;
@@ -72,12 +72,12 @@ pub(crate) enum Answer {
     /// The application aborted the body, after everything that it had written.
     BrokenOff,
     /// The caller is gone.
-    Gone,
+    Cancelled,
 }
 
-impl From<Gone> for Answer {
-    fn from(_: Gone) -> Self {
-        Answer::Gone
+impl From<Cancelled> for Answer {
+    fn from(_: Cancelled) -> Self {
+        Answer::Cancelled
     }
 }
 

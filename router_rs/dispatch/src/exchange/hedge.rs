@@ -10,7 +10,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use http::Response;
-use router_call::{Caller, Gone};
+use router_call::{Caller, Cancelled};
 use router_core::Outcome;
 use router_io::Alarm;
 use router_upstream::answer::AnswerBody;
@@ -76,8 +76,8 @@ impl<C: Caller> Exchange<'_, C> {
         let mut race = Race { first: Some(first), alarm, second: None };
         poll_fn(|cx| {
             let is_sent = match race.poll_upload(self, cx) {
-                Poll::Ready(Err(Gone)) => {
-                    let attempt = Attempt::Over(Ending::Gone, Outcome::Cancelled);
+                Poll::Ready(Err(Cancelled)) => {
+                    let attempt = Attempt::Over(Ending::Cancelled, Outcome::Cancelled);
                     return Poll::Ready(Err(Box::new(attempt)));
                 }
                 uploaded => uploaded.is_ready(),
@@ -126,7 +126,7 @@ impl Race {
         &mut self,
         exchange: &mut Exchange<'_, C>,
         cx: &mut Context<'_>,
-    ) -> Poll<Result<(), Gone>> {
+    ) -> Poll<Result<(), Cancelled>> {
         match &mut self.first {
             Some(first) => exchange.upload.poll(exchange.caller, first.body.as_mut(), cx),
             None => Poll::Ready(Ok(())),

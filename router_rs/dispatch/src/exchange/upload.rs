@@ -6,7 +6,7 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use http::request;
-use router_call::{Caller, Gone, Piece};
+use router_call::{Caller, Cancelled, Piece};
 use router_upstream::connection::{Connection, Sends, Started};
 use router_upstream::request_body::{Closed, RequestBody};
 use router_wire::is_small;
@@ -75,7 +75,7 @@ impl Upload {
         &mut self,
         caller: &mut C,
         cx: &mut Context<'_>,
-    ) -> Result<(), Gone> {
+    ) -> Result<(), Cancelled> {
         while !self.is_complete && self.sent == 0 && is_small(&self.unsent) {
             match self.poll_caller(caller, cx) {
                 Poll::Ready(taken) => taken?,
@@ -146,7 +146,7 @@ impl Upload {
         caller: &mut C,
         mut stream: Option<&mut RequestBody>,
         cx: &mut Context<'_>,
-    ) -> Poll<Result<(), Gone>> {
+    ) -> Poll<Result<(), Cancelled>> {
         while !self.is_closed {
             let Some(stream) = &mut stream else { break };
             if self.unsent.is_empty() {
@@ -173,7 +173,7 @@ impl Upload {
         &mut self,
         caller: &mut C,
         cx: &mut Context<'_>,
-    ) -> Poll<Result<(), Gone>> {
+    ) -> Poll<Result<(), Cancelled>> {
         let piece = ready!(caller.poll_piece(cx))?;
         self.add(piece);
         Poll::Ready(Ok(()))

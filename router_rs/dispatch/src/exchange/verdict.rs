@@ -89,7 +89,7 @@ pub(super) fn judge(answer: Answer, connection: &Connection, limits: &Limits<'_>
             let outcome = Outcome::Done { load, is_failure: true, first_message_at: None };
             Attempt::Again(outcome, Again { held: Held::Answer(head), pushback })
         }
-        Answer::Gone => Attempt::Over(Ending::Gone, Outcome::Cancelled),
+        Answer::Cancelled => Attempt::Over(Ending::Cancelled, Outcome::Cancelled),
         Answer::Refused { load, head } => {
             let status = Status::read(&head.headers).unwrap_or_else(|| {
                 Status::new(Code::ResourceExhausted, "the replica has no room for the call")

@@ -133,7 +133,7 @@ impl Over<'_> {
             refused: journal.refused.map_or("", |refused| refused.word()),
             answered_by: match self.ending {
                 Ending::Answered => "replica",
-                Ending::Gone => "client",
+                Ending::Cancelled => "client",
                 Ending::Failed(_) => "ingress",
             },
             request_bytes: self.request_bytes,

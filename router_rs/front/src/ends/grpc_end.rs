@@ -8,7 +8,7 @@ use bytes::Bytes;
 use h2::server::SendResponse;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, response};
-use router_call::{Caller, ClientEnd, Failure, Gone, Piece};
+use router_call::{Caller, Cancelled, ClientEnd, Failure, Piece};
 use router_io::Peer;
 use router_protocol::grpc::{CONTENT_TYPE_GRPC, Status};
 use router_protocol::names::ANSWERED_BY;
@@ -56,7 +56,7 @@ impl Caller for GrpcEnd {
         Peer::Tcp(self.connection.client(headers).peer).uri()
     }
 
-    fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Result<Piece, Gone>> {
+    fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Result<Piece, Cancelled>> {
         self.http.poll_piece(cx)
     }
 
@@ -64,13 +64,13 @@ impl Caller for GrpcEnd {
         self.http.accepted(bytes);
     }
 
-    fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<Gone> {
+    fn poll_cancelled(&mut self, cx: &mut Context<'_>) -> Poll<Cancelled> {
         if self.stall.poll(cx).is_ready() {
             self.connection.front.counters.body_timeouts.count();
             // Dropping the streams resets them.
-            return Poll::Ready(Gone);
+            return Poll::Ready(Cancelled);
         }
-        self.http.poll_gone(cx)
+        self.http.poll_cancelled(cx)
     }
 
     fn is_slow(&self) -> bool {
@@ -81,11 +81,11 @@ impl Caller for GrpcEnd {
         self.connection.front.counters.slow_clients.count();
     }
 
-    fn head(&mut self, head: response::Parts, is_last: bool) -> Result<(), Gone> {
+    fn head(&mut self, head: response::Parts, is_last: bool) -> Result<(), Cancelled> {
         self.http.head(head, is_last)
     }
 
-    fn poll_room(&mut self, wanted: usize, cx: &mut Context<'_>) -> Poll<Result<usize, Gone>> {
+    fn poll_room(&mut self, wanted: usize, cx: &mut Context<'_>) -> Poll<Result<usize, Cancelled>> {
         let room = self.http.poll_room(wanted, cx);
         match room {
             Poll::Pending => self.stall.on_wait(),
@@ -94,12 +94,12 @@ impl Caller for GrpcEnd {
         room
     }
 
-    fn body(&mut self, bytes: Bytes) -> Result<(), Gone> {
+    fn body(&mut self, bytes: Bytes) -> Result<(), Cancelled> {
         self.connection.gauge.earn_by_answer(bytes.len());
         self.http.body(bytes)
     }
 
-    fn trailers(&mut self, trailers: HeaderMap) -> Result<(), Gone> {
+    fn trailers(&mut self, trailers: HeaderMap) -> Result<(), Cancelled> {
         self.http.trailers(trailers)
     }
 }

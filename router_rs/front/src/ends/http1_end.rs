@@ -20,7 +20,7 @@ use http::{HeaderMap, HeaderValue, Response, StatusCode, response};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper::ext::ReasonPhrase;
-use router_call::{Caller, Gone, Piece};
+use router_call::{Caller, Cancelled, Piece};
 use router_protocol::content_length;
 use router_protocol::grpc::HttpFailure;
 use router_protocol::names::WEBSOCKET;
@@ -201,7 +201,7 @@ impl Http1End {
 impl Caller for Http1End {
     fn on_sent(&mut self, _peer: &Arc<str>) {}
 
-    fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Result<Piece, Gone>> {
+    fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Result<Piece, Cancelled>> {
         loop {
             if let Some(bytes) = ready!(self.crumbs.poll(cx)) {
                 return Poll::Ready(Ok(Piece { bytes, is_last: false }));
@@ -222,7 +222,7 @@ impl Caller for Http1End {
                         self.is_malformed = true;
                         self.close();
                     }
-                    return Poll::Ready(Err(Gone));
+                    return Poll::Ready(Err(Cancelled));
                 }
             };
             let passed_on = self.crumbs.add(bytes, is_last);
@@ -236,19 +236,19 @@ impl Caller for Http1End {
     /// hyper reads on when it is polled, so it has no flow-control window to return.
     fn accepted(&mut self, _bytes: usize) {}
 
-    fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<Gone> {
+    fn poll_cancelled(&mut self, cx: &mut Context<'_>) -> Poll<Cancelled> {
         let mut state = self.slot.borrow_mut();
         if state.is_gone {
-            return Poll::Ready(Gone);
+            return Poll::Ready(Cancelled);
         }
         state.call = Some(cx.waker().clone());
         Poll::Pending
     }
 
-    fn head(&mut self, mut head: response::Parts, is_last: bool) -> Result<(), Gone> {
+    fn head(&mut self, mut head: response::Parts, is_last: bool) -> Result<(), Cancelled> {
         let mut state = self.slot.borrow_mut();
         if state.is_gone {
-            return Err(Gone);
+            return Err(Cancelled);
         }
         if head.status == StatusCode::UPGRADE_REQUIRED {
             // It has to name a protocol (RFC 9110, 15.5.22), and there is one. What an application
@@ -271,10 +271,10 @@ impl Caller for Http1End {
         Ok(())
     }
 
-    fn poll_room(&mut self, wanted: usize, cx: &mut Context<'_>) -> Poll<Result<usize, Gone>> {
+    fn poll_room(&mut self, wanted: usize, cx: &mut Context<'_>) -> Poll<Result<usize, Cancelled>> {
         let mut state = self.slot.borrow_mut();
         if state.is_gone {
-            return Poll::Ready(Err(Gone));
+            return Poll::Ready(Err(Cancelled));
         }
         if state.is_left || state.has_room(wanted) {
             return Poll::Ready(Ok(wanted));
@@ -283,10 +283,10 @@ impl Caller for Http1End {
         Poll::Pending
     }
 
-    fn body(&mut self, bytes: Bytes) -> Result<(), Gone> {
+    fn body(&mut self, bytes: Bytes) -> Result<(), Cancelled> {
         let mut state = self.slot.borrow_mut();
         if state.is_gone {
-            return Err(Gone);
+            return Err(Cancelled);
         }
         if state.is_left {
             return Ok(()); // more than the head says
@@ -297,7 +297,7 @@ impl Caller for Http1End {
         Ok(())
     }
 
-    fn trailers(&mut self, _trailers: HeaderMap) -> Result<(), Gone> {
+    fn trailers(&mut self, _trailers: HeaderMap) -> Result<(), Cancelled> {
         self.end(Ok(()));
         Ok(())
     }

@@ -11,7 +11,7 @@ use bytes::{Buf, Bytes, BytesMut};
 use http::header::SEC_WEBSOCKET_KEY;
 use http::{HeaderMap, HeaderValue, StatusCode, request, response};
 use hyper::upgrade::OnUpgrade;
-use router_call::{Caller, Gone, Piece};
+use router_call::{Caller, Cancelled, Piece};
 use router_io::Alarm;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
@@ -84,7 +84,7 @@ impl Http1Socket {
     fn poll_open(
         &mut self,
         cx: &mut Context<'_>,
-    ) -> Poll<Result<(&mut ClientStream, &mut Bytes), Gone>> {
+    ) -> Poll<Result<(&mut ClientStream, &mut Bytes), Cancelled>> {
         if let Phase::Switching(upgrade) = &mut self.phase {
             self.phase = match ready!(Pin::new(upgrade).poll(cx)) {
                 Ok(upgraded) => match upgraded.downcast::<ClientStream>() {
@@ -96,24 +96,24 @@ impl Http1Socket {
         }
         match &mut self.phase {
             Phase::Open { stream, first } => Poll::Ready(Ok((stream, first))),
-            Phase::Broken => Poll::Ready(Err(Gone)),
+            Phase::Broken => Poll::Ready(Err(Cancelled)),
             Phase::Http(_) | Phase::Switching(_) => Poll::Pending,
         }
     }
 
     /// Ready when everything is written.
-    fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Gone>> {
+    fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Cancelled>> {
         while !self.unsent.is_empty() {
             let unsent = self.unsent.clone();
             let (stream, _) = ready!(self.poll_open(cx))?;
             match ready!(AsyncWrite::poll_write(Pin::new(stream), cx, &unsent)) {
                 Ok(written) if written > 0 => self.unsent.advance(written),
-                Ok(_) | Err(_) => return Poll::Ready(Err(Gone)),
+                Ok(_) | Err(_) => return Poll::Ready(Err(Cancelled)),
             }
         }
         if let Phase::Open { stream, .. } = &mut self.phase {
             let flushed = ready!(AsyncWrite::poll_flush(Pin::new(&mut **stream), cx));
-            return Poll::Ready(flushed.map_err(|_| Gone));
+            return Poll::Ready(flushed.map_err(|_| Cancelled));
         }
         Poll::Ready(Ok(()))
     }
@@ -163,7 +163,7 @@ impl Transport for Http1Socket {
         self.phase = Phase::Broken;
     }
 
-    fn finish_with(&mut self, last: Bytes) -> Result<(), Gone> {
+    fn finish_with(&mut self, last: Bytes) -> Result<(), Cancelled> {
         if matches!(self.phase, Phase::Http(_)) {
             self.http.body(last)?;
             return self.http.trailers(HeaderMap::new());
@@ -196,37 +196,37 @@ impl Transport for Http1Socket {
 impl Caller for Http1Socket {
     fn on_sent(&mut self, _peer: &Arc<str>) {}
 
-    fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Result<Piece, Gone>> {
+    fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Result<Piece, Cancelled>> {
         if matches!(self.phase, Phase::Http(_)) {
             self.reader = Some(cx.waker().clone());
             return Poll::Pending;
         }
         let read = ready!(self.poll_read(cx));
-        Poll::Ready(read.map(|(bytes, is_last)| Piece { bytes, is_last }).map_err(|_| Gone))
+        Poll::Ready(read.map(|(bytes, is_last)| Piece { bytes, is_last }).map_err(|_| Cancelled))
     }
 
     /// Nothing more is read before the last piece was taken, so it has no flow-control window to
     /// return.
     fn accepted(&mut self, _bytes: usize) {}
 
-    fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<Gone> {
+    fn poll_cancelled(&mut self, cx: &mut Context<'_>) -> Poll<Cancelled> {
         match self.phase {
-            Phase::Http(_) => self.http.poll_gone(cx),
+            Phase::Http(_) => self.http.poll_cancelled(cx),
             // A client that is gone is noticed when reading or writing.
             Phase::Switching(_) | Phase::Open { .. } => match self.poll_flush(cx) {
-                Poll::Ready(Err(Gone)) => Poll::Ready(Gone),
+                Poll::Ready(Err(Cancelled)) => Poll::Ready(Cancelled),
                 Poll::Ready(Ok(())) | Poll::Pending => Poll::Pending,
             },
-            Phase::Broken => Poll::Ready(Gone),
+            Phase::Broken => Poll::Ready(Cancelled),
         }
     }
 
-    fn head(&mut self, head: response::Parts, is_last: bool) -> Result<(), Gone> {
-        let Phase::Http(upgrade) = &mut self.phase else { return Err(Gone) };
+    fn head(&mut self, head: response::Parts, is_last: bool) -> Result<(), Cancelled> {
+        let Phase::Http(upgrade) = &mut self.phase else { return Err(Cancelled) };
         if head.status != StatusCode::OK {
             return self.http.head(head, is_last);
         }
-        let upgrade = upgrade.take().ok_or(Gone)?;
+        let upgrade = upgrade.take().ok_or(Cancelled)?;
         self.phase = Phase::Switching(upgrade);
         if let Some(reader) = self.reader.take() {
             reader.wake();
@@ -234,7 +234,7 @@ impl Caller for Http1Socket {
         self.http.head(switch(head, &self.key), true)
     }
 
-    fn poll_room(&mut self, wanted: usize, cx: &mut Context<'_>) -> Poll<Result<usize, Gone>> {
+    fn poll_room(&mut self, wanted: usize, cx: &mut Context<'_>) -> Poll<Result<usize, Cancelled>> {
         if matches!(self.phase, Phase::Http(_)) {
             return self.http.poll_room(wanted, cx);
         }
@@ -242,7 +242,7 @@ impl Caller for Http1Socket {
         Poll::Ready(Ok(wanted))
     }
 
-    fn body(&mut self, bytes: Bytes) -> Result<(), Gone> {
+    fn body(&mut self, bytes: Bytes) -> Result<(), Cancelled> {
         if matches!(self.phase, Phase::Http(_)) {
             return self.http.body(bytes);
         }
@@ -250,7 +250,7 @@ impl Caller for Http1Socket {
         Ok(())
     }
 
-    fn trailers(&mut self, trailers: HeaderMap) -> Result<(), Gone> {
+    fn trailers(&mut self, trailers: HeaderMap) -> Result<(), Cancelled> {
         if matches!(self.phase, Phase::Http(_)) {
             return self.http.trailers(trailers);
         }

@@ -7,7 +7,7 @@ use bytes::{Buf, Bytes};
 use h2::server::SendResponse;
 use h2::{Reason, RecvStream, SendStream};
 use http::{HeaderMap, Response, response};
-use router_call::{Caller, Gone, Piece};
+use router_call::{Caller, Cancelled, Piece};
 use router_dispatch::gather;
 use router_upstream::request_body::poll_room;
 
@@ -39,8 +39,8 @@ impl<B: Buf> Http2End<B> {
         let _nobody_to_tell = self.respond.send_response(response, true);
     }
 
-    fn answer(&mut self) -> Result<&mut SendStream<B>, Gone> {
-        self.answer.as_mut().ok_or(Gone)
+    fn answer(&mut self) -> Result<&mut SendStream<B>, Cancelled> {
+        self.answer.as_mut().ok_or(Cancelled)
     }
 }
 
@@ -64,10 +64,10 @@ impl<B: Buf + From<Bytes>> Transport for Http2End<B> {
 impl<B: Buf + From<Bytes>> Caller for Http2End<B> {
     fn on_sent(&mut self, _peer: &Arc<str>) {}
 
-    fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Result<Piece, Gone>> {
+    fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Result<Piece, Cancelled>> {
         Poll::Ready(match ready!(gather::poll_data(&mut self.body, cx)) {
             Some(Ok(bytes)) => Ok(Piece { bytes, is_last: self.body.is_end_stream() }),
-            Some(Err(_)) => Err(Gone),
+            Some(Err(_)) => Err(Cancelled),
             // Neither gRPC nor ASGI has request trailers: they are dropped.
             None => Ok(Piece { bytes: Bytes::new(), is_last: true }),
         })
@@ -78,34 +78,34 @@ impl<B: Buf + From<Bytes>> Caller for Http2End<B> {
         let _window_of_an_ended_stream = self.body.flow_control().release_capacity(bytes);
     }
 
-    fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<Gone> {
+    fn poll_cancelled(&mut self, cx: &mut Context<'_>) -> Poll<Cancelled> {
         let reset = match &mut self.answer {
             None => self.respond.poll_reset(cx),
             Some(answer) => answer.poll_reset(cx),
         };
-        reset.map(|_| Gone)
+        reset.map(|_| Cancelled)
     }
 
-    fn head(&mut self, head: response::Parts, is_last: bool) -> Result<(), Gone> {
+    fn head(&mut self, head: response::Parts, is_last: bool) -> Result<(), Cancelled> {
         let answer = self.respond.send_response(Response::from_parts(head, ()), is_last);
-        self.answer = Some(answer.map_err(|_| Gone)?);
+        self.answer = Some(answer.map_err(|_| Cancelled)?);
         Ok(())
     }
 
-    fn poll_room(&mut self, wanted: usize, cx: &mut Context<'_>) -> Poll<Result<usize, Gone>> {
-        poll_room(self.answer()?, wanted, cx).map_err(|_| Gone)
+    fn poll_room(&mut self, wanted: usize, cx: &mut Context<'_>) -> Poll<Result<usize, Cancelled>> {
+        poll_room(self.answer()?, wanted, cx).map_err(|_| Cancelled)
     }
 
-    fn body(&mut self, bytes: Bytes) -> Result<(), Gone> {
-        self.answer()?.send_data(bytes.into(), false).map_err(|_| Gone)
+    fn body(&mut self, bytes: Bytes) -> Result<(), Cancelled> {
+        self.answer()?.send_data(bytes.into(), false).map_err(|_| Cancelled)
     }
 
-    fn trailers(&mut self, trailers: HeaderMap) -> Result<(), Gone> {
+    fn trailers(&mut self, trailers: HeaderMap) -> Result<(), Cancelled> {
         let answer = self.answer()?;
         if trailers.is_empty() {
-            answer.send_data(Bytes::new().into(), true).map_err(|_| Gone)
+            answer.send_data(Bytes::new().into(), true).map_err(|_| Cancelled)
         } else {
-            answer.send_trailers(trailers).map_err(|_| Gone)
+            answer.send_trailers(trailers).map_err(|_| Cancelled)
         }
     }
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, StatusCode, response};
-use router_call::{Caller, ClientEnd, Failure, Gone, Piece};
+use router_call::{Caller, Cancelled, ClientEnd, Failure, Piece};
 use router_io::{Alarm, Peer};
 use router_protocol::grpc::{Code, HttpFailure, QUEUE_FULL_DEFAULT, Status};
 use router_protocol::names::REQUEST_ID;
@@ -31,7 +31,7 @@ pub(crate) trait Transport: Caller {
     ///
     /// # Errors
     /// The client is gone.
-    fn finish_with(&mut self, last: Bytes) -> Result<(), Gone> {
+    fn finish_with(&mut self, last: Bytes) -> Result<(), Cancelled> {
         self.body(last)?;
         self.trailers(HeaderMap::new())
     }
@@ -186,11 +186,11 @@ impl<T: Transport> PlainEnd<T> {
     }
 
     /// Aborts the exchange because of the client's behaviour.
-    fn refuse(&mut self, failure: &HttpFailure) -> Gone {
+    fn refuse(&mut self, failure: &HttpFailure) -> Cancelled {
         self.tell(failure);
         let code = Code::from_http(failure.status);
         self.refused = Some(Status::new(code, failure.text.clone()));
-        Gone
+        Cancelled
     }
 
     fn complete_head(&self, head: &mut response::Parts) {
@@ -221,12 +221,16 @@ impl<T: Transport> PlainEnd<T> {
     }
 
     /// Replaces a failure by `instead` for a request that may outlive its client.
-    fn unless_detached<R>(&mut self, result: Result<R, Gone>, instead: R) -> Result<R, Gone> {
+    fn unless_detached<R>(
+        &mut self,
+        result: Result<R, Cancelled>,
+        instead: R,
+    ) -> Result<R, Cancelled> {
         self.is_gone |= result.is_err();
         if self.manner.is_detached { result.or(Ok(instead)) } else { result }
     }
 
-    fn check_size(&mut self, piece: &Piece) -> Result<(), Gone> {
+    fn check_size(&mut self, piece: &Piece) -> Result<(), Cancelled> {
         self.received_bytes += piece.bytes.len() as u64;
         match self.connection.front.limits().body_bytes_max {
             Some(limit) if self.received_bytes > limit && self.manner.kind == Kind::Plain => {
@@ -239,7 +243,7 @@ impl<T: Transport> PlainEnd<T> {
     }
 
     /// Ends a flood of useless frames.
-    fn check_frames(&mut self, piece: &Piece) -> Result<(), Gone> {
+    fn check_frames(&mut self, piece: &Piece) -> Result<(), Cancelled> {
         let Some(ration) = &mut self.ration else { return Ok(()) };
         ration.pass(&piece.bytes, Instant::now()).map_err(|TooMuch| {
             self.connection.front.counters.floods.count();
@@ -248,7 +252,7 @@ impl<T: Transport> PlainEnd<T> {
         })
     }
 
-    fn poll_stall(&mut self, cx: &mut Context<'_>) -> Poll<Gone> {
+    fn poll_stall(&mut self, cx: &mut Context<'_>) -> Poll<Cancelled> {
         if !std::mem::take(&mut self.is_asked) {
             // The exchange waits for something else, for example a place at a replica.
             self.stall.on_move(0);
@@ -292,7 +296,7 @@ impl<T: Transport> Caller for PlainEnd<T> {
         self.manner.kind == Kind::Plain
     }
 
-    fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Result<Piece, Gone>> {
+    fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Result<Piece, Cancelled>> {
         if let Some(ration) = &mut self.ration {
             ready!(ration.poll(cx));
         }
@@ -325,12 +329,12 @@ impl<T: Transport> Caller for PlainEnd<T> {
         self.transport.accepted(bytes);
     }
 
-    fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<Gone> {
-        if !self.is_gone && self.transport.poll_gone(cx).is_ready() {
+    fn poll_cancelled(&mut self, cx: &mut Context<'_>) -> Poll<Cancelled> {
+        if !self.is_gone && self.transport.poll_cancelled(cx).is_ready() {
             self.is_gone = true;
         }
         if self.is_gone {
-            return if self.manner.is_detached { Poll::Pending } else { Poll::Ready(Gone) };
+            return if self.manner.is_detached { Poll::Pending } else { Poll::Ready(Cancelled) };
         }
         let is_late = self.acceptance.as_mut().is_some_and(|alarm| alarm.poll(cx).is_ready());
         if is_late && self.status.is_none() {
@@ -349,7 +353,7 @@ impl<T: Transport> Caller for PlainEnd<T> {
         self.connection.front.counters.slow_clients.count();
     }
 
-    fn head(&mut self, mut head: response::Parts, is_last: bool) -> Result<(), Gone> {
+    fn head(&mut self, mut head: response::Parts, is_last: bool) -> Result<(), Cancelled> {
         self.complete_head(&mut head);
         self.acceptance = None;
         self.stall.on_move(0);
@@ -357,16 +361,16 @@ impl<T: Transport> Caller for PlainEnd<T> {
         if self.manner.kind == Kind::WebSocket && status == StatusCode::OK {
             self.frames = Some(Box::default());
         }
-        let told = if self.is_gone { Err(Gone) } else { self.transport.head(head, is_last) };
+        let told = if self.is_gone { Err(Cancelled) } else { self.transport.head(head, is_last) };
         if told.is_ok() {
             self.record(status);
         }
         self.unless_detached(told, ())
     }
 
-    fn poll_room(&mut self, wanted: usize, cx: &mut Context<'_>) -> Poll<Result<usize, Gone>> {
+    fn poll_room(&mut self, wanted: usize, cx: &mut Context<'_>) -> Poll<Result<usize, Cancelled>> {
         if self.is_gone {
-            return Poll::Ready(self.unless_detached(Err(Gone), wanted));
+            return Poll::Ready(self.unless_detached(Err(Cancelled), wanted));
         }
         match self.transport.poll_room(wanted, cx) {
             Poll::Pending => {
@@ -385,7 +389,7 @@ impl<T: Transport> Caller for PlainEnd<T> {
         }
     }
 
-    fn body(&mut self, bytes: Bytes) -> Result<(), Gone> {
+    fn body(&mut self, bytes: Bytes) -> Result<(), Cancelled> {
         if self.manner.is_head {
             return Ok(());
         }
@@ -393,12 +397,12 @@ impl<T: Transport> Caller for PlainEnd<T> {
         if let Some(frames) = &mut self.frames {
             frames.pass(&bytes, drop);
         }
-        let told = if self.is_gone { Err(Gone) } else { self.transport.body(bytes) };
+        let told = if self.is_gone { Err(Cancelled) } else { self.transport.body(bytes) };
         self.unless_detached(told, ())
     }
 
-    fn trailers(&mut self, trailers: HeaderMap) -> Result<(), Gone> {
-        let told = if self.is_gone { Err(Gone) } else { self.transport.trailers(trailers) };
+    fn trailers(&mut self, trailers: HeaderMap) -> Result<(), Cancelled> {
+        let told = if self.is_gone { Err(Cancelled) } else { self.transport.trailers(trailers) };
         self.unless_detached(told, ())
     }
 }

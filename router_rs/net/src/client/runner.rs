@@ -86,7 +86,7 @@ pub(super) async fn run(channel: Arc<ChannelShared>, call: Arc<ClientCall>, new:
     };
     match ending {
         Ending::Failed(failure) => user.fail_with(failure),
-        Ending::Answered | Ending::Gone => user.finish(None),
+        Ending::Answered | Ending::Cancelled => user.finish(None),
     }
 }
 

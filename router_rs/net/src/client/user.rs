@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use bytes::{BufMut, Bytes, BytesMut};
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, StatusCode, response};
-use router_call::{Caller, Failure, Gone, Piece};
+use router_call::{Caller, Cancelled, Failure, Piece};
 use router_protocol::grpc::framing::prefix;
 use router_protocol::grpc::{
     Code, Decoder, Encoding, Encodings, GRPC_ENCODING, Message, PREFIX_BYTES, SizeLimit, Status,
@@ -130,9 +130,9 @@ impl User {
         }
     }
 
-    fn fail(&mut self, status: Status) -> Gone {
+    fn fail(&mut self, status: Status) -> Cancelled {
         self.failure.get_or_insert(status);
-        Gone
+        Cancelled
     }
 
     /// Handles the user's commands.
@@ -265,12 +265,12 @@ impl Caller for User {
         self.peer = Some(Arc::clone(peer));
     }
 
-    fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Result<Piece, Gone>> {
+    fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Result<Piece, Cancelled>> {
         if self.pieces.is_empty() {
             self.pump(cx);
         }
         if self.is_cancelled || self.failure.is_some() {
-            return Poll::Ready(Err(Gone));
+            return Poll::Ready(Err(Cancelled));
         }
         self.pieces.pop_front().map_or(Poll::Pending, |piece| Poll::Ready(Ok(piece)))
     }
@@ -290,13 +290,17 @@ impl Caller for User {
         }
     }
 
-    fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<Gone> {
+    fn poll_cancelled(&mut self, cx: &mut Context<'_>) -> Poll<Cancelled> {
         self.announce_head();
         self.pump(cx);
-        if self.is_cancelled || self.failure.is_some() { Poll::Ready(Gone) } else { Poll::Pending }
+        if self.is_cancelled || self.failure.is_some() {
+            Poll::Ready(Cancelled)
+        } else {
+            Poll::Pending
+        }
     }
 
-    fn head(&mut self, head: response::Parts, is_last: bool) -> Result<(), Gone> {
+    fn head(&mut self, head: response::Parts, is_last: bool) -> Result<(), Cancelled> {
         self.answer.http = head.status;
         self.settle_peer();
         if is_last {
@@ -331,7 +335,11 @@ impl Caller for User {
         Ok(())
     }
 
-    fn poll_room(&mut self, wanted: usize, _cx: &mut Context<'_>) -> Poll<Result<usize, Gone>> {
+    fn poll_room(
+        &mut self,
+        wanted: usize,
+        _cx: &mut Context<'_>,
+    ) -> Poll<Result<usize, Cancelled>> {
         // `Command::Resume` wakes us when the user has taken enough.
         if !self.rules.is_response_streaming || self.call.link().has_receive_credit() {
             Poll::Ready(Ok(wanted))
@@ -340,7 +348,7 @@ impl Caller for User {
         }
     }
 
-    fn body(&mut self, mut bytes: Bytes) -> Result<(), Gone> {
+    fn body(&mut self, mut bytes: Bytes) -> Result<(), Cancelled> {
         loop {
             match self.answer.decoder.decode(&mut bytes) {
                 Ok(Some(message)) => {
@@ -352,7 +360,7 @@ impl Caller for User {
         }
     }
 
-    fn trailers(&mut self, trailers: HeaderMap) -> Result<(), Gone> {
+    fn trailers(&mut self, trailers: HeaderMap) -> Result<(), Cancelled> {
         self.end(trailers);
         Ok(())
     }

@@ -65,7 +65,7 @@ impl Future for CallTask {
 
 impl CallTask {
     fn check_cancelled(&mut self, context: &mut Context<'_>) {
-        if self.outlet.poll_gone(context).is_ready() {
+        if self.outlet.poll_cancelled(context).is_ready() {
             self.outlet.abandon();
             self.cancel(CancelReason::Client);
         } else if let Some(deadline) = &mut self.deadline
@@ -90,7 +90,7 @@ impl CallTask {
             match taken {
                 Ok(Taken::Message(message)) => self.on_message(message),
                 Ok(Taken::End) => self.on_request_end(),
-                Ok(Taken::Gone) => {
+                Ok(Taken::Cancelled) => {
                     self.outlet.abandon();
                     self.cancel(CancelReason::Client);
                 }
@@ -172,7 +172,7 @@ impl CallTask {
                 if let Err(status) = self.outlet.send_head(metadata, encoding) {
                     self.fail(&status, CancelReason::Client);
                 }
-                self.notice_gone();
+                self.notice_cancelled();
             }
             Some(Command::Message { payload, may_compress }) => {
                 // For plain HTTP an empty piece has no meaning, and may follow a whole answer.
@@ -182,7 +182,7 @@ impl CallTask {
                     self.fail(&status, CancelReason::Client);
                 }
                 if is_sent {
-                    self.notice_gone();
+                    self.notice_cancelled();
                 }
             }
             Some(Command::Respond { status, headers, body }) => {
@@ -239,7 +239,7 @@ impl CallTask {
         match self.outlet.start_response(status, headers, self.load()) {
             // Nothing is left to send. User code need not stop until it sends more.
             Ok(Started::Whole) => self.conclude(End::Http(status)),
-            Ok(Started::Open) => self.notice_gone(),
+            Ok(Started::Open) => self.notice_cancelled(),
             Err(status) => self.fail(&status, CancelReason::Client),
         }
     }
@@ -272,7 +272,7 @@ impl CallTask {
     }
 
     /// A failed send closes the outlet: user code that goes on writing must be cancelled.
-    fn notice_gone(&mut self) {
+    fn notice_cancelled(&mut self) {
         if self.outlet.is_closed() && !self.exchange.link.is_ended() {
             self.cancel(CancelReason::Client);
         }

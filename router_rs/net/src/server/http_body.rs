@@ -54,7 +54,7 @@ impl HttpBody {
                 }
                 Some(Err(_)) => {
                     self.close();
-                    return Poll::Ready(Taken::Gone);
+                    return Poll::Ready(Taken::Cancelled);
                 }
                 None => self.source = Source::Ended,
             }

@@ -92,7 +92,7 @@ impl Messages {
                 }
                 Some(Err(_)) => {
                     self.close();
-                    return Poll::Ready(Ok(Taken::Gone));
+                    return Poll::Ready(Ok(Taken::Cancelled));
                 }
                 None => self.source = Source::Ended,
             }

@@ -148,7 +148,7 @@ async fn report(
         tokio::select! {
             biased;
             _ = draining.wait_for(|is_draining| *is_draining) => break,
-            () = poll_fn(|context| stream.poll_gone(context)) => return,
+            () = poll_fn(|context| stream.poll_cancelled(context)) => return,
             changed = models.changed() => if changed.is_err() { break },
             granted = next_leases(&mut asks) => leases = granted,
         }

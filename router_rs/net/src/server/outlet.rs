@@ -81,10 +81,10 @@ impl Outlet {
     }
 
     /// The client has reset the stream or is gone.
-    pub(super) fn poll_gone(&mut self, context: &mut Context<'_>) -> Poll<()> {
+    pub(super) fn poll_cancelled(&mut self, context: &mut Context<'_>) -> Poll<()> {
         match &mut self.stage {
-            Stage::Head(respond) => respond.poll_gone(context),
-            Stage::Body(sink) => sink.poll_gone(context),
+            Stage::Head(respond) => respond.poll_cancelled(context),
+            Stage::Body(sink) => sink.poll_cancelled(context),
             Stage::Closed => Poll::Pending,
         }
     }

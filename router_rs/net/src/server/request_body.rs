@@ -18,7 +18,7 @@ pub(super) enum Taken {
     /// The client sends no more, and ended between two messages.
     End,
     /// The stream broke: reset, or the connection is gone.
-    Gone,
+    Cancelled,
 }
 
 /// Where the bytes come from.

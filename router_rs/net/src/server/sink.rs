@@ -38,10 +38,10 @@ impl From<SendResponse<Framed>> for Respond {
 
 impl Respond {
     /// Ready when the client has reset the call or is gone.
-    pub(super) fn poll_gone(&mut self, context: &mut Context<'_>) -> Poll<()> {
+    pub(super) fn poll_cancelled(&mut self, context: &mut Context<'_>) -> Poll<()> {
         match self {
             Respond::Http2(respond) => respond.poll_reset(context).map(|_| ()),
-            Respond::Wire(reply) => reply.poll_gone(context),
+            Respond::Wire(reply) => reply.poll_cancelled(context),
         }
     }
 
@@ -87,11 +87,11 @@ impl Respond {
 // === impl Sink ===
 
 impl Sink {
-    /// As [`Respond::poll_gone`].
-    pub(super) fn poll_gone(&mut self, context: &mut Context<'_>) -> Poll<()> {
+    /// As [`Respond::poll_cancelled`].
+    pub(super) fn poll_cancelled(&mut self, context: &mut Context<'_>) -> Poll<()> {
         match self {
             Sink::Http2(stream) => stream.poll_reset(context).map(|_| ()),
-            Sink::Wire(reply) => reply.poll_gone(context),
+            Sink::Wire(reply) => reply.poll_cancelled(context),
         }
     }
 

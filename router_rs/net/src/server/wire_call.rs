@@ -35,8 +35,8 @@ impl WireReply {
     }
 
     /// Ready when the client has reset the call or is gone.
-    pub(super) fn poll_gone(&self, context: &Context<'_>) -> Poll<()> {
-        self.session.borrow_mut().poll_gone(self.id, context)
+    pub(super) fn poll_cancelled(&self, context: &Context<'_>) -> Poll<()> {
+        self.session.borrow_mut().poll_cancelled(self.id, context)
     }
 
     /// Like `Sink::poll_room`.

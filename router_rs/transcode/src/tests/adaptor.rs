@@ -7,7 +7,7 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::response;
 use router_call as call;
-use router_call::{Caller, ClientEnd, Gone, Piece};
+use router_call::{Caller, Cancelled, ClientEnd, Piece};
 
 use super::*;
 use crate::Transcoded;
@@ -30,7 +30,7 @@ struct Client {
 impl Caller for Client {
     fn on_sent(&mut self, _peer: &Arc<str>) {}
 
-    fn poll_piece(&mut self, _cx: &mut Context<'_>) -> Poll<Result<Piece, Gone>> {
+    fn poll_piece(&mut self, _cx: &mut Context<'_>) -> Poll<Result<Piece, Cancelled>> {
         match self.pieces.pop_front() {
             Some(bytes) => {
                 let is_last = self.is_complete && self.pieces.is_empty();
@@ -48,29 +48,33 @@ impl Caller for Client {
         self.accepted += bytes;
     }
 
-    fn poll_gone(&mut self, _cx: &mut Context<'_>) -> Poll<Gone> {
-        if self.is_gone { Poll::Ready(Gone) } else { Poll::Pending }
+    fn poll_cancelled(&mut self, _cx: &mut Context<'_>) -> Poll<Cancelled> {
+        if self.is_gone { Poll::Ready(Cancelled) } else { Poll::Pending }
     }
 
-    fn head(&mut self, head: response::Parts, is_last: bool) -> Result<(), Gone> {
+    fn head(&mut self, head: response::Parts, is_last: bool) -> Result<(), Cancelled> {
         assert!(self.head.is_none());
         self.head = Some(head);
         self.is_ended = is_last;
         Ok(())
     }
 
-    fn poll_room(&mut self, wanted: usize, _cx: &mut Context<'_>) -> Poll<Result<usize, Gone>> {
+    fn poll_room(
+        &mut self,
+        wanted: usize,
+        _cx: &mut Context<'_>,
+    ) -> Poll<Result<usize, Cancelled>> {
         if self.room == 0 { Poll::Pending } else { Poll::Ready(Ok(self.room.min(wanted))) }
     }
 
-    fn body(&mut self, bytes: Bytes) -> Result<(), Gone> {
+    fn body(&mut self, bytes: Bytes) -> Result<(), Cancelled> {
         assert!(!self.is_ended && bytes.len() <= self.room);
         self.room -= bytes.len();
         self.body.extend_from_slice(&bytes);
         Ok(())
     }
 
-    fn trailers(&mut self, trailers: HeaderMap) -> Result<(), Gone> {
+    fn trailers(&mut self, trailers: HeaderMap) -> Result<(), Cancelled> {
         assert!(trailers.is_empty() && !self.is_ended);
         self.is_ended = true;
         Ok(())
@@ -129,9 +133,9 @@ fn a_wrong_request_ends_the_exchange_and_is_answered() {
     let mut client = Client { room: 1000, ..Client::default() };
     client.pieces = [Bytes::from(envelope(b"{"))].into();
     let mut chat = chat(client, &JSON);
-    assert!(matches!(chat.poll_piece(&mut cx), Poll::Ready(Err(Gone))));
+    assert!(matches!(chat.poll_piece(&mut cx), Poll::Ready(Err(Cancelled))));
     assert_eq!(Some(Code::InvalidArgument), chat.refused().map(|status| status.code));
-    assert!(chat.poll_gone(&mut cx).is_ready());
+    assert!(chat.poll_cancelled(&mut cx).is_ready());
     assert!(chat.poll_finish(&mut cx).is_ready());
     assert!(chat.end().is_ended);
     let body = String::from_utf8_lossy(&chat.end().body).into_owned();
@@ -148,7 +152,7 @@ fn a_client_without_room_holds_the_answer_back() {
     chat.body(frame("{}")).unwrap();
     assert!(chat.poll_room(10, &mut cx).is_pending());
     chat.end().room = 3;
-    assert!(chat.poll_gone(&mut cx).is_pending());
+    assert!(chat.poll_cancelled(&mut cx).is_pending());
     assert_eq!(3, chat.end().body.len());
     chat.trailers(ok()).unwrap();
     assert!(chat.poll_finish(&mut cx).is_pending());
@@ -164,7 +168,7 @@ fn a_broken_answer_is_replaced_by_its_failure() {
     let mut chat = chat(Client { room: 1000, ..Client::default() }, &JSON);
     chat.head(head(), false).unwrap();
     chat.body(Bytes::from_static(&[9, 0, 0, 0, 0])).unwrap();
-    assert!(matches!(chat.poll_room(1, &mut cx), Poll::Ready(Err(Gone))));
+    assert!(matches!(chat.poll_room(1, &mut cx), Poll::Ready(Err(Cancelled))));
     assert_eq!(Some(Code::Internal), chat.refused().map(|status| status.code));
     assert!(chat.poll_finish(&mut cx).is_ready());
     assert!(String::from_utf8_lossy(&chat.end().body).contains("internal"));
@@ -185,7 +189,7 @@ fn a_failure_of_the_mesh_and_one_of_http_are_told() {
     let mut strange = chat(Client { room: 1000, ..Client::default() }, &JSON);
     let mut head = head();
     head.status = StatusCode::BAD_GATEWAY;
-    assert_eq!(Err(Gone), strange.head(head, false));
+    assert_eq!(Err(Cancelled), strange.head(head, false));
     assert!(strange.poll_finish(&mut cx).is_ready());
     assert!(String::from_utf8_lossy(&strange.end().body).contains("unavailable"));
 }
@@ -194,7 +198,7 @@ fn a_failure_of_the_mesh_and_one_of_http_are_told() {
 fn a_client_that_is_gone_ends_it() {
     let mut cx = Context::from_waker(Waker::noop());
     let mut chat = chat(Client { is_gone: true, ..Client::default() }, &JSON);
-    assert!(chat.poll_gone(&mut cx).is_ready());
+    assert!(chat.poll_cancelled(&mut cx).is_ready());
     assert_eq!(None, chat.refused());
 }
 

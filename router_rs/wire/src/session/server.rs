@@ -10,7 +10,7 @@ use crate::frame::{BODY_BYTES_MAX, CallId, code};
 
 impl Session {
     /// Ready when the client no longer wants an answer.
-    pub fn poll_gone(&mut self, id: CallId, cx: &Context<'_>) -> Poll<()> {
+    pub fn poll_cancelled(&mut self, id: CallId, cx: &Context<'_>) -> Poll<()> {
         self.get(id).map_or(Poll::Ready(()), |call| call.wait(cx))
     }
 

@@ -89,7 +89,7 @@ fn more_than_there_is_credit_for_resets_the_call() {
         let bytes = Bytes::from(vec![0; CREDIT_BYTES_INITIAL]);
         pair.server.on_frame(Frame::Piece { id: there, bytes, is_final: false }).expect("a frame");
     }
-    assert!(pair.server.poll_gone(there, &cx()).is_ready());
+    assert!(pair.server.poll_cancelled(there, &cx()).is_ready());
     pair.settle();
     let reset = Cut::Reset { code: code::PROTOCOL_ERROR, is_remote: true };
     assert_eq!(Poll::Ready(Err(reset)), pair.client.poll_head(id, &cx()).map(|it| it.map(drop)));
@@ -196,7 +196,7 @@ fn a_lost_connection_ends_each_call_once() {
         pair.client.poll_head(id, &cx()).map(|it| it.map(drop))
     );
     assert_eq!(Poll::Ready(None), pair.client.poll_room(id, &cx()));
-    assert!(pair.server.poll_gone(there, &cx()).is_ready());
+    assert!(pair.server.poll_cancelled(there, &cx()).is_ready());
     assert_eq!(Poll::Ready(Some(Err(Cut::Lost))), pair.server.poll_data(there, &cx()));
     pair.client.leave(id);
     assert!(pair.client.is_over() && !pair.client.outgoing().has_remaining());
@@ -260,7 +260,7 @@ fn a_head_that_cannot_be_read_ends_its_call_only() {
     pair.settle();
     let there: Vec<CallId> = pair.called.iter().map(|called| called.id).collect();
     assert_eq!(vec![first, second], there);
-    assert!(pair.server.poll_gone(first, &cx()).is_ready());
+    assert!(pair.server.poll_cancelled(first, &cx()).is_ready());
     pair.server.send_whole(second, &Response::new(()), ([], 0), HeaderMap::new());
     pair.settle();
     assert!(matches!(pair.client.poll_head(second, &cx()), Poll::Ready(Ok(_))));

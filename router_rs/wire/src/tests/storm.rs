@@ -100,7 +100,7 @@ impl Storm {
         let server = &mut self.pair.server;
         match *step {
             Step::Answer(_, bytes) => {
-                if server.poll_gone(id, &cx()).is_pending() {
+                if server.poll_cancelled(id, &cx()).is_pending() {
                     self.due.insert((id.place, id.serial), bytes);
                     self.answered.insert((id.place, id.serial), bytes);
                 }
@@ -177,7 +177,7 @@ proptest! {
         }
         pair.settle();
         for id in there {
-            prop_assert!(pair.server.poll_gone(id, &cx()).is_ready(), "{:?}", id);
+            prop_assert!(pair.server.poll_cancelled(id, &cx()).is_ready(), "{:?}", id);
         }
         pair.client.say_last();
         pair.settle();
