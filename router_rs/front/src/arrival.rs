@@ -18,8 +18,8 @@ use crate::access::ClientIdentity;
 use crate::client_stream::{ClientStream, Gauge};
 use crate::connection::{ConnectionState, Guest, Met};
 use crate::counters::ConnectionCount;
-use crate::guard::offenders::WAIT;
-use crate::guard::strangers::Visit;
+use crate::guard::connection_throttle::ThrottledConnection;
+use crate::guard::penalty_box::WAIT;
 use crate::guard::turnstile::{self, pass};
 use crate::heads::proxy_header;
 use crate::rest::{Rest, Room, Speech};
@@ -135,7 +135,7 @@ async fn introduce(front: &Front, arrival: &mut Arrival) -> Option<Guest> {
 
 /// How long a new connection waits before it is read, because of what other connections of its
 /// address did.
-fn time_to_wait(visit: &Visit, is_suspect: bool) -> Option<Duration> {
+fn time_to_wait(visit: &ThrottledConnection, is_suspect: bool) -> Option<Duration> {
     let in_line = visit.wait(Instant::now());
     in_line.max(is_suspect.then_some(WAIT))
 }

@@ -18,9 +18,9 @@ use tokio::sync::oneshot;
 use crate::Front;
 use crate::access::{Asker, ClientIdentity};
 use crate::client_stream::Gauge;
+use crate::guard::connection_throttle::ThrottledConnection;
 use crate::guard::frames::IDLE_POINTS;
-use crate::guard::offenders::Offence;
-use crate::guard::strangers::Visit;
+use crate::guard::penalty_box::Offence;
 use crate::heads::forwarded::{Client, named_client};
 use crate::heads::plain_head::Said;
 use crate::heads::proxies::Proxies;
@@ -42,11 +42,11 @@ pub struct ConnectionState {
     /// Identifies the connection among callers.
     pub(super) number: u64,
     pub(super) is_tls: bool,
-    /// Other connections of its address were closed as offenders.
+    /// Other connections of its address were closed for offences.
     pub(super) is_suspect: bool,
     pub(super) gauge: Arc<Gauge>,
     room: Rc<Room>,
-    visit: Visit,
+    visit: ThrottledConnection,
     /// The connection details last sent to replicas.
     pub(super) said: Said,
     /// Where its calls run, one at a time; dangling for a connection that may have several.
@@ -75,7 +75,7 @@ pub(super) struct Guest {
 /// A new peer, before anything was read from it.
 pub(super) struct Met {
     pub guest: Guest,
-    pub visit: Visit,
+    pub visit: ThrottledConnection,
     pub is_suspect: bool,
     pub gauge: Arc<Gauge>,
 }
@@ -98,8 +98,8 @@ impl Guest {
 impl Met {
     pub(super) fn new(front: &Arc<Front>, guest: Guest, is_tls: bool) -> Self {
         let counted = guest.counted();
-        let is_suspect = counted.is_some_and(|each| front.offenders.has(each, Instant::now()));
-        let visit = Visit::new(&front.strangers, counted, is_tls);
+        let is_suspect = counted.is_some_and(|each| front.penalty_box.has(each, Instant::now()));
+        let visit = ThrottledConnection::new(&front.connection_throttle, counted, is_tls);
         Self { guest, visit, is_suspect, gauge: Gauge::new(is_suspect) }
     }
 }
@@ -179,7 +179,7 @@ impl ConnectionState {
     /// Records that the connection must be closed because of an offence.
     pub(super) fn on_offence(&self, offence: Offence) {
         if let Some(address) = self.guest.counted() {
-            self.front.offenders.add(address, offence, Instant::now());
+            self.front.penalty_box.add(address, offence, Instant::now());
         }
     }
 

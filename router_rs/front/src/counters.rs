@@ -57,7 +57,7 @@ pub struct Counters {
     pub(super) displaced: Counter,
     /// Connections closed because they flooded the front.
     pub(super) floods: Counter,
-    /// Connections delayed because others of their address were closed as offenders.
+    /// Connections delayed because others of their address were closed for offences.
     pub(super) delayed_connections: Counter,
     /// Requests that gave up their place because their client was slow and others waited.
     pub(super) slow_clients: Counter,

@@ -30,7 +30,7 @@ use crate::ends::http1_end::{Answer, Busy, pair};
 use crate::ends::http1_socket::Http1Socket;
 use crate::ends::plain::{Kind, PlainEnd};
 use crate::guard::awake::{Awake, REST_AFTER};
-use crate::guard::offenders::Offence;
+use crate::guard::penalty_box::Offence;
 use crate::heads::plain_head::check_codings;
 use crate::heads::websocket;
 use crate::limits::FrontLimits;

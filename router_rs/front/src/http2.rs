@@ -17,7 +17,7 @@ use tokio::time::{Instant, Sleep, sleep, timeout};
 use crate::admit::admit_http2;
 use crate::client_stream::ClientStream;
 use crate::connection::ConnectionState;
-use crate::guard::offenders::Offence;
+use crate::guard::penalty_box::Offence;
 use crate::rest::{Rest, is_over};
 
 /// h2's budget for small DATA frames that wait to be read: about 256 bytes each, so this allows 128

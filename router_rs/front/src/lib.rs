@@ -49,9 +49,9 @@ pub use arrival::{Arrival, Greeting, Opened, open};
 pub use connection::ConnectionState;
 use counters::Counters;
 pub use doorway::{Entrant, Pace, make_room};
-use guard::offenders::Offenders;
+use guard::connection_throttle::ConnectionThrottle;
+use guard::penalty_box::PenaltyBox;
 pub use guard::resting::Word;
-use guard::strangers::Strangers;
 pub use heads::proxies::{Network, NoNetwork, Proxies};
 pub use http1::serve as serve_http1;
 pub use http2::{ADMITTED_PER_TURN_MAX, on_error as on_http2_error, restrain};
@@ -82,8 +82,8 @@ pub struct Front {
     pub source: Source,
     pub config: FrontConfig,
     pub counters: Arc<Counters>,
-    offenders: Offenders,
-    strangers: Arc<Strangers>,
+    penalty_box: PenaltyBox,
+    connection_throttle: Arc<ConnectionThrottle>,
     /// The memory limit for the connections that rest on one thread.
     rest_bytes_max: u64,
     /// The part of the limits that transcoding uses.
@@ -114,8 +114,8 @@ impl Front {
             source,
             config,
             counters,
-            offenders: Offenders::new(now),
-            strangers: Arc::new(Strangers::new(now)),
+            penalty_box: PenaltyBox::new(now),
+            connection_throttle: Arc::new(ConnectionThrottle::new(now)),
             rest_bytes_max,
             transcoding,
             is_healthy: AtomicBool::new(true),

@@ -29,7 +29,7 @@ use thiserror::Error;
 use crate::connection::ConnectionState;
 use crate::ends::crumbs::Crumbs;
 use crate::ends::plain::Transport;
-use crate::guard::offenders::Offence;
+use crate::guard::penalty_box::Offence;
 
 /// The answer cannot be completed: hyper closes the connection, which is how an HTTP/1.1 client
 /// notices.

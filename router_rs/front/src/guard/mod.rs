@@ -2,13 +2,13 @@
 
 pub(crate) mod addresses;
 pub(crate) mod awake;
+pub(crate) mod connection_throttle;
 pub(crate) mod frames;
-pub(crate) mod offenders;
+pub(crate) mod penalty_box;
 pub(crate) mod ration;
 pub(crate) mod resting;
 pub(crate) mod socket_frames;
 pub(crate) mod socket_ration;
 pub(crate) mod stall;
-pub(crate) mod strangers;
 pub(crate) mod suspicion;
 pub(crate) mod turnstile;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, Sleep, sleep};
 
-use crate::guard::offenders::FORGOTTEN_AFTER;
+use crate::guard::penalty_box::FORGOTTEN_AFTER;
 
 /// How long such a connection is left unread after each turn, so that it brings 12 to 24 MB a
 /// second. Arbitrary: a flood that ends after ten megabytes takes the thread 10 ms, and with the

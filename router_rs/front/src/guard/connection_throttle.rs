@@ -36,23 +36,23 @@ const TLS_POINTS: u32 = 4;
 
 /// See the module's documentation.
 #[derive(Debug)]
-pub(crate) struct Strangers {
+pub(crate) struct ConnectionThrottle {
     addresses: Addresses,
 }
 
 /// One connection, from its arrival to its end.
 #[derive(Debug)]
-pub(crate) struct Visit {
-    strangers: Arc<Strangers>,
+pub(crate) struct ThrottledConnection {
+    connection_throttle: Arc<ConnectionThrottle>,
     /// `None`: the peer is a proxy, which does not identify the client.
     address: Option<IpAddr>,
     points: u32,
     has_asked: Cell<bool>,
 }
 
-// === impl Strangers ===
+// === impl ConnectionThrottle ===
 
-impl Strangers {
+impl ConnectionThrottle {
     pub(crate) fn new(now: Instant) -> Self {
         let rules = Rules { free_points: FREE_POINTS, points_max: POINTS_MAX, recovery: RECOVERY };
         Self { addresses: Addresses::new(rules, now) }
@@ -74,27 +74,36 @@ impl Strangers {
     }
 }
 
-// === impl Visit ===
+// === impl ThrottledConnection ===
 
-impl Visit {
+impl ThrottledConnection {
     /// Counts a new connection.
-    pub(crate) fn new(strangers: &Arc<Strangers>, address: Option<IpAddr>, is_tls: bool) -> Self {
+    pub(crate) fn new(
+        connection_throttle: &Arc<ConnectionThrottle>,
+        address: Option<IpAddr>,
+        is_tls: bool,
+    ) -> Self {
         let points = if is_tls { TLS_POINTS } else { 1 };
-        Self { strangers: Arc::clone(strangers), address, points, has_asked: Cell::new(false) }
+        Self {
+            connection_throttle: Arc::clone(connection_throttle),
+            address,
+            points,
+            has_asked: Cell::new(false),
+        }
     }
 
     /// How long it has to wait before it is read.
     pub(crate) fn wait(&self, now: Instant) -> Option<Duration> {
-        let (strangers, address) = (&self.strangers, self.address?);
-        strangers.on_come(address, self.points, now);
-        strangers.queue(address, self.points, now)
+        let (connection_throttle, address) = (&self.connection_throttle, self.address?);
+        connection_throttle.on_come(address, self.points, now);
+        connection_throttle.queue(address, self.points, now)
     }
 
     /// Its client has sent a request.
     pub(crate) fn on_request(&self) {
         let Some(address) = self.address else { return };
         if !self.has_asked.replace(true) {
-            self.strangers.on_request(address, self.points);
+            self.connection_throttle.on_request(address, self.points);
         }
     }
 }
@@ -107,10 +116,15 @@ mod tests {
     const OTHER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 2));
 
     /// A crowd that arrives at one moment: how long the last connection waits.
-    fn crowd(strangers: &Strangers, count: u32, points: u32, now: Instant) -> Option<Duration> {
+    fn crowd(
+        connection_throttle: &ConnectionThrottle,
+        count: u32,
+        points: u32,
+        now: Instant,
+    ) -> Option<Duration> {
         let waits = (0..count).map(|_| {
-            strangers.on_come(ONE, points, now);
-            strangers.queue(ONE, points, now)
+            connection_throttle.on_come(ONE, points, now);
+            connection_throttle.queue(ONE, points, now)
         });
         waits.last().expect("a crowd is not empty")
     }
@@ -118,54 +132,54 @@ mod tests {
     #[test]
     fn some_that_come_for_nothing_are_free() {
         let now = Instant::now();
-        let strangers = Strangers::new(now);
-        assert_eq!(None, crowd(&strangers, FREE_POINTS, 1, now));
-        assert_eq!(Some(STEP), crowd(&strangers, 1, 1, now));
-        assert_eq!(Some(STEP * 2), crowd(&strangers, 1, 1, now));
-        assert_eq!(None, strangers.queue(OTHER, 1, now), "somebody else");
-        assert_eq!(None, strangers.queue(ONE, 1, now + RECOVERY * 2));
+        let connection_throttle = ConnectionThrottle::new(now);
+        assert_eq!(None, crowd(&connection_throttle, FREE_POINTS, 1, now));
+        assert_eq!(Some(STEP), crowd(&connection_throttle, 1, 1, now));
+        assert_eq!(Some(STEP * 2), crowd(&connection_throttle, 1, 1, now));
+        assert_eq!(None, connection_throttle.queue(OTHER, 1, now), "somebody else");
+        assert_eq!(None, connection_throttle.queue(ONE, 1, now + RECOVERY * 2));
     }
 
     #[test]
     fn a_line_that_is_full_is_filled_again_from_its_middle() {
         let now = Instant::now();
-        let strangers = Strangers::new(now);
+        let connection_throttle = ConnectionThrottle::new(now);
         let room = (WAIT_MAX.as_millis() / STEP.as_millis()) as u32;
-        assert_eq!(Some(WAIT_MAX), crowd(&strangers, FREE_POINTS + room, 1, now));
-        assert_eq!(Some(WAIT_MAX / 2), crowd(&strangers, 1, 1, now));
-        assert_eq!(Some(WAIT_MAX), crowd(&strangers, room / 2, 1, now));
+        assert_eq!(Some(WAIT_MAX), crowd(&connection_throttle, FREE_POINTS + room, 1, now));
+        assert_eq!(Some(WAIT_MAX / 2), crowd(&connection_throttle, 1, 1, now));
+        assert_eq!(Some(WAIT_MAX), crowd(&connection_throttle, room / 2, 1, now));
         let later = now + WAIT_MAX / 10;
-        assert_eq!(Some(WAIT_MAX / 10 * 9 + STEP), crowd(&strangers, 1, 1, later));
-        assert_eq!(None, crowd(&strangers, 1, 1, now + 2 * WAIT_MAX), "all is forgotten");
+        assert_eq!(Some(WAIT_MAX / 10 * 9 + STEP), crowd(&connection_throttle, 1, 1, later));
+        assert_eq!(None, crowd(&connection_throttle, 1, 1, now + 2 * WAIT_MAX), "all is forgotten");
     }
 
     #[test]
     fn tls_counts_and_waits_as_several() {
         let now = Instant::now();
-        let strangers = Strangers::new(now);
-        assert_eq!(None, crowd(&strangers, FREE_POINTS / TLS_POINTS, TLS_POINTS, now));
-        assert_eq!(Some(STEP * TLS_POINTS), crowd(&strangers, 1, TLS_POINTS, now));
+        let connection_throttle = ConnectionThrottle::new(now);
+        assert_eq!(None, crowd(&connection_throttle, FREE_POINTS / TLS_POINTS, TLS_POINTS, now));
+        assert_eq!(Some(STEP * TLS_POINTS), crowd(&connection_throttle, 1, TLS_POINTS, now));
     }
 
     #[test]
     fn those_that_ask_for_something_make_up_for_others() {
         let now = Instant::now();
-        let strangers = Strangers::new(now);
+        let connection_throttle = ConnectionThrottle::new(now);
         for _ in 0..10 * FREE_POINTS {
-            assert_eq!(None, crowd(&strangers, 2, 1, now));
-            strangers.on_request(ONE, 1);
+            assert_eq!(None, crowd(&connection_throttle, 2, 1, now));
+            connection_throttle.on_request(ONE, 1);
         }
     }
 
     #[test]
     fn a_crowd_that_waits_in_its_line_is_not_forgotten() {
         let begun = Instant::now();
-        let strangers = Strangers::new(begun);
-        let mut wait = crowd(&strangers, 2 * FREE_POINTS, 1, begun).expect("too many");
+        let connection_throttle = ConnectionThrottle::new(begun);
+        let mut wait = crowd(&connection_throttle, 2 * FREE_POINTS, 1, begun).expect("too many");
         let mut now = begun + wait;
-        crowd(&strangers, FREE_POINTS, 1, now);
+        crowd(&connection_throttle, FREE_POINTS, 1, now);
         for _ in 0..10_000 {
-            wait = crowd(&strangers, 1, 1, now).expect("it goes on");
+            wait = crowd(&connection_throttle, 1, 1, now).expect("it goes on");
             now += wait.min(STEP);
         }
     }

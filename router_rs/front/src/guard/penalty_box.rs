@@ -1,4 +1,4 @@
-//! Remembers the addresses whose connections had to be closed as offenders.
+//! Remembers the addresses whose connections had to be closed for offences.
 //!
 //! Each connection begins with rations of its own, so a client that reconnects gets them again each
 //! time. While an address goes on like that, its new connections are read a little later, then only
@@ -38,7 +38,7 @@ pub(crate) enum Offence {
 
 /// See the module's documentation.
 #[derive(Debug)]
-pub(crate) struct Offenders {
+pub(crate) struct PenaltyBox {
     addresses: Addresses,
 }
 
@@ -53,9 +53,9 @@ impl Offence {
     }
 }
 
-// === impl Offenders ===
+// === impl PenaltyBox ===
 
-impl Offenders {
+impl PenaltyBox {
     pub(crate) fn new(now: Instant) -> Self {
         let rules = Rules { free_points: FREE_POINTS, points_max: POINTS_MAX, recovery: RECOVERY };
         Self { addresses: Addresses::new(rules, now) }
@@ -83,39 +83,39 @@ mod tests {
     #[test]
     fn some_offences_are_free_and_more_are_forgotten_in_time() {
         let now = Instant::now();
-        let (offenders, one) = (Offenders::new(now), address("192.0.2.1"));
+        let (penalty_box, one) = (PenaltyBox::new(now), address("192.0.2.1"));
         for _ in 0..FREE_POINTS {
-            offenders.add(one, Offence::Malformed, now);
-            assert!(!offenders.has(one, now));
+            penalty_box.add(one, Offence::Malformed, now);
+            assert!(!penalty_box.has(one, now));
         }
-        offenders.add(one, Offence::Malformed, now);
-        assert!(offenders.has(one, now));
-        assert!(!offenders.has(address("192.0.2.2"), now), "somebody else");
-        assert!(offenders.has(one, now + RECOVERY / 2));
-        assert!(!offenders.has(one, now + RECOVERY));
+        penalty_box.add(one, Offence::Malformed, now);
+        assert!(penalty_box.has(one, now));
+        assert!(!penalty_box.has(address("192.0.2.2"), now), "somebody else");
+        assert!(penalty_box.has(one, now + RECOVERY / 2));
+        assert!(!penalty_box.has(one, now + RECOVERY));
     }
 
     #[test]
     fn a_flood_is_forgotten_within_half_a_minute() {
         let now = Instant::now();
-        let (offenders, one) = (Offenders::new(now), address("192.0.2.1"));
-        offenders.add(one, Offence::Flood, now);
-        assert!(!offenders.has(one, now));
+        let (penalty_box, one) = (PenaltyBox::new(now), address("192.0.2.1"));
+        penalty_box.add(one, Offence::Flood, now);
+        assert!(!penalty_box.has(one, now));
         for _ in 0..10_000 {
-            offenders.add(one, Offence::Flood, now);
+            penalty_box.add(one, Offence::Flood, now);
         }
-        assert!(offenders.has(one, now + Duration::from_secs(15)));
-        assert!(!offenders.has(one, now + Duration::from_secs(30)));
+        assert!(penalty_box.has(one, now + Duration::from_secs(15)));
+        assert!(!penalty_box.has(one, now + Duration::from_secs(30)));
     }
 
     #[test]
     fn one_that_goes_on_more_slowly_than_is_forgotten_never_waits() {
         let begun = Instant::now();
-        let (offenders, one) = (Offenders::new(begun), address("192.0.2.1"));
+        let (penalty_box, one) = (PenaltyBox::new(begun), address("192.0.2.1"));
         for round in 0..1000 {
             let now = begun + RECOVERY * round;
-            offenders.add(one, Offence::Malformed, now);
-            assert!(!offenders.has(one, now));
+            penalty_box.add(one, Offence::Malformed, now);
+            assert!(!penalty_box.has(one, now));
         }
     }
 
@@ -126,26 +126,26 @@ mod tests {
             ("2001:db8::1", "2001:db8::ffff", "2001:db8:0:1::1"),
             ("::ffff:192.0.2.1", "192.0.2.1", "::ffff:192.0.2.2"),
         ] {
-            let offenders = Offenders::new(now);
+            let penalty_box = PenaltyBox::new(now);
             for _ in 0..2 {
-                offenders.add(address(offender), Offence::Flood, now);
+                penalty_box.add(address(offender), Offence::Flood, now);
             }
-            assert!(offenders.has(address(same), now));
-            assert!(!offenders.has(address(other), now));
+            assert!(penalty_box.has(address(same), now));
+            assert!(!penalty_box.has(address(other), now));
         }
     }
 
     #[test]
     fn crowds_of_offenders_hide_none_that_goes_on() {
         let now = Instant::now();
-        let offenders = Offenders::new(now);
+        let penalty_box = PenaltyBox::new(now);
         for index in 0..100_000_u32 {
-            offenders.add(std::net::Ipv4Addr::from_bits(index).into(), Offence::Flood, now);
+            penalty_box.add(std::net::Ipv4Addr::from_bits(index).into(), Offence::Flood, now);
         }
         let one = address("192.0.2.1");
         for _ in 0..POINTS_MAX {
-            offenders.add(one, Offence::Flood, now);
+            penalty_box.add(one, Offence::Flood, now);
         }
-        assert!(offenders.has(one, now));
+        assert!(penalty_box.has(one, now));
     }
 }
