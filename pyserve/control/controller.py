@@ -32,8 +32,8 @@ from pyserve.control.reconcile.decide import (
     next_wakeup,
     reconcile,
 )
-from pyserve.control.reconcile.rationing import Waits, held_back, ration
 from pyserve.control.reconcile.reconfiguring import Reconfiguring
+from pyserve.control.reconcile.start_limits import Waits, held_back, limit_starts
 from pyserve.control.recovery.recording import Memory, Recorder
 from pyserve.control.recovery.recovery import Recovery
 from pyserve.control.replicas.identity import new_replica
@@ -397,7 +397,7 @@ class Controller:
             self._waits = Waits()
             return wanted
         room = self._launcher.room()
-        begun = ration(wanted, self.state.replicas, room.starts_max)
+        begun = limit_starts(wanted, self.state.replicas, room.starts_max)
         self._waits = Waits(held_back(wanted, begun), room)
         return begun
 

@@ -1,7 +1,7 @@
 """How processes of a mesh get started: replicas, and the mesh itself as a driver's child."""
 
 from pyserve.config.capabilities import Capabilities
-from pyserve.control.reconcile.rationing import Room
+from pyserve.control.reconcile.start_limits import Room
 from pyserve.control.replicas.launching import (
     CountsStrays,
     Ended,

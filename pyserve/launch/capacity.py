@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from pyserve.control.reconcile.rationing import Room
+from pyserve.control.reconcile.start_limits import Room
 
 # A start uses a processor for a second or two, and waits for files or weights in between; more
 # starts at a time only slow each other down. Arbitrary.

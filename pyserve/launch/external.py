@@ -7,7 +7,7 @@ mesh has no others: it starts nothing itself, and refuses deploys with that reas
 from __future__ import annotations
 
 from pyserve.config.capabilities import Capabilities
-from pyserve.control.reconcile.rationing import Room
+from pyserve.control.reconcile.start_limits import Room
 from pyserve.control.replicas.launching import Events, ReplicaOrder
 from pyserve.types import ReplicaId
 

@@ -27,7 +27,7 @@ from pyserve.config.capabilities import (
 )
 from pyserve.config.control import PASSING
 from pyserve.config.launchers import PROCESS
-from pyserve.control.reconcile.rationing import Room
+from pyserve.control.reconcile.start_limits import Room
 from pyserve.control.replicas.launching import Ended, Events, ReplicaOrder, Waiting
 from pyserve.launch.capacity import read_stocks, room, usable_processors
 from pyserve.launch.environments import Environments

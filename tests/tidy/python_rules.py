@@ -75,7 +75,7 @@ PURE_MODULES = (
     "pyserve/pace.py",
     "pyserve/control/status/details.py",
     "pyserve/control/state/ranks.py",
-    "pyserve/control/reconcile/rationing.py",
+    "pyserve/control/reconcile/start_limits.py",
     "pyserve/control/reconcile/decide.py",
     "pyserve/control/reconcile/gangs.py",
     "pyserve/control/reconcile/reconfiguring.py",

@@ -43,11 +43,11 @@ class Catalogue:
     def __init__(self, front: Front, documents: Documents) -> None:
         self._front = front
         self._documents = documents
-        self._rationed = RateLimited(self._make)
+        self._rate_limited = RateLimited(self._make)
 
     async def get(self) -> Made:
         """Return a result that was made after this call."""
-        return await self._rationed.get()
+        return await self._rate_limited.get()
 
     async def _make(self) -> Made:
         described = self._front.described()

@@ -15,7 +15,7 @@ from typing import Protocol, Self, runtime_checkable
 from pyserve.config import Resources
 from pyserve.config.capabilities import Capabilities
 from pyserve.config.options import DeploymentOptions
-from pyserve.control.reconcile.rationing import Room
+from pyserve.control.reconcile.start_limits import Room
 from pyserve.control.state.mesh import Replica
 from pyserve.types import DeploymentKey, ReplicaId
 from pyserve.wire.v1 import mesh_pb2

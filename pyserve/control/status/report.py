@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Sequence
 
 from pyserve.control.autoscaling.status import scaling_status
-from pyserve.control.reconcile.rationing import Waits
+from pyserve.control.reconcile.start_limits import Waits
 from pyserve.control.state.applications import Applications
 from pyserve.control.state.mesh import Desired, MeshState, Phase, Replica
 from pyserve.control.status.health import (

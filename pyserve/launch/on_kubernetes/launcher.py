@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pyserve.config import DeploymentOptions
 from pyserve.config.capabilities import LABELS, PODS, RESOURCES, SPREAD_CAPS, Capabilities
 from pyserve.config.control import SHUTDOWN_GRACE_S
-from pyserve.control.reconcile.rationing import Room
+from pyserve.control.reconcile.start_limits import Room
 from pyserve.control.replicas.launching import Ended, Event, Events, Placed, ReplicaOrder
 from pyserve.errors import MeshError
 from pyserve.launch.on_kubernetes.api import Api, ApiError, ApiUnreachableError, Cluster, Object

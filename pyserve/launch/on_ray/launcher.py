@@ -17,7 +17,7 @@ from typing import Any
 from pyserve.config import check_address
 from pyserve.config.capabilities import OF_LAUNCHERS, PODS, Capabilities
 from pyserve.config.validation import check_switch
-from pyserve.control.reconcile.rationing import Room
+from pyserve.control.reconcile.start_limits import Room
 from pyserve.control.replicas.launching import Ended, Events, ReplicaOrder, Waiting
 from pyserve.errors import MeshError
 from pyserve.launch.on_ray.ingresses import NodeIngresses, is_ingress

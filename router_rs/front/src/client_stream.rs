@@ -1,6 +1,6 @@
 //! A connection's bytes as h2 and hyper read them. The bytes read to detect the protocol are
 //! replayed first. Reads come in portions, so that one connection cannot keep its thread busy while
-//! others wait. Frames that HTTP/2 floods consist of are rationed.
+//! others wait. Frames that HTTP/2 floods consist of are rate-limited.
 
 mod hyper_io;
 
@@ -19,7 +19,7 @@ use tokio::time::{Sleep, sleep_until};
 
 use crate::counters::ConnectionCount;
 use crate::guard::frames::{Frames, Tally};
-use crate::guard::ration::{Ration, Verdict};
+use crate::guard::rate_limiter::{RateLimiter, Verdict};
 use crate::guard::suspicion::Suspicion;
 use crate::heads::head_lines::{HeadLines, Unclear};
 use crate::hypers_answer::{Unread, status_of_hypers};
@@ -66,7 +66,7 @@ pub(super) struct Gauge {
     is_too_much: AtomicBool,
     /// The bytes that follow belong to a stream that the client has closed; they are not read.
     has_closed_stream: AtomicBool,
-    is_rationed: AtomicBool,
+    is_rate_limited: AtomicBool,
     is_flushed: AtomicBool,
     /// Its turns are separated by pauses, for now.
     is_suspect: AtomicBool,
@@ -83,7 +83,7 @@ impl Gauge {
             wasted_points: AtomicU64::new(0),
             is_too_much: AtomicBool::new(false),
             has_closed_stream: AtomicBool::new(false),
-            is_rationed: AtomicBool::new(false),
+            is_rate_limited: AtomicBool::new(false),
             is_flushed: AtomicBool::new(true),
         })
     }
@@ -109,7 +109,7 @@ impl Gauge {
         self.received_bytes.load(Ordering::Relaxed)
     }
 
-    /// Records useful work for the client; see `Ration`.
+    /// Records useful work for the client; see `RateLimiter`.
     pub(super) fn earn(&self, points: u64) {
         // One thread writes these, so no read-modify-write is needed.
         let earned = self.earned_points.load(Ordering::Relaxed);
@@ -140,8 +140,8 @@ impl Gauge {
 
     /// Input is being read more slowly than it arrives, so much of it may be unread when the client
     /// leaves.
-    pub(super) fn set_rationed(&self, is_rationed: bool) {
-        self.is_rationed.store(is_rationed, Ordering::Relaxed);
+    pub(super) fn set_rate_limited(&self, is_rate_limited: bool) {
+        self.is_rate_limited.store(is_rate_limited, Ordering::Relaxed);
     }
 
     /// Whether everything written has been sent.
@@ -197,7 +197,7 @@ const REFUSED: &[u8] = b"\r\0\r\n\r\n";
 #[derive(Debug)]
 struct Flood {
     frames: Frames,
-    ration: Ration,
+    rate_limiter: RateLimiter,
     turn_frames: usize,
     has_small_frames: bool,
 }
@@ -206,7 +206,7 @@ impl Flood {
     fn new() -> Self {
         Self {
             frames: Frames::new(),
-            ration: Ration::new(Instant::now()),
+            rate_limiter: RateLimiter::new(Instant::now()),
             turn_frames: 0,
             has_small_frames: false,
         }
@@ -227,7 +227,7 @@ impl Flood {
         }
         gauge.wasted_points.store(0, Ordering::Relaxed);
         let earned = gauge.earned_points.swap(0, Ordering::Relaxed);
-        match self.ration.spend(points, idle_points, earned, Instant::now()) {
+        match self.rate_limiter.spend(points, idle_points, earned, Instant::now()) {
             Verdict::Fine => None,
             Verdict::Late(until) => Some(until),
             Verdict::TooMuch => {
@@ -390,10 +390,10 @@ impl AsyncRead for ClientStream {
         if let Some(pause) = &mut this.pause {
             ready!(pause.as_mut().poll(cx));
             this.pause = None;
-            this.gauge.set_rationed(true);
+            this.gauge.set_rate_limited(true);
         }
-        if this.gauge.is_rationed.load(Ordering::Relaxed) {
-            this.gauge.set_rationed(false);
+        if this.gauge.is_rate_limited.load(Ordering::Relaxed) {
+            this.gauge.set_rate_limited(false);
             // The bytes that it left unread are not wanted.
             if this.stream.has_ended() {
                 return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));

@@ -10,7 +10,7 @@ import pytest
 from pyserve.aio.mesh_channel import dial, proof
 from pyserve.config import DeploymentOptions
 from pyserve.control.controller import Controller
-from pyserve.control.reconcile.rationing import Room
+from pyserve.control.reconcile.start_limits import Room
 from pyserve.control.server.ingress_service import add_ingress_service
 from pyserve.control.server.ingresses import Ingresses
 from pyserve.control.server.service import add_services

@@ -29,10 +29,10 @@ class Work:
 
 async def test_all_who_come_meanwhile_share_the_next_one() -> None:
     work = Work()
-    rationed = RateLimited(work)
-    first = asyncio.create_task(rationed.get())
+    rate_limited = RateLimited(work)
+    first = asyncio.create_task(rate_limited.get())
     await work.arrived.wait()
-    others = [asyncio.create_task(rationed.get()) for _ in range(50)]
+    others = [asyncio.create_task(rate_limited.get()) for _ in range(50)]
     await asyncio.sleep(0)
     work.released.set()
 
@@ -50,17 +50,17 @@ async def test_a_quarter_of_the_time_goes_into_it_at_most() -> None:
         await asyncio.sleep(0.02)
         took.append((begun, loop.time()))
 
-    rationed = RateLimited(make)
+    rate_limited = RateLimited(make)
     for _ in range(3):
-        await rationed.get()
+        await rate_limited.get()
     for (begun, ended), (next_begun, _) in itertools.pairwise(took):
         assert next_begun - ended >= 2.9 * (ended - begun)
 
 
 async def test_who_goes_takes_nothing_from_the_others() -> None:
     work = Work()
-    rationed = RateLimited(work)
-    gone, stays = (asyncio.create_task(rationed.get()) for _ in range(2))
+    rate_limited = RateLimited(work)
+    gone, stays = (asyncio.create_task(rate_limited.get()) for _ in range(2))
     await work.arrived.wait()
     gone.cancel()
     work.released.set()
@@ -76,7 +76,7 @@ async def test_a_failure_is_told_and_the_next_one_is_made() -> None:
             raise error
         return 1
 
-    rationed = RateLimited(make)
+    rate_limited = RateLimited(make)
     with pytest.raises(ValueError, match="no"):
-        await rationed.get()
-    assert 1 == await rationed.get()
+        await rate_limited.get()
+    assert 1 == await rate_limited.get()

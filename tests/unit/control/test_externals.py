@@ -13,7 +13,7 @@ from pyserve.control.reconcile.decide import (
     next_wakeup,
     reconcile,
 )
-from pyserve.control.reconcile.rationing import Waits
+from pyserve.control.reconcile.start_limits import Waits
 from pyserve.control.replicas.members import Members
 from pyserve.control.replicas.output import Output
 from pyserve.control.replicas.sessions import Session

@@ -1,6 +1,6 @@
 """The state of an application: that of its worst deployment."""
 
-from pyserve.control.reconcile.rationing import Waits
+from pyserve.control.reconcile.start_limits import Waits
 from pyserve.control.state.applications import ApplicationInfo, Applications
 from pyserve.control.state.mesh import Phase
 from pyserve.control.status.health import observe

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pyserve.control.reconcile.rationing import Waits
+from pyserve.control.reconcile.start_limits import Waits
 from pyserve.control.state.applications import ApplicationInfo, Applications
 from pyserve.control.state.mesh import Phase
 from pyserve.control.status.health import observe

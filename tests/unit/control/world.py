@@ -17,7 +17,7 @@ from pyserve.control.reconcile.decide import (
     next_wakeup,
     reconcile,
 )
-from pyserve.control.reconcile.rationing import ration
+from pyserve.control.reconcile.start_limits import limit_starts
 from pyserve.control.state.applications import HttpRoutes
 from pyserve.control.state.mesh import Failure, MeshState, Phase, Place, Replica, Version
 from pyserve.control.state.traffic import Infos
@@ -86,7 +86,7 @@ class World:
         """Let reconcile speak until it is silent; return what it said."""
         said: list[Action] = []
         for _ in range(_ROUNDS_MAX):
-            actions = ration(self.wanted(), self.state.replicas, self.starts_max)
+            actions = limit_starts(self.wanted(), self.state.replicas, self.starts_max)
             if not actions:
                 self.log += said
                 return said

@@ -47,9 +47,9 @@ pub struct CallRecords {
     sampler: Sampler,
     keeps_all: AtomicBool,
     slow: Slow,
-    failures: Ration,
-    slow_ones: Ration,
-    explanations: Ration,
+    failures: RateLimit,
+    slow_ones: RateLimit,
+    explanations: RateLimit,
     waiting: BriefMutex<Waiting>,
     recorded: AtomicU64,
     dropped: AtomicU64,
@@ -77,7 +77,7 @@ struct Slow {
 
 /// The limit per second.
 #[derive(Debug, Default)]
-struct Ration {
+struct RateLimit {
     /// The second, and its count so far: twenty bits.
     second_and_count: AtomicU64,
 }
@@ -103,9 +103,9 @@ impl CallRecords {
             sampler: Sampler::new(sampling_ratio, samples_roots),
             keeps_all: AtomicBool::new(false),
             slow: Slow::new(slowest),
-            failures: Ration::default(),
-            slow_ones: Ration::default(),
-            explanations: Ration::default(),
+            failures: RateLimit::default(),
+            slow_ones: RateLimit::default(),
+            explanations: RateLimit::default(),
             waiting: BriefMutex::default(),
             recorded: AtomicU64::new(0),
             dropped: AtomicU64::new(0),
@@ -215,7 +215,7 @@ fn push(
     oldest
 }
 
-// === impl Slow, Ration ===
+// === impl Slow, RateLimit ===
 
 impl Slow {
     fn new(count: usize) -> Self {
@@ -244,7 +244,7 @@ impl Slow {
     }
 }
 
-impl Ration {
+impl RateLimit {
     const COUNT_BITS: u32 = 20;
 
     fn take(&self, count_max: u64, now: Nanos) -> bool {
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_and_slow_calls_are_rationed_by_the_second() {
+    fn failures_and_slow_calls_are_rate_limited_by_the_second() {
         let records = CallRecords::new(None, 10, false);
         let kept = |now: Nanos| {
             (0..2_000)
@@ -356,8 +356,8 @@ mod tests {
 
     #[test]
     fn a_ration_is_that_of_its_second() {
-        let ration = Ration::default();
-        let taken = |now| (0..200).filter(|_| ration.take(100, now)).count();
+        let limit = RateLimit::default();
+        let taken = |now| (0..200).filter(|_| limit.take(100, now)).count();
         assert_eq!((100, 0), (taken(NOW), taken(NOW)));
         assert_eq!(100, taken(NOW.saturating_add(Nanos::from_secs(1))));
     }

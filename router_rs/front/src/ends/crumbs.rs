@@ -1,4 +1,4 @@
-//! Joins the tiny pieces of an HTTP/1.1 body, and rations them: a chunk of one byte costs this
+//! Joins the tiny pieces of an HTTP/1.1 body, and limits their rate: a chunk of one byte costs this
 //! thread as much as one of thousands, and costs the replica more.
 //!
 //! Some tiny pieces are passed on as they come. If a body continues with them, they are passed on

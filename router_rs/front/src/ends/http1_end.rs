@@ -226,7 +226,7 @@ impl Caller for Http1End {
                 }
             };
             let passed_on = self.crumbs.add(bytes, is_last);
-            self.connection.gauge.set_rationed(passed_on.is_none());
+            self.connection.gauge.set_rate_limited(passed_on.is_none());
             if let Some(bytes) = passed_on {
                 return Poll::Ready(Ok(Piece { bytes, is_last }));
             }

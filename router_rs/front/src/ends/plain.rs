@@ -14,7 +14,7 @@ use router_protocol::names::REQUEST_ID;
 
 use crate::connection::ConnectionState;
 use crate::guard::socket_frames::{RESTART, SocketFrames, TOO_MANY_SMALL_FRAMES};
-use crate::guard::socket_ration::{SocketRation, TooMuch};
+use crate::guard::socket_rate_limiter::{SocketRateLimiter, TooMuch};
 use crate::guard::stall::Stall;
 use crate::heads::websocket;
 use crate::upstream::RouteLookup;
@@ -97,7 +97,7 @@ pub(crate) struct PlainEnd<T> {
     /// For an accepted WebSocket: the frames from the replica.
     frames: Option<Box<SocketFrames>>,
     /// For a WebSocket: the frames from the client.
-    ration: Option<Box<SocketRation>>,
+    rate_limiter: Option<Box<SocketRateLimiter>>,
     /// How the client keeps the exchange waiting, if it does.
     stall: Stall,
     is_body_awaited: bool,
@@ -117,7 +117,7 @@ impl<T: Transport> PlainEnd<T> {
         let is_socket = manner.kind == Kind::WebSocket;
         Self {
             transport,
-            ration: is_socket.then(|| Box::new(SocketRation::new(Instant::now()))),
+            rate_limiter: is_socket.then(|| Box::new(SocketRateLimiter::new(Instant::now()))),
             stall: Stall::new(connection.front.limits().body_timeout),
             connection: Rc::clone(connection),
             manner,
@@ -244,8 +244,8 @@ impl<T: Transport> PlainEnd<T> {
 
     /// Ends a flood of useless frames.
     fn check_frames(&mut self, piece: &Piece) -> Result<(), Cancelled> {
-        let Some(ration) = &mut self.ration else { return Ok(()) };
-        ration.pass(&piece.bytes, Instant::now()).map_err(|TooMuch| {
+        let Some(rate_limiter) = &mut self.rate_limiter else { return Ok(()) };
+        rate_limiter.pass(&piece.bytes, Instant::now()).map_err(|TooMuch| {
             self.connection.front.counters.floods.count();
             let text = "the WebSocket sent too many small frames";
             self.refuse(&HttpFailure::new(StatusCode::TOO_MANY_REQUESTS, text))
@@ -297,8 +297,8 @@ impl<T: Transport> Caller for PlainEnd<T> {
     }
 
     fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Result<Piece, Cancelled>> {
-        if let Some(ration) = &mut self.ration {
-            ready!(ration.poll(cx));
+        if let Some(rate_limiter) = &mut self.rate_limiter {
+            ready!(rate_limiter.poll(cx));
         }
         let piece = self.transport.poll_piece(cx);
         if let Some(failure) = self.transport.malformed() {

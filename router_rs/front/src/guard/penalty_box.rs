@@ -1,9 +1,9 @@
 //! Remembers the addresses whose connections had to be closed for offences.
 //!
-//! Each connection begins with rations of its own, so a client that reconnects gets them again each
-//! time. While an address goes on like that, its new connections are read a little later, then only
-//! after pauses until its past offences are forgotten, and may have fewer streams. None is closed
-//! for it: many people may share one address.
+//! Each connection begins with rate limits of its own, so a client that reconnects gets them again
+//! each time. While an address goes on like that, its new connections are read a little later, then
+//! only after pauses until its past offences are forgotten, and may have fewer streams. None is
+//! closed for it: many people may share one address.
 
 use std::net::IpAddr;
 use std::time::{Duration, Instant};

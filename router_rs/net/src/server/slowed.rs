@@ -1,8 +1,8 @@
 //! Limits how much an unproven peer may send: enough for a proof, then little.
 //!
-//! Frames are not rationed at a port for members, since members send no useless ones. Without this
-//! limit, anyone who can reach the port could send the most expensive frames and delay the thread's
-//! other connections.
+//! Frames are not rate-limited at a port for members, since members send no useless ones. Without
+//! this limit, anyone who can reach the port could send the most expensive frames and delay the
+//! thread's other connections.
 
 use std::io;
 use std::pin::Pin;

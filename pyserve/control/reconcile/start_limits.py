@@ -68,7 +68,7 @@ class Waits:
         return now + _LOOK_INTERVAL_S if self.counts and self.room.is_short else None
 
 
-def ration(
+def limit_starts(
     actions: Sequence[Action], observed: Mapping[ReplicaId, Replica], starts_max: int
 ) -> list[Action]:
     """Return the actions without the starts that have to wait for a place."""
@@ -110,7 +110,7 @@ def _waiting(actions: Sequence[Action]) -> dict[DeploymentKey, deque[list[StartR
 
 
 def held_back(wanted: Sequence[Action], begun: Sequence[Action]) -> Counter[DeploymentKey]:
-    """Return how many starts of each deployment ``ration`` has left out."""
+    """Return how many starts of each deployment ``limit_starts`` has left out."""
     return _starts(wanted) - _starts(begun)
 
 

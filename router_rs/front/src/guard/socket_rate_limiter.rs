@@ -1,13 +1,13 @@
-//! Rations frames of a WebSocket client that are expensive for the replica but of little use:
-//! fragments of a few bytes, and control frames. Messages are not rationed, however small: their
-//! application takes them one by one, and the client waits for it.
+//! Limits the rate of frames of a WebSocket client that are expensive for the replica but of little
+//! use: fragments of a few bytes, and control frames. Messages are not rate-limited, however small:
+//! their application takes them one by one, and the client waits for it.
 
 use std::task::{Context, Poll};
 use std::time::Instant;
 
 use router_io::Alarm;
 
-use crate::guard::ration::{Ration, Verdict};
+use crate::guard::rate_limiter::{RateLimiter, Verdict};
 use crate::guard::socket_frames::{Frame, SocketFrames};
 
 /// A fragment smaller than this is tiny.
@@ -23,20 +23,20 @@ const CONTROL_POINTS: u64 = 4;
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct TooMuch;
 
-/// The ration of one WebSocket.
+/// The rate limiter of one WebSocket.
 #[derive(Debug)]
-pub(crate) struct SocketRation {
+pub(crate) struct SocketRateLimiter {
     frames: SocketFrames,
-    ration: Ration,
+    rate_limiter: RateLimiter,
     /// Reads are paused until it fires.
     pause: Option<Alarm>,
 }
 
-// === impl SocketRation ===
+// === impl SocketRateLimiter ===
 
-impl SocketRation {
+impl SocketRateLimiter {
     pub(crate) fn new(now: Instant) -> Self {
-        Self { frames: SocketFrames::default(), ration: Ration::new(now), pause: None }
+        Self { frames: SocketFrames::default(), rate_limiter: RateLimiter::new(now), pause: None }
     }
 
     /// Ready when more may be read.
@@ -59,7 +59,7 @@ impl SocketRation {
         if points == 0 {
             return Ok(());
         }
-        match self.ration.spend(points, points, 0, now) {
+        match self.rate_limiter.spend(points, points, 0, now) {
             Verdict::Fine => Ok(()),
             Verdict::Late(until) => {
                 self.pause = Some(Alarm::at(until));
@@ -92,14 +92,14 @@ mod tests {
         const BATCH: usize = 1000;
         let begun = Instant::now();
         let mut now = begun;
-        let mut ration = SocketRation::new(now);
+        let mut rate_limiter = SocketRateLimiter::new(now);
         let piece = frame.repeat(BATCH);
         for _ in 0..frames / BATCH {
-            let passed = ration.pass(&piece, now);
+            let passed = rate_limiter.pass(&piece, now);
             if passed.is_err() || now > begun + Duration::from_secs(60) {
                 return (now.duration_since(begun).as_secs(), passed);
             }
-            now += ration.pause.take().map_or(Duration::ZERO, |_| Duration::from_millis(500));
+            now += rate_limiter.pause.take().map_or(Duration::ZERO, |_| Duration::from_millis(500));
         }
         (now.duration_since(begun).as_secs(), Ok(()))
     }

@@ -1,6 +1,6 @@
-//! Rations the work of little use that one connection may cause: a burst, then a rate per second. A
-//! connection that exceeds it is not read until it has earned what it has spent, which delays
-//! nobody else. A connection that goes on like that for a while is asked to close.
+//! Limits the rate of the work of little use that one connection may cause: a burst, then a rate
+//! per second. A connection that exceeds it is not read until it has earned what it has spent,
+//! which delays nobody else. A connection that goes on like that for a while is asked to close.
 
 use std::time::{Duration, Instant};
 
@@ -23,7 +23,7 @@ const OWING_MAX: Duration = Duration::from_secs(20);
 
 /// The points of one connection.
 #[derive(Debug)]
-pub(crate) struct Ration {
+pub(crate) struct RateLimiter {
     /// The points left to spend; negative in debt.
     points: i64,
     counted: Instant,
@@ -44,9 +44,9 @@ pub(crate) enum Verdict {
     TooMuch,
 }
 
-// === impl Ration ===
+// === impl RateLimiter ===
 
-impl Ration {
+impl RateLimiter {
     pub(crate) fn new(now: Instant) -> Self {
         Self { points: POINTS_MAX as i64, counted: now, excess_points: 0, owing_since: None }
     }
@@ -100,10 +100,10 @@ mod tests {
     /// Floods as fast as allowed for this long; returns the points taken, and the last verdict.
     fn flood(seconds: u64, is_idle: bool, earned: u64) -> (u64, Verdict) {
         let begun = Instant::now();
-        let (mut ration, mut now, mut taken) = (Ration::new(begun), begun, 0);
+        let (mut rate_limiter, mut now, mut taken) = (RateLimiter::new(begun), begun, 0);
         loop {
             let idle_points = if is_idle { BATCH } else { 0 };
-            let verdict = ration.spend(BATCH, idle_points, earned, now);
+            let verdict = rate_limiter.spend(BATCH, idle_points, earned, now);
             taken += BATCH;
             match verdict {
                 Verdict::Fine => now += Duration::from_millis(1),
@@ -151,11 +151,11 @@ mod tests {
     #[test]
     fn a_burst_now_and_then_is_fine_for_ever() {
         let begun = Instant::now();
-        let mut ration = Ration::new(begun);
+        let mut rate_limiter = RateLimiter::new(begun);
         let pause = Duration::from_millis(POINTS_MAX * 1000 / POINTS_PER_S);
         for round in 0..100 {
             let now = begun + pause * round;
-            assert_eq!(Verdict::Fine, ration.spend(POINTS_MAX, POINTS_MAX, 0, now));
+            assert_eq!(Verdict::Fine, rate_limiter.spend(POINTS_MAX, POINTS_MAX, 0, now));
         }
     }
 }

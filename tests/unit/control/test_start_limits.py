@@ -3,7 +3,7 @@
 import pytest
 
 from pyserve.control.reconcile.decide import FailVersion
-from pyserve.control.reconcile.rationing import Room, Waits, held_back, ration
+from pyserve.control.reconcile.start_limits import Room, Waits, held_back, limit_starts
 from pyserve.control.state.mesh import Phase
 from tests.unit.control.world import USER_ERROR, World, key
 
@@ -102,7 +102,7 @@ def test_version_that_raises_fails_before_all_its_slots_were_tried(world):
 def test_those_that_wait_are_counted_and_told_once(world):
     world.deploy(Echo=1000)
     wanted = world.wanted()
-    held = held_back(wanted, ration(wanted, world.state.replicas, world.starts_max))
+    held = held_back(wanted, limit_starts(wanted, world.state.replicas, world.starts_max))
     waits = Waits(held, Room(8, "8 start at a time"))
 
     assert {key(): 994} == held
