@@ -19,8 +19,8 @@ use crate::client_stream::{ClientStream, Gauge};
 use crate::connection::{ConnectionState, Guest, Met};
 use crate::counters::ConnectionCount;
 use crate::guard::connection_throttle::ThrottledConnection;
+use crate::guard::handshake_limiter::{self, pass};
 use crate::guard::penalty_box::WAIT;
-use crate::guard::turnstile::{self, pass};
 use crate::heads::proxy_header;
 use crate::rest::{Rest, Room, Speech};
 use crate::{Front, handshake, http1, http2};
@@ -168,7 +168,7 @@ async fn greet(
         None => Stream::Tcp(stream),
         Some(tls) => {
             front.in_time(async { stream.readable().await.ok() }).await?;
-            pass(turnstile::TLS).await;
+            pass(handshake_limiter::TLS).await;
             let stream = CountedTcp::new(stream, received.clone());
             Box::pin(handshake::accept(front, &tls, stream)).await?
         }
@@ -180,7 +180,7 @@ async fn greet(
         Some(ALPN_HTTP2) => (Greeting::Http2, Bytes::new()),
         _ => front.in_time(sniff(&mut stream)).await?,
     };
-    pass(turnstile::GREETING).await;
+    pass(handshake_limiter::GREETING).await;
     let stream = ClientStream::new(stream, first, gauge, count, greeting == Greeting::Http2);
     Some(Greeted { stream, greeting, caller, client })
 }

@@ -10,7 +10,7 @@ use tokio::net::TcpStream;
 use tokio::sync::watch;
 
 use crate::arrival::serve;
-use crate::{Arrival, Entrant, Front, Pace, make_room};
+use crate::{Arrival, Front, Pace, PendingConnection, make_room};
 
 #[derive(Clone)]
 pub(super) struct Acceptor {
@@ -28,7 +28,7 @@ struct Newcomer {
     acceptor: Acceptor,
     stream: StdTcpStream,
     peer: SocketAddr,
-    entrant: Entrant,
+    pending: PendingConnection,
     /// The threads whose resting connections may be closed to make room.
     threads: Vec<IoThread>,
 }
@@ -48,36 +48,41 @@ impl Acceptor {
     async fn accept_all(&self, listener: StdTcpListener) {
         let mut pace = Pace::new(&self.front);
         let take = |stream, peer| {
-            let entrant = Entrant::new(&self.front, &stream);
+            let pending = PendingConnection::new(&self.front, &stream);
             tune(&stream);
-            let pause = pace.after(&entrant);
-            self.hand_over(stream, peer, entrant).map(|()| pause)
+            let pause = pace.after(&pending);
+            self.hand_over(stream, peer, pending).map(|()| pause)
         };
         accept_each(listener, take, || self.make_room()).await;
     }
 
     /// `None`: the threads are gone.
-    fn hand_over(&self, stream: TcpStream, peer: SocketAddr, entrant: Entrant) -> Option<()> {
+    fn hand_over(
+        &self,
+        stream: TcpStream,
+        peer: SocketAddr,
+        pending: PendingConnection,
+    ) -> Option<()> {
         let threads = self.threads.upgrade()?;
         let thread = threads.next();
-        if entrant.is_free() && thread.is_same(&self.thread) {
-            self.serve(stream, peer, entrant);
+        if pending.is_free() && thread.is_same(&self.thread) {
+            self.serve(stream, peer, pending);
             return Some(());
         }
         let others =
-            threads.all().iter().filter(|other| !entrant.is_free() && !other.is_same(thread));
+            threads.all().iter().filter(|other| !pending.is_free() && !other.is_same(thread));
         let (acceptor, threads) = (self.clone(), others.cloned().collect());
         // A connection that cannot be moved is closed, which its client notices.
         if let Ok(stream) = stream.into_std() {
-            Newcomer { acceptor, stream, peer, entrant, threads }.go_to(thread);
+            Newcomer { acceptor, stream, peer, pending, threads }.go_to(thread);
         }
         Some(())
     }
 
     /// Runs on the thread where the connection stays.
-    fn serve(&self, stream: TcpStream, peer: SocketAddr, entrant: Entrant) {
+    fn serve(&self, stream: TcpStream, peer: SocketAddr, pending: PendingConnection) {
         let (front, phase, tls) = (Arc::clone(&self.front), self.phase.clone(), self.tls.clone());
-        if let Ok(count) = entrant.enter() {
+        if let Ok(count) = pending.enter() {
             let arrival = Arrival { stream, peer, tls, count };
             tokio::task::spawn_local(serve(front, arrival, phase));
         }
@@ -103,7 +108,7 @@ impl Newcomer {
     /// Keeps the connection, hands it to a thread where a resting one can be closed for it, or
     /// refuses it: its client can go elsewhere.
     fn arrive(mut self) {
-        match self.entrant.enter() {
+        match self.pending.enter() {
             Ok(count) => {
                 if let Ok(stream) = TcpStream::from_std(self.stream) {
                     let Acceptor { front, phase, tls, .. } = self.acceptor;
@@ -111,9 +116,9 @@ impl Newcomer {
                     tokio::task::spawn_local(serve(front, arrival, phase));
                 }
             }
-            Err(entrant) => match self.threads.pop() {
-                Some(thread) => Self { entrant, ..self }.go_to(&thread),
-                None => entrant.refuse(),
+            Err(pending) => match self.threads.pop() {
+                Some(thread) => Self { pending, ..self }.go_to(&thread),
+                None => pending.refuse(),
             },
         }
     }

@@ -12,8 +12,8 @@ use arc_swap::ArcSwap;
 use bytes::Bytes;
 use http::HeaderValue;
 use router_front::{
-    Arrival, Entrant, FixedServer, Front, FrontConfig, FrontLimits, Greeting, Opened, ServerBehind,
-    Source, open, serve_http1,
+    Arrival, FixedServer, Front, FrontConfig, FrontLimits, Greeting, Opened, PendingConnection,
+    ServerBehind, Source, open, serve_http1,
 };
 use router_io::phase::Phase;
 use router_io::tls::ServerTls;
@@ -91,18 +91,18 @@ pub(super) struct Guard {
 /// A peer that has connected to such a port.
 pub(super) struct Stranger {
     guard: Guard,
-    entrant: Entrant,
+    pending: PendingConnection,
 }
 
 impl Guard {
     pub(super) fn meet(&self, stream: &TcpStream) -> Stranger {
-        Stranger { guard: self.clone(), entrant: Entrant::new(&self.front, stream) }
+        Stranger { guard: self.clone(), pending: PendingConnection::new(&self.front, stream) }
     }
 }
 
 impl Stranger {
-    pub(super) fn entrant(&self) -> &Entrant {
-        &self.entrant
+    pub(super) fn pending(&self) -> &PendingConnection {
+        &self.pending
     }
 }
 
@@ -114,11 +114,11 @@ pub(super) async fn serve(
     peer: SocketAddr,
     tls: Option<Arc<ServerTls>>,
 ) {
-    let Stranger { guard: Guard { front, has_doors }, entrant } = stranger;
+    let Stranger { guard: Guard { front, has_doors }, pending } = stranger;
     let counted = host.server.count_connection();
-    let count = match entrant.enter() {
+    let count = match pending.enter() {
         Ok(count) => count,
-        Err(entrant) => return entrant.refuse(),
+        Err(pending) => return pending.refuse(),
     };
     let arrival = Arrival { stream, peer, tls, count };
     let Some(opened) = open(front, arrival, &mut host.phase).await else { return };

@@ -364,7 +364,7 @@ impl Acceptor {
                     tune(&stream);
                     let pause = pace.as_mut().zip(stranger.as_ref());
                     let pause =
-                        pause.map_or(Duration::ZERO, |(pace, each)| pace.after(each.entrant()));
+                        pause.map_or(Duration::ZERO, |(pace, each)| pace.after(each.pending()));
                     self.hand_over_tcp(stream, peer, stranger, manner.tls.clone());
                     Some(pause)
                 };

@@ -22,13 +22,13 @@ pub(crate) const GREETING: u32 = 1;
 pub(crate) const TLS: u32 = 4;
 
 thread_local! {
-    static TURNSTILE: Turnstile = Turnstile {
+    static LIMITER: HandshakeLimiter = HandshakeLimiter {
         places: Rc::new(Semaphore::new(PLACES as usize)),
         is_turning: Cell::new(false),
     };
 }
 
-struct Turnstile {
+struct HandshakeLimiter {
     places: Rc<Semaphore>,
     /// A connection has passed in this turn or the one before.
     is_turning: Cell<bool>,
@@ -36,11 +36,11 @@ struct Turnstile {
 
 /// Waits for this many places of one turn, at most `PLACES`.
 pub(crate) async fn pass(places: u32) {
-    let free = TURNSTILE.with(|turnstile| {
-        if !turnstile.is_turning.replace(true) {
-            tokio::task::spawn_local(turn(Rc::clone(&turnstile.places)));
+    let free = LIMITER.with(|handshake_limiter| {
+        if !handshake_limiter.is_turning.replace(true) {
+            tokio::task::spawn_local(turn(Rc::clone(&handshake_limiter.places)));
         }
-        Rc::clone(&turnstile.places)
+        Rc::clone(&handshake_limiter.places)
     });
     let taken = free.acquire_many(places).await.expect("invariant: nobody closes it");
     taken.forget();
@@ -57,7 +57,7 @@ async fn turn(places: Rc<Semaphore>) {
         }
         places.add_permits(taken);
     }
-    TURNSTILE.with(|turnstile| turnstile.is_turning.set(false));
+    LIMITER.with(|handshake_limiter| handshake_limiter.is_turning.set(false));
 }
 
 #[cfg(test)]
@@ -116,7 +116,7 @@ mod tests {
                     let is_free = poll_fn(|cx| Poll::Ready(passing.as_mut().poll(cx).is_ready()));
                     assert!(is_free.await);
                 }
-                while TURNSTILE.with(|turnstile| turnstile.is_turning.get()) {
+                while LIMITER.with(|handshake_limiter| handshake_limiter.is_turning.get()) {
                     yield_now().await;
                 }
             }

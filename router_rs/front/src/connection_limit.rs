@@ -57,7 +57,7 @@ enum Crowd {
 
 /// A connection that may come in.
 #[derive(Debug)]
-pub struct Entrant {
+pub struct PendingConnection {
     front: Arc<Front>,
     count: ConnectionCount,
     crowd: Crowd,
@@ -108,9 +108,9 @@ impl Crowd {
     }
 }
 
-// === impl Entrant ===
+// === impl PendingConnection ===
 
-impl Entrant {
+impl PendingConnection {
     /// Call it for every accepted connection.
     pub fn new(front: &Arc<Front>, stream: &TcpStream) -> Self {
         let (count, before) = ConnectionCount::new(&front.counters);
@@ -153,8 +153,8 @@ impl Pace {
     }
 
     /// How long the next connection has to wait.
-    pub fn after(&mut self, entrant: &Entrant) -> Duration {
-        match entrant.crowd {
+    pub fn after(&mut self, pending: &PendingConnection) -> Duration {
+        match pending.crowd {
             Crowd::Free => return Duration::ZERO,
             Crowd::Crowded(_) => {}
             Crowd::Brimful => return BRIMFUL_PAUSE,
