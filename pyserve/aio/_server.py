@@ -423,7 +423,7 @@ def server(
         interceptors: Asked in order for the handler of every call.
         options: grpc channel arguments; those without a meaning here are ignored. With
             ``("pyserve.doors", 0)`` ports speak gRPC only; else also Connect, gRPC-Web and JSON,
-            over HTTP/1.1 too. Connections at rest may keep
+            over HTTP/1.1 too. Idle connections may keep
             ``("pyserve.idle_connection_memory_mb", 48)`` MiB, estimated; those that have rested
             longest are closed beyond it. ``("pyserve.trusted_proxies", "10.0.0.0/8")`` names the
             networks of proxies whose word on clients' addresses is taken, and

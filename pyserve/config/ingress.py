@@ -76,7 +76,7 @@ class IngressSettings:
         port: where it listens when nobody gives an address.
         location: ``Disabled``: the mesh has no ingress.
         root_path: a prefix that whoever is in front has removed from the paths; "": none.
-        connections_max: client connections; for one more another that rests has to go.
+        connections_max: client connections; for one more, an idle one is closed.
         idle_bytes_max: what connections that rest keep in memory, estimated by what they speak;
             beyond it those that have rested longest are closed. 0: no limit.
         streams_max: calls of one HTTP/2 connection at once.

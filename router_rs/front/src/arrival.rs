@@ -22,7 +22,7 @@ use crate::guard::connection_throttle::ThrottledConnection;
 use crate::guard::handshake_limiter::{self, pass};
 use crate::guard::penalty_box::WAIT;
 use crate::heads::proxy_header;
-use crate::rest::{Rest, Room, Speech};
+use crate::idle::{IdleTracker, Room, Speech};
 use crate::{Front, handshake, http1, http2};
 
 /// Every HTTP/2 client begins with it (RFC 9113, 3.4).
@@ -88,9 +88,9 @@ pub async fn open(
 ) -> Option<Opened> {
     let room = Room::of(&front);
     let received = ReceivedBytes::default();
-    let resting = Rest::new(Rc::clone(&room), Speech::Unknown, arrival.tls.is_some());
+    let idle = IdleTracker::new(Rc::clone(&room), Speech::Unknown, arrival.tls.is_some());
     let met = tokio::select! {
-        met = resting.during(|| received.get(), meet(&front, arrival, &received)) => met?,
+        met = idle.during(|| received.get(), meet(&front, arrival, &received)) => met?,
         // No request was made, so none is answered.
         _ = phase.wait_for(|phase| *phase > Phase::Serving) => return None,
     };

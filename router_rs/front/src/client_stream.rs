@@ -39,7 +39,7 @@ const READ_BYTES_OF_SMALL_FRAMES: usize = 8 * 1024;
 const ANSWER_POINTS: u64 = 4;
 const BYTES_PER_POINT: usize = 1024;
 
-/// How much is read when a rest ends; the rest follows. Arbitrary.
+/// How much is read when an idle connection wakes; more follows. Arbitrary.
 const BEGINNING_BYTES: usize = 64;
 
 /// A head usually comes in one read, or in a few; one that takes more is read at intervals.

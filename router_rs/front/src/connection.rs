@@ -24,8 +24,8 @@ use crate::guard::penalty_box::Offence;
 use crate::heads::forwarded::{Client, named_client};
 use crate::heads::plain_head::Said;
 use crate::heads::proxies::Proxies;
+use crate::idle::{IdleTracker, Room, Speech};
 use crate::own_call::{CallFuture, OwnCall};
-use crate::rest::{Rest, Room, Speech};
 use crate::upstream::RouteLookup;
 
 /// The points that a request earns for its connection, unless it was cancelled at once: a client
@@ -183,14 +183,14 @@ impl ConnectionState {
         }
     }
 
-    /// Its share of the memory for resting connections.
-    pub(super) fn rest(&self, speech: Speech) -> Rest {
-        Rest::new(Rc::clone(&self.room), speech, self.is_tls)
+    /// Its share of the memory for idle connections.
+    pub(super) fn idle_tracker(&self, speech: Speech) -> IdleTracker {
+        IdleTracker::new(Rc::clone(&self.room), speech, self.is_tls)
     }
 
-    /// Like `rest`, for HTTP/2.
-    pub fn rest_http2(&self) -> Rest {
-        self.rest(Speech::Http2)
+    /// Like `idle_tracker`, for HTTP/2.
+    pub fn idle_tracker_http2(&self) -> IdleTracker {
+        self.idle_tracker(Speech::Http2)
     }
 
     /// Call it when the connection's task is polled.

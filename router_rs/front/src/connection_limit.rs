@@ -13,8 +13,8 @@ use tokio::net::TcpStream;
 
 use crate::Front;
 use crate::counters::ConnectionCount;
+use crate::idle::Room;
 use crate::limits::FrontLimits;
-use crate::rest::Room;
 
 /// The part of all descriptors that clients do not get. Arbitrary: of the usual 1 024 it is 256,
 /// which a controller with a dozen replicas and four I/O threads has never reached.
@@ -123,7 +123,7 @@ impl PendingConnection {
         self.crowd == Crowd::Free
     }
 
-    /// Admits it if there is room or a connection that rests on this thread can be closed for it.
+    /// Admits it if there is room or an idle connection of this thread can be closed for it.
     ///
     /// # Errors
     /// Itself, if none on this thread can be closed. Drop it if no other thread has one either.
@@ -164,7 +164,7 @@ impl Pace {
     }
 }
 
-/// Closes some of the connections that rest on this thread, because no descriptor was left for a
+/// Closes some of this thread's idle connections, because no descriptor was left for a
 /// new one.
 pub fn make_room(front: &Arc<Front>) {
     let room = Room::of(front);

@@ -51,9 +51,9 @@ pub struct Counters {
     pub(super) idle_timeouts: Counter,
     pub(super) body_timeouts: Counter,
     pub(super) keep_alive_timeouts: Counter,
-    /// Connections asked to close because all resting ones kept too much memory.
+    /// Connections asked to close because all idle ones kept too much memory.
     pub(super) idle_closed: Counter,
-    /// Resting connections asked to close because new ones needed their place.
+    /// Idle connections asked to close because new ones needed their place.
     pub(super) displaced: Counter,
     /// Connections closed because they flooded the front.
     pub(super) floods: Counter,
@@ -61,7 +61,7 @@ pub struct Counters {
     pub(super) delayed_connections: Counter,
     /// Requests that gave up their place because their client was slow and others waited.
     pub(super) slow_clients: Counter,
-    /// How often a connection of HTTP/1.1 came to rest.
+    /// How often a connection of HTTP/1.1 became idle.
     pub(super) rests: Counter,
     pub doors: Doors,
     connections: AtomicU64,

@@ -2,7 +2,7 @@
 //! timeouts and drains.
 //!
 //! hyper keeps its buffers between requests, 16 KiB and more. A connection that has been idle for a
-//! second has none: it rests, as a socket and a timer only, until another byte arrives.
+//! second has none: it is idle, as a socket and a timer only, until another byte arrives.
 
 use std::cell::Cell;
 use std::pin::Pin;
@@ -29,14 +29,14 @@ use crate::connection::ConnectionState;
 use crate::ends::http1_end::{Answer, Busy, pair};
 use crate::ends::http1_socket::Http1Socket;
 use crate::ends::plain::{Kind, PlainEnd};
-use crate::guard::awake::{Awake, REST_AFTER};
+use crate::guard::awake::{Awake, IDLE_AFTER};
 use crate::guard::penalty_box::Offence;
 use crate::heads::plain_head::check_codings;
 use crate::heads::websocket;
+use crate::idle::{IdleTracker, Speech};
 use crate::limits::FrontLimits;
 use crate::linger::Linger;
 use crate::own_call::OwnCall;
-use crate::rest::{Rest, Speech};
 use crate::unreadable;
 
 /// hyper buffers no more than this for reading or writing, in addition to the piece that it has
@@ -139,14 +139,14 @@ struct Driver {
     phases: Phases,
     current: Phase,
     patience: Patience,
-    rest: Rest,
+    idle_tracker: IdleTracker,
 }
 
 /// The owner of the connection.
 enum Speaker {
     Hyper(Box<UpgradeableConnection<ClientStream, Door>>),
     /// None, until bytes arrive.
-    Resting(ClientStream, Door),
+    Idle(ClientStream, Door),
     /// Us, for the last time: the rest of our answer.
     Refusing(ClientStream, Bytes),
     /// The client alone; nothing reads.
@@ -166,14 +166,14 @@ impl Driver {
         let patience = Patience::new(&state, &served, &busy);
         let door = Door { state: Rc::clone(&state), served, busy };
         let speaker = Speaker::speak(stream, door);
-        let rest = state.rest(Speech::Http1);
+        let idle_tracker = state.idle_tracker(Speech::Http1);
         let (phases, current) = (Phases::new(phase), Phase::Serving);
-        Self { speaker, own_call, state, phases, current, patience, rest }
+        Self { speaker, own_call, state, phases, current, patience, idle_tracker }
     }
 
     /// Whether others may have its place: it has no request, or no complete one.
-    fn is_resting(&self) -> bool {
-        matches!(self.speaker, Speaker::Resting(..)) || self.patience.awaited == Awaited::Head
+    fn is_idle(&self) -> bool {
+        matches!(self.speaker, Speaker::Idle(..)) || self.patience.awaited == Awaited::Head
     }
 
     fn enter(&mut self, phase: Phase) {
@@ -181,7 +181,7 @@ impl Driver {
             match &mut self.speaker {
                 // Requests in progress are answered with `connection: close`.
                 Speaker::Hyper(connection) => Pin::new(&mut **connection).graceful_shutdown(),
-                Speaker::Resting(..) | Speaker::Lingering(_) => self.speaker = Speaker::Nobody,
+                Speaker::Idle(..) | Speaker::Lingering(_) => self.speaker = Speaker::Nobody,
                 Speaker::Refusing(..) | Speaker::Nobody => {}
             }
             self.state.is_draining.set(true);
@@ -209,12 +209,12 @@ impl Driver {
     }
 
     fn poll_speaker(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if let Speaker::Resting(stream, _) = &mut self.speaker {
+        if let Speaker::Idle(stream, _) = &mut self.speaker {
             if !ready!(stream.poll_begun(cx)) {
                 return Poll::Ready(());
             }
             self.speaker = match std::mem::replace(&mut self.speaker, Speaker::Nobody) {
-                Speaker::Resting(stream, door) => Speaker::speak(stream, door),
+                Speaker::Idle(stream, door) => Speaker::speak(stream, door),
                 other => other,
             };
         }
@@ -266,7 +266,7 @@ impl Driver {
     }
 
     /// Takes the connection from hyper, if everything that it had to write has been written.
-    fn rest(&mut self) {
+    fn go_idle(&mut self) {
         if self.current != Phase::Serving {
             return;
         }
@@ -280,7 +280,7 @@ impl Driver {
                 Some(parts) if parts.read_buf.trim_ascii().is_empty() => {
                     self.state.front.counters.rests.count();
                     on_buffers_freed();
-                    Speaker::Resting(parts.io, parts.service)
+                    Speaker::Idle(parts.io, parts.service)
                 }
                 // The beginning of a request that came with the one before it.
                 Some(mut parts) => {
@@ -332,12 +332,12 @@ impl Future for Driver {
             }
             if matches!(this.speaker, Speaker::Lingering(_)) {
                 // It has its own timeouts.
-                this.rest.keep(0);
-                return this.rest.look(true, cx).map_or(Poll::Pending, |_| Poll::Ready(()));
+                this.idle_tracker.keep(0);
+                return this.idle_tracker.look(true, cx).map_or(Poll::Pending, |_| Poll::Ready(()));
             }
             this.patience.look(&this.state);
-            this.rest.keep(this.patience.head_bytes());
-            if this.rest.look(this.is_resting(), cx).is_some() {
+            this.idle_tracker.keep(this.patience.head_bytes());
+            if this.idle_tracker.look(this.is_idle(), cx).is_some() {
                 // All complete requests of this connection have been answered.
                 return Poll::Ready(());
             }
@@ -345,7 +345,7 @@ impl Future for Driver {
                 // Dropping the connection closes it.
                 Due::End => return Poll::Ready(()),
                 // The new owner of the connection must be polled next.
-                Due::Rest => this.rest(),
+                Due::Idle => this.go_idle(),
             }
         }
     }
@@ -355,7 +355,7 @@ impl Future for Driver {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Due {
     /// The client has been idle for a while.
-    Rest,
+    Idle,
     /// It has taken too long.
     End,
 }
@@ -381,8 +381,8 @@ struct Patience {
     /// The bytes received when the awaited head began.
     head_from: u64,
     until: Instant,
-    /// When a connection that waits for a request starts to rest.
-    rest: Option<Instant>,
+    /// When a connection that waits for a request becomes idle.
+    idle_at: Option<Instant>,
     awake: Awake,
     /// Set to the earliest deadline. It is checked when it fires, and not moved for each request.
     timer: Pin<Box<Sleep>>,
@@ -399,7 +399,7 @@ impl Patience {
             seen_bytes: 0,
             head_from: 0,
             until,
-            rest: None,
+            idle_at: None,
             awake: Awake::default(),
             timer: Box::pin(sleep_until(until)),
         }
@@ -410,10 +410,10 @@ impl Patience {
         if self.awaited == Awaited::Head { self.seen_bytes - self.head_from } else { 0 }
     }
 
-    /// It could not rest yet, and will try again.
+    /// It could not become idle yet, and will try again.
     fn stay_awake(&mut self) {
         self.awake.begin();
-        self.rest = Some(after(REST_AFTER));
+        self.idle_at = Some(after(IDLE_AFTER));
     }
 
     /// Ready when something is due, as far as was known at the last look.
@@ -421,7 +421,7 @@ impl Patience {
         if self.awaited == Awaited::Nothing {
             return Poll::Pending;
         }
-        let due = self.rest.map_or(self.until, |rest| rest.min(self.until));
+        let due = self.idle_at.map_or(self.until, |at| at.min(self.until));
         if due < self.timer.deadline() {
             self.timer.as_mut().reset(due);
         }
@@ -436,9 +436,9 @@ impl Patience {
                 return Poll::Ready(Due::End);
             }
             if due <= now {
-                self.rest = None;
+                self.idle_at = None;
                 self.awake.end();
-                return Poll::Ready(Due::Rest);
+                return Poll::Ready(Due::Idle);
             }
             self.timer.as_mut().reset(due);
         }
@@ -458,12 +458,12 @@ impl Patience {
         if self.awaited == Awaited::Nothing || served != self.seen_served {
             self.awaited = Awaited::Request;
             self.until = after(limits.keep_alive_timeout);
-            self.rest = Some(after(self.awake.begin()));
+            self.idle_at = Some(after(self.awake.begin()));
         } else if self.awaited == Awaited::Request && bytes != self.seen_bytes {
             self.awaited = Awaited::Head;
             self.head_from = self.seen_bytes;
             self.until = after(limits.header_timeout);
-            self.rest = None;
+            self.idle_at = None;
             self.awake.end();
         }
         (self.seen_served, self.seen_bytes) = (served, bytes);

@@ -18,7 +18,7 @@ use crate::admit::admit_http2;
 use crate::client_stream::ClientStream;
 use crate::connection::ConnectionState;
 use crate::guard::penalty_box::Offence;
-use crate::rest::{Rest, is_over};
+use crate::idle::{IdleTracker, is_over};
 
 /// h2's budget for small DATA frames that wait to be read: about 256 bytes each, so this allows 128
 /// K frames. A flood of one-byte frames ends the connection there.
@@ -48,7 +48,9 @@ pub(super) async fn serve(
     let limits = state.front.limits();
     let greeting = timeout(limits.header_timeout, settings(&state).handshake(stream));
     // An error before the first request affects no call, so it is dropped.
-    let Some(Ok(Ok(connection))) = state.rest_http2().during(|| 0, greeting).await else { return };
+    let Some(Ok(Ok(connection))) = state.idle_tracker_http2().during(|| 0, greeting).await else {
+        return;
+    };
     Driver::new(connection, state, phase).await;
 }
 
@@ -111,7 +113,7 @@ struct Driver {
     phases: Phases,
     current: Phase,
     idle: Idle,
-    rest: Rest,
+    idle_tracker: IdleTracker,
     /// The client was informed that it used a stream that it had closed.
     is_told: bool,
 }
@@ -133,9 +135,9 @@ impl Driver {
         phase: watch::Receiver<Phase>,
     ) -> Self {
         let idle = Idle::new(state.front.limits().idle_timeout);
-        let rest = state.rest_http2();
+        let idle_tracker = state.idle_tracker_http2();
         let (phases, current) = (Phases::new(phase), Phase::Serving);
-        Self { connection, state, phases, current, idle, rest, is_told: false }
+        Self { connection, state, phases, current, idle, idle_tracker, is_told: false }
     }
 
     fn enter(&mut self, phase: Phase) {
@@ -223,7 +225,7 @@ impl Future for Driver {
         for _ in 0..ADMITTED_PER_TURN_MAX {
             match this.connection.poll_accept(cx) {
                 Poll::Ready(Some(Ok((request, respond)))) => {
-                    this.rest.leave();
+                    this.idle_tracker.leave();
                     this.state.on_request();
                     admit_http2(&this.state, request, respond);
                 }
@@ -234,7 +236,7 @@ impl Future for Driver {
                 }
                 Poll::Ready(None) => return Poll::Ready(()),
                 Poll::Pending if this.is_flood() || this.has_closed_stream() => {}
-                Poll::Pending => match this.rest.look(!this.connection.has_streams(), cx) {
+                Poll::Pending => match this.idle_tracker.look(!this.connection.has_streams(), cx) {
                     None => return Poll::Pending,
                     Some(word) if is_over(&mut this.connection, word, cx) => return Poll::Ready(()),
                     Some(_) => {}

@@ -26,11 +26,11 @@ mod heads;
 mod http1;
 mod http2;
 mod hypers_answer;
+mod idle;
 pub mod ingress;
 mod limits;
 mod linger;
 mod own_call;
-mod rest;
 mod shadow;
 mod unreadable;
 mod upstream;
@@ -50,13 +50,13 @@ pub use connection::ConnectionState;
 pub use connection_limit::{Pace, PendingConnection, make_room};
 use counters::Counters;
 use guard::connection_throttle::ConnectionThrottle;
+pub use guard::idle_connections::Word;
 use guard::penalty_box::PenaltyBox;
-pub use guard::resting::Word;
 pub use heads::proxies::{Network, NoNetwork, Proxies};
 pub use http1::serve as serve_http1;
 pub use http2::{ADMITTED_PER_TURN_MAX, on_error as on_http2_error, restrain};
+pub use idle::{IdleTracker, is_over};
 pub use limits::FrontLimits;
-pub use rest::{Rest, is_over};
 pub use upstream::{FixedServer, ServerBehind, Source};
 
 use router_transcode as transcode;
@@ -84,8 +84,8 @@ pub struct Front {
     pub counters: Arc<Counters>,
     penalty_box: PenaltyBox,
     connection_throttle: Arc<ConnectionThrottle>,
-    /// The memory limit for the connections that rest on one thread.
-    rest_bytes_max: u64,
+    /// The memory limit for the idle connections of one thread.
+    idle_bytes_max: u64,
     /// The part of the limits that transcoding uses.
     transcoding: transcode::Limits,
     /// The health reported to load balancers; everything else is served all the same.
@@ -100,7 +100,7 @@ impl Front {
     pub fn new(source: Source, config: FrontConfig) -> Arc<Self> {
         let (counters, now) = (Arc::default(), Instant::now());
         let limits = &config.limits;
-        let rest_bytes_max = match limits.idle_bytes_max {
+        let idle_bytes_max = match limits.idle_bytes_max {
             0 => u64::MAX,
             bytes => bytes / config.io_threads.max(1) as u64,
         };
@@ -116,7 +116,7 @@ impl Front {
             counters,
             penalty_box: PenaltyBox::new(now),
             connection_throttle: Arc::new(ConnectionThrottle::new(now)),
-            rest_bytes_max,
+            idle_bytes_max,
             transcoding,
             is_healthy: AtomicBool::new(true),
             request_timeout: Mutex::default(),

@@ -9,12 +9,12 @@ use router_protocol::grpc::size_limit::INGRESS_TRANSCODES;
 /// `pyserve/_router.pyi`.
 #[derive(Clone, Debug)]
 pub struct FrontLimits {
-    /// Open connections. For one more, a resting one is closed, else the new one at once.
+    /// Open connections. For one more, an idle one is closed, else the new one at once.
     pub connections_max: u64,
     /// The process's limit of descriptors of all kinds; part of it is kept from clients.
     pub descriptors_max: u64,
-    /// The memory of all resting connections, estimated by their protocol. Beyond it, those that
-    /// have rested longest are closed. 0: no limit.
+    /// The memory of all idle connections, estimated by their protocol. Beyond it, those that
+    /// have been idle longest are closed. 0: no limit.
     pub idle_bytes_max: u64,
     /// Requests that one HTTP/2 connection may have open; another one is refused as not processed.
     pub streams_max: u32,

@@ -1,9 +1,9 @@
-//! At the connection limit, resting connections are closed to admit new ones.
+//! At the connection limit, idle connections are closed to admit new ones.
 
 mod front_support;
 mod support;
 
-use front_support::{GREETING, Http1, answer, ask, http_request, one_app_limited, rested};
+use front_support::{GREETING, Http1, answer, ask, http_request, idle_client, one_app_limited};
 use router_net::ingress::IngressLimits;
 use support::{Front, Replica, until, within};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -39,7 +39,7 @@ async fn whoever_has_rested_longest_goes_for_one_that_comes() {
     let (_replica, front) = bounded(4).await;
     let mut clients = Vec::new();
     for _ in 0..6 {
-        clients.push(rested(&front).await);
+        clients.push(idle_client(&front).await);
         until("a free place", || front.stat("connections") <= 4).await;
     }
     let kept = clients.split_off(2);
@@ -81,10 +81,10 @@ async fn a_thread_on_which_nobody_rests_passes_on_who_comes() {
     let busy = front.client().await;
     let call = busy.start(http_request("GET", "/app", &[]), true);
     let incoming = replica.next().await;
-    let resting = rested(&front).await;
+    let idle = idle_client(&front).await;
     // Its turn is that of the first one's thread.
-    let third = rested(&front).await;
-    let end = within("the end of the one that rests", resting.connection).await.unwrap();
+    let third = idle_client(&front).await;
+    let end = within("the end of the idle one", idle.connection).await.unwrap();
     assert!(end.is_ok(), "{end:?}");
     answer(incoming, "at last");
     assert_eq!("at last", call.reply().await.body);
@@ -104,6 +104,6 @@ async fn clients_that_do_not_go_hold_few_places_for_long() {
     }
     // Sixteen of each thread may take their time.
     until("the others to be ended", || front.stat("connections") <= 40 + 2 * 16).await;
-    ask(&rested(&front).await).await;
+    ask(&idle_client(&front).await).await;
     assert_eq!(0, front.stat("connections_refused"));
 }

@@ -94,7 +94,7 @@ async fn an_idle_connection_rests_and_is_served_again() {
         client.get("/app").await;
         answer(replica.next().await, "before");
         assert_eq!("before", client.reply().await.text());
-        until("it to rest", || front.stat("rests") == rests).await;
+        until("it to be idle", || front.stat("rests") == rests).await;
         client.send(first).await;
         client.send(rest).await;
         answer(replica.next().await, "after");
@@ -112,7 +112,7 @@ async fn a_connection_that_rests_is_closed_in_time_and_by_a_drain() {
     client.get("/app").await;
     answer(replica.next().await, "");
     assert_eq!(200, client.reply().await.status);
-    until("it to rest", || front.stat("rests") == 1).await;
+    until("it to be idle", || front.stat("rests") == 1).await;
     front.ingress.drain();
     client.closed().await;
 }

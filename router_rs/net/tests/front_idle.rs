@@ -1,10 +1,10 @@
-//! Resting connections keep no more memory than they may: those that have rested longest are
+//! Idle connections keep no more memory than they may: those that have been idle longest are
 //! closed.
 
 mod front_support;
 mod support;
 
-use front_support::{GREETING, Http1, answer, ask, http_request, one_app_limited, rested};
+use front_support::{GREETING, Http1, answer, ask, http_request, idle_client, one_app_limited};
 use router_net::ingress::IngressLimits;
 use support::{Client, Front, Replica, until, within};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -27,7 +27,7 @@ async fn whoever_has_rested_longest_is_told_to_go() {
     let (_replica, front) = bounded(THREE_EACH_BYTES).await;
     let mut clients = Vec::new();
     for _ in 0..12 {
-        clients.push(rested(&front).await);
+        clients.push(idle_client(&front).await);
     }
     until("half of them to go", || front.stat("connections") == 6).await;
     assert_eq!(6, front.stat("idle_closed"));
@@ -46,11 +46,11 @@ async fn whoever_asks_again_rests_anew() {
     let (_replica, front) = bounded(THREE_EACH_BYTES).await;
     let mut clients = Vec::new();
     for _ in 0..6 {
-        clients.push(rested(&front).await);
+        clients.push(idle_client(&front).await);
     }
     ask(&clients[0]).await;
     // On the thread of the first, the third and the fifth.
-    let seventh = rested(&front).await;
+    let seventh = idle_client(&front).await;
     told_to_go(clients.remove(2)).await;
     for client in clients.iter().chain([&seventh]) {
         ask(client).await;
@@ -66,7 +66,7 @@ async fn a_connection_with_a_request_does_not_rest() {
     let incoming = replica.next().await;
     let mut clients = Vec::new();
     for _ in 0..12 {
-        clients.push(rested(&front).await);
+        clients.push(idle_client(&front).await);
     }
     until("others to go", || front.stat("connections") == 7).await;
     answer(incoming, "at last");
@@ -109,7 +109,7 @@ async fn http1_is_closed_between_requests_and_the_newest_stays() {
         clients.push(client);
     }
     clients[0].closed().await;
-    until("all to rest", || front.stat("rests") == 3).await;
+    until("all to be idle", || front.stat("rests") == 3).await;
     for client in &mut clients[1..] {
         assert_eq!(200, client.fetch("/-/healthz").await.status);
     }
@@ -128,7 +128,7 @@ async fn a_head_that_is_not_whole_counts_with_what_has_come_of_it() {
     }
     // A client whose protocol is not yet known may be asked to close, and stay for the request that
     // it then sends.
-    until("all to rest", || front.stat("rests") == 12).await;
+    until("all to be idle", || front.stat("rests") == 12).await;
     let begun = format!("GET / HTTP/1.1\r\nx: {}", "y".repeat(12 << 10));
     for client in &mut clients {
         client.send(&begun).await;
@@ -151,7 +151,7 @@ async fn the_beginning_of_a_request_outlasts_the_time_to_rest() {
     for other in &mut others {
         assert_eq!(200, other.fetch("/-/healthz").await.status);
     }
-    until("the others to rest", || front.stat("rests") == 4).await;
+    until("the others to be idle", || front.stat("rests") == 4).await;
     client.send("lthz HTTP/1.1\r\nhost: test\r\n\r\n").await;
     assert_eq!(200, client.reply().await.status);
 }
@@ -161,7 +161,7 @@ async fn without_a_bound_all_may_rest() {
     let (_replica, front) = bounded(0).await;
     let mut clients = Vec::new();
     for _ in 0..12 {
-        clients.push(rested(&front).await);
+        clients.push(idle_client(&front).await);
     }
     for client in &clients {
         ask(client).await;

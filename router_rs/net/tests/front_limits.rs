@@ -35,7 +35,7 @@ async fn one_connection_too_many_is_closed_at_once_while_all_others_are_at_work(
         answer(call, "in");
         assert_eq!("in", client.reply().await.text());
     }
-    until("both to rest", || front.stat("rests") == 2).await;
+    until("both to be idle", || front.stat("rests") == 2).await;
     assert_eq!(200, Http1::connect(&front).await.fetch("/-/healthz").await.status);
     assert_eq!((1, 1), (front.stat("displaced"), front.stat("connections_refused")));
 }

@@ -1,4 +1,4 @@
-"""Connections at rest keep what they may; those that are closed for it lose no call."""
+"""Idle connections keep what they may; those that are closed for it lose no call."""
 
 from __future__ import annotations
 

@@ -8,9 +8,9 @@
 use std::cell::Cell;
 use std::time::Duration;
 
-/// A connection rests after it has waited this long for its next request. Arbitrary: creating
+/// A connection is idle after it has waited this long for its next request. Arbitrary: creating
 /// hyper's state again takes a microsecond or two.
-pub(crate) const REST_AFTER: Duration = Duration::from_secs(1);
+pub(crate) const IDLE_AFTER: Duration = Duration::from_secs(1);
 
 /// The number of connections per thread that may wait with their buffers: 20 KiB each, including
 /// the allocator's overhead, make 20 MiB. With more clients than that, each request pays those
@@ -33,10 +33,10 @@ impl Awake {
         if !std::mem::replace(&mut self.is_counted, true) {
             AWAKE.set(AWAKE.get() + 1);
         }
-        if AWAKE.get() > AWAKE_MAX { Duration::ZERO } else { REST_AFTER }
+        if AWAKE.get() > AWAKE_MAX { Duration::ZERO } else { IDLE_AFTER }
     }
 
-    /// It has a request, rests, or is over.
+    /// It has a request, is idle, or is over.
     pub(crate) fn end(&mut self) {
         if std::mem::take(&mut self.is_counted) {
             AWAKE.set(AWAKE.get() - 1);
@@ -58,8 +58,8 @@ mod tests {
     fn beyond_a_number_nobody_waits_with_buffers() {
         let mut crowd: Vec<Awake> = (0..AWAKE_MAX).map(|_| Awake::default()).collect();
         for each in &mut crowd {
-            assert_eq!(REST_AFTER, each.begin());
-            assert_eq!(REST_AFTER, each.begin(), "counted once");
+            assert_eq!(IDLE_AFTER, each.begin());
+            assert_eq!(IDLE_AFTER, each.begin(), "counted once");
         }
         let mut late = Awake::default();
         assert_eq!(Duration::ZERO, late.begin());
@@ -67,8 +67,8 @@ mod tests {
         crowd[0].end();
         crowd[0].end();
         drop(crowd.pop());
-        assert_eq!(REST_AFTER, late.begin());
-        assert_eq!(REST_AFTER, crowd[0].begin());
+        assert_eq!(IDLE_AFTER, late.begin());
+        assert_eq!(IDLE_AFTER, crowd[0].begin());
         assert_eq!(Duration::ZERO, Awake::default().begin());
     }
 }

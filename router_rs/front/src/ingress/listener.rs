@@ -29,7 +29,7 @@ struct Newcomer {
     stream: StdTcpStream,
     peer: SocketAddr,
     pending: PendingConnection,
-    /// The threads whose resting connections may be closed to make room.
+    /// The threads whose idle connections may be closed to make room.
     threads: Vec<IoThread>,
 }
 
@@ -105,7 +105,7 @@ impl Newcomer {
         thread.run(move || self.arrive());
     }
 
-    /// Keeps the connection, hands it to a thread where a resting one can be closed for it, or
+    /// Keeps the connection, hands it to a thread where an idle one can be closed for it, or
     /// refuses it: its client can go elsewhere.
     fn arrive(mut self) {
         match self.pending.enter() {

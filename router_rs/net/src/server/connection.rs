@@ -10,7 +10,7 @@ use bytes::Bytes;
 use h2::server::{Builder, Connection, SendResponse};
 use h2::{Reason, RecvStream};
 use http::Request;
-use router_front::{ADMITTED_PER_TURN_MAX, Rest, Word, is_over, on_http2_error, restrain};
+use router_front::{ADMITTED_PER_TURN_MAX, IdleTracker, Word, is_over, on_http2_error, restrain};
 use router_io::phase::Phase;
 use router_io::{Replayed, poll_others_first};
 use router_protocol::grpc::Framed;
@@ -97,7 +97,7 @@ async fn serve_http2<S>(
     }
     let greeting = timeout_at(deadline, settings.handshake(stream));
     let greeted = match &guest {
-        Some(guest) => guest.front.rest_http2().during(|| 0, greeting).await,
+        Some(guest) => guest.front.idle_tracker_http2().during(|| 0, greeting).await,
         None => Some(greeting.await),
     };
     let Some(Ok(Ok(connection))) = greeted else { return };
@@ -142,8 +142,8 @@ struct Driver<S> {
     state: Rc<ConnectionState>,
     life: Life,
     keepalive: Option<Pin<Box<dyn Future<Output = ()>>>>,
-    /// `None`: it may rest indefinitely.
-    rest: Option<Rest>,
+    /// `None`: it may stay idle indefinitely.
+    idle_tracker: Option<IdleTracker>,
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
@@ -158,9 +158,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
                 Box::pin(keep_alive(pings, times.time, times.timeout));
             future
         });
-        let rest = state.guest.as_ref().map(|guest| guest.front.rest_http2());
+        let idle_tracker = state.guest.as_ref().map(|guest| guest.front.idle_tracker_http2());
         let life = Life::new(Rc::clone(&state), phase);
-        Self { connection, state, life, keepalive, rest }
+        Self { connection, state, life, keepalive, idle_tracker }
     }
 
     /// Takes a call, or any other request of a guest.
@@ -168,7 +168,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
         if let Some(guest) = &self.state.guest {
             guest.front.on_request();
         }
-        self.rest.iter_mut().for_each(Rest::leave);
+        self.idle_tracker.iter_mut().for_each(IdleTracker::leave);
         request::take(&self.state, request, respond);
     }
 

@@ -40,8 +40,8 @@ pub async fn one_app_limited(limits: IngressLimits) -> (Replica, Front) {
 /// The preface of HTTP/2 and empty settings.
 pub const GREETING: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 
-/// A client that has been answered, and rests.
-pub async fn rested(front: &Front) -> Client {
+/// A client that has been answered, and is idle.
+pub async fn idle_client(front: &Front) -> Client {
     let client = front.client().await;
     ask(&client).await;
     client

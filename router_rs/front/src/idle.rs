@@ -1,8 +1,8 @@
-//! The connections of one front that rest on one I/O thread, and each connection's view of that.
+//! The idle connections of one front on one I/O thread, and each connection's view of that.
 //! Connections that have not sent anything yet are included.
 //!
-//! Each thread has its share of the memory for resting connections, because they are spread evenly.
-//! So none of this needs a lock or an atomic, and a call on a connection that rested costs two list
+//! Each thread has its share of the memory for idle connections, because they are spread evenly.
+//! So none of this needs a lock or an atomic, and a call on an idle connection costs two list
 //! operations.
 
 use std::cell::RefCell;
@@ -17,9 +17,9 @@ use h2::server::Connection;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::Front;
-use crate::guard::resting::{Place, Resting, Word};
+use crate::guard::idle_connections::{IdleConnections, Place, Word};
 
-/// The memory that a resting connection keeps: its share of the process's memory, as measured by
+/// The memory that an idle connection keeps: its share of the process's memory, as measured by
 /// `benchmarks/hostile` with ten thousand of them.
 const SILENT_BYTES: u64 = 3 << 10;
 const HTTP1_BYTES: u64 = 6 << 10;
@@ -59,12 +59,12 @@ thread_local! {
 #[derive(Debug)]
 pub(super) struct Room {
     front: Arc<Front>,
-    resting: RefCell<Resting>,
+    idle: RefCell<IdleConnections>,
 }
 
 /// One connection's part in it.
 #[derive(Debug)]
-pub struct Rest {
+pub struct IdleTracker {
     room: Rc<Room>,
     bytes: u64,
     /// The additional bytes of a partly received item.
@@ -84,16 +84,16 @@ impl Room {
                 return room;
             }
             rooms.retain(|room| room.strong_count() > 0);
-            let resting = RefCell::new(Resting::new(front.rest_bytes_max));
-            let room = Rc::new(Self { front: Arc::clone(front), resting });
+            let idle = RefCell::new(IdleConnections::new(front.idle_bytes_max));
+            let room = Rc::new(Self { front: Arc::clone(front), idle });
             rooms.push(Rc::downgrade(&room));
             room
         })
     }
 
-    /// Closes a connection that rests here, to make room for a new one. False: none rests.
+    /// Closes an idle connection, to make room for a new one. False: none is idle.
     pub(super) fn make_room(&self) -> bool {
-        let told = self.resting.borrow_mut().make_room();
+        let told = self.idle.borrow_mut().make_room();
         if told.iter().all(Option::is_none) {
             return false;
         }
@@ -103,20 +103,20 @@ impl Room {
     }
 
     fn add(&self, bytes: u64, cx: &Context<'_>) -> Place {
-        let place = self.resting.borrow_mut().add(bytes, cx.waker().clone());
+        let place = self.idle.borrow_mut().add(bytes, cx.waker().clone());
         self.tell();
         place
     }
 
     fn grow(&self, place: Place, bytes: u64) {
-        self.resting.borrow_mut().grow(place, bytes);
+        self.idle.borrow_mut().grow(place, bytes);
         self.tell();
     }
 
     /// Closes the connections for which memory is short.
     fn tell(&self) {
-        let mut resting = self.resting.borrow_mut();
-        while let Some((word, waker)) = resting.tell_next() {
+        let mut idle = self.idle.borrow_mut();
+        while let Some((word, waker)) = idle.tell_next() {
             if word == Word::Go {
                 self.front.counters.idle_closed.count();
             }
@@ -125,9 +125,9 @@ impl Room {
     }
 }
 
-// === impl Rest ===
+// === impl IdleTracker ===
 
-impl Rest {
+impl IdleTracker {
     pub(super) fn new(room: Rc<Room>, speech: Speech, is_tls: bool) -> Self {
         Self { room, bytes: speech.bytes(is_tls), partial_bytes: 0, place: None, heard: None }
     }
@@ -145,11 +145,11 @@ impl Rest {
         }
     }
 
-    /// Call it when the connection has nothing left to do. `is_resting`: it waits for a request of
+    /// Call it when the connection has nothing left to do. `is_idle`: it waits for a request of
     /// its client. Returns the word given to it, once.
-    pub fn look(&mut self, is_resting: bool, cx: &Context<'_>) -> Option<Word> {
+    pub fn look(&mut self, is_idle: bool, cx: &Context<'_>) -> Option<Word> {
         let room = &self.room;
-        match (self.place, is_resting) {
+        match (self.place, is_idle) {
             (None, false) => None,
             (None, true) => {
                 // A task keeps its waker, so this one remains valid.
@@ -161,7 +161,7 @@ impl Rest {
                 None
             }
             (Some(place), true) => {
-                let word = room.resting.borrow().word(place);
+                let word = room.idle.borrow().word(place);
                 let is_news = word > std::mem::replace(&mut self.heard, word);
                 word.filter(|_| is_news)
             }
@@ -172,7 +172,7 @@ impl Rest {
     /// no trace for the next look at the connection.
     pub fn leave(&mut self) {
         if let Some(place) = self.place.take() {
-            self.room.resting.borrow_mut().remove(place);
+            self.room.idle.borrow_mut().remove(place);
             self.heard = None;
         }
     }
@@ -196,7 +196,7 @@ impl Rest {
     }
 }
 
-impl Drop for Rest {
+impl Drop for IdleTracker {
     fn drop(&mut self) {
         self.leave();
     }

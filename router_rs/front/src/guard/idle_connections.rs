@@ -1,10 +1,10 @@
-//! The resting connections, in the order in which they began to rest. Decides which must close when
+//! The idle connections, in the order in which they became idle. Decides which must close when
 //! together they use more memory than they may, or when others need their place.
 //!
 //! As in a web server that closes idle keep-alive connections when it runs short of them, the
-//! connection that has rested longest goes first. It is asked to close, and may take the time that
-//! a graceful end needs. Of those that stay, the ones that were asked first are ended. Every step
-//! takes constant time.
+//! connection that has been idle longest goes first. It is asked to close, and may take the time
+//! that a graceful end needs. Of those that stay, the ones that were asked first are ended. Every
+//! step takes constant time.
 
 use std::task::Waker;
 
@@ -21,7 +21,7 @@ const TOLD_MAX: usize = 16;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place(usize);
 
-/// The request made to a resting connection.
+/// The request made to an idle connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Word {
     /// Close as soon as the client agrees.
@@ -33,7 +33,7 @@ pub enum Word {
 /// See the module's documentation. The line is a list through the slab, oldest first; those that
 /// were given a word come first.
 #[derive(Debug)]
-pub(crate) struct Resting {
+pub(crate) struct IdleConnections {
     line: Slab<Entry>,
     oldest: Option<usize>,
     newest: Option<usize>,
@@ -64,10 +64,10 @@ struct Mark {
     next: Option<usize>,
 }
 
-// === impl Resting ===
+// === impl IdleConnections ===
 
-impl Resting {
-    /// `budget_bytes`: for all resting connections that were not asked to close.
+impl IdleConnections {
+    /// `budget_bytes`: for all idle connections that were not asked to close.
     pub(crate) fn new(budget_bytes: u64) -> Self {
         let hard_bytes = budget_bytes.saturating_add(budget_bytes / TOLD_PART);
         Self {
@@ -80,7 +80,7 @@ impl Resting {
         }
     }
 
-    /// A connection begins to rest, and keeps `bytes` of memory. `waker` is its task's.
+    /// A connection becomes idle, and keeps `bytes` of memory. `waker` is its task's.
     pub(crate) fn add(&mut self, bytes: u64, waker: Waker) -> Place {
         let entry = Entry { bytes, waker, word: None, older: self.newest, newer: None };
         let index = self.line.insert(entry);
@@ -96,7 +96,7 @@ impl Resting {
         Place(index)
     }
 
-    /// A resting connection keeps `bytes` more.
+    /// An idle connection keeps `bytes` more.
     pub(crate) fn grow(&mut self, place: Place, bytes: u64) {
         let entry = &mut self.line[place.0];
         entry.bytes += bytes;
@@ -132,8 +132,8 @@ impl Resting {
 
     /// Gives the next connection its word, if one is due; `None`: all may stay.
     ///
-    /// The newest one always stays: a budget too small for one connection would let none rest, and
-    /// a lone client would reconnect for every call.
+    /// The newest one always stays: a budget too small for one connection would let none stay idle,
+    /// and a lone client would reconnect for every call.
     pub(crate) fn tell_next(&mut self) -> Option<(Word, Waker)> {
         for mark in [&mut self.go, &mut self.end] {
             let next = mark.next.filter(|_| self.bytes - mark.heard_bytes > mark.bytes_max);
@@ -144,7 +144,7 @@ impl Resting {
         None
     }
 
-    /// Makes room for a new connection: asks the one that has rested longest to close. If those
+    /// Makes room for a new connection: asks the one that has been idle longest to close. If those
     /// already asked are many, or no other is left, it ends the first of them. Returns nothing if
     /// none can go.
     pub(crate) fn make_room(&mut self) -> [Option<(Word, Waker)>; 2] {
@@ -191,105 +191,105 @@ mod tests {
 
     const EACH_BYTES: u64 = 10;
 
-    /// Room for eight that rest, and for two more that were asked to close.
-    fn resting() -> Resting {
-        Resting::new(8 * EACH_BYTES)
+    /// Room for eight idle ones, and for two more that were asked to close.
+    fn idle() -> IdleConnections {
+        IdleConnections::new(8 * EACH_BYTES)
     }
 
-    fn add(resting: &mut Resting, count: usize) -> Vec<Place> {
-        (0..count).map(|_| resting.add(EACH_BYTES, Waker::noop().clone())).collect()
+    fn add(idle: &mut IdleConnections, count: usize) -> Vec<Place> {
+        (0..count).map(|_| idle.add(EACH_BYTES, Waker::noop().clone())).collect()
     }
 
-    fn told(resting: &mut Resting) -> Vec<Word> {
-        std::iter::from_fn(|| resting.tell_next().map(|(word, _)| word)).collect()
+    fn told(idle: &mut IdleConnections) -> Vec<Word> {
+        std::iter::from_fn(|| idle.tell_next().map(|(word, _)| word)).collect()
     }
 
-    fn made(resting: &mut Resting) -> Vec<Word> {
-        resting.make_room().into_iter().flatten().map(|(word, _)| word).collect()
+    fn made(idle: &mut IdleConnections) -> Vec<Word> {
+        idle.make_room().into_iter().flatten().map(|(word, _)| word).collect()
     }
 
-    fn words(resting: &Resting, places: &[Place]) -> Vec<Option<Word>> {
-        places.iter().map(|place| resting.word(*place)).collect()
+    fn words(idle: &IdleConnections, places: &[Place]) -> Vec<Option<Word>> {
+        places.iter().map(|place| idle.word(*place)).collect()
     }
 
     #[test]
     fn as_many_as_have_room_may_rest() {
-        let mut resting = resting();
-        add(&mut resting, 8);
-        assert_eq!(None, resting.tell_next().map(|(word, _)| word));
+        let mut idle = idle();
+        add(&mut idle, 8);
+        assert_eq!(None, idle.tell_next().map(|(word, _)| word));
     }
 
     #[test]
     fn whoever_has_rested_longest_goes_and_is_ended_when_it_stays() {
-        let mut resting = resting();
-        let places = add(&mut resting, 10);
-        assert_eq!(vec![Word::Go; 2], told(&mut resting));
-        assert_eq!([Some(Word::Go), Some(Word::Go), None], words(&resting, &places[..3])[..]);
-        add(&mut resting, 1);
-        assert_eq!(vec![Word::Go, Word::End], told(&mut resting));
+        let mut idle = idle();
+        let places = add(&mut idle, 10);
+        assert_eq!(vec![Word::Go; 2], told(&mut idle));
+        assert_eq!([Some(Word::Go), Some(Word::Go), None], words(&idle, &places[..3])[..]);
+        add(&mut idle, 1);
+        assert_eq!(vec![Word::Go, Word::End], told(&mut idle));
         let expected = [Some(Word::End), Some(Word::Go), Some(Word::Go), None];
-        assert_eq!(expected, words(&resting, &places[..4])[..]);
+        assert_eq!(expected, words(&idle, &places[..4])[..]);
     }
 
     #[test]
     fn whoever_is_asked_for_something_rests_anew() {
-        let mut resting = resting();
-        let mut places = add(&mut resting, 8);
-        resting.remove(places.remove(0));
-        let anew = add(&mut resting, 2);
-        assert_eq!(vec![Word::Go], told(&mut resting));
-        assert_eq!([Some(Word::Go), None], words(&resting, &places[..2])[..]);
-        assert_eq!([None, None], words(&resting, &anew)[..]);
+        let mut idle = idle();
+        let mut places = add(&mut idle, 8);
+        idle.remove(places.remove(0));
+        let anew = add(&mut idle, 2);
+        assert_eq!(vec![Word::Go], told(&mut idle));
+        assert_eq!([Some(Word::Go), None], words(&idle, &places[..2])[..]);
+        assert_eq!([None, None], words(&idle, &anew)[..]);
     }
 
     #[test]
     fn one_that_was_told_and_is_gone_makes_room() {
-        let mut resting = resting();
-        let places = add(&mut resting, 10);
-        told(&mut resting);
-        places[..2].iter().for_each(|place| resting.remove(*place));
-        assert_eq!(Vec::<Word>::new(), told(&mut resting));
-        add(&mut resting, 1);
-        assert_eq!(vec![Word::Go], told(&mut resting));
-        assert_eq!(Some(Word::Go), resting.word(places[2]));
+        let mut idle = idle();
+        let places = add(&mut idle, 10);
+        told(&mut idle);
+        places[..2].iter().for_each(|place| idle.remove(*place));
+        assert_eq!(Vec::<Word>::new(), told(&mut idle));
+        add(&mut idle, 1);
+        assert_eq!(vec![Word::Go], told(&mut idle));
+        assert_eq!(Some(Word::Go), idle.word(places[2]));
     }
 
     #[test]
     fn the_newest_stays_however_small_the_budget_is() {
-        let mut resting = Resting::new(1);
-        let first = resting.add(EACH_BYTES, Waker::noop().clone());
-        assert!(told(&mut resting).is_empty());
-        let second = resting.add(EACH_BYTES, Waker::noop().clone());
-        told(&mut resting);
-        assert_eq!((Some(Word::End), None), (resting.word(first), resting.word(second)));
+        let mut idle = IdleConnections::new(1);
+        let first = idle.add(EACH_BYTES, Waker::noop().clone());
+        assert!(told(&mut idle).is_empty());
+        let second = idle.add(EACH_BYTES, Waker::noop().clone());
+        told(&mut idle);
+        assert_eq!((Some(Word::End), None), (idle.word(first), idle.word(second)));
     }
 
     #[test]
     fn whoever_needs_a_place_gets_that_of_the_one_that_has_rested_longest() {
-        let mut resting = resting();
-        assert!(made(&mut resting).is_empty());
-        let places = add(&mut resting, 2);
-        assert_eq!(vec![Word::Go], made(&mut resting));
-        assert_eq!([Some(Word::Go), None], words(&resting, &places)[..]);
-        resting.remove(places[0]);
-        assert_eq!(vec![Word::Go], made(&mut resting));
-        assert_eq!(vec![Word::End], made(&mut resting), "nobody else is left");
-        assert!(made(&mut resting).is_empty());
-        resting.remove(places[1]);
-        assert!(made(&mut resting).is_empty());
+        let mut idle = idle();
+        assert!(made(&mut idle).is_empty());
+        let places = add(&mut idle, 2);
+        assert_eq!(vec![Word::Go], made(&mut idle));
+        assert_eq!([Some(Word::Go), None], words(&idle, &places)[..]);
+        idle.remove(places[0]);
+        assert_eq!(vec![Word::Go], made(&mut idle));
+        assert_eq!(vec![Word::End], made(&mut idle), "nobody else is left");
+        assert!(made(&mut idle).is_empty());
+        idle.remove(places[1]);
+        assert!(made(&mut idle).is_empty());
     }
 
     #[test]
     fn of_many_that_were_told_and_stay_the_first_are_ended() {
-        let mut resting = Resting::new(u64::MAX);
-        let places = add(&mut resting, TOLD_MAX + 3);
+        let mut idle = IdleConnections::new(u64::MAX);
+        let places = add(&mut idle, TOLD_MAX + 3);
         for _ in 0..TOLD_MAX {
-            assert_eq!(vec![Word::Go], made(&mut resting));
+            assert_eq!(vec![Word::Go], made(&mut idle));
         }
-        assert_eq!(vec![Word::Go, Word::End], made(&mut resting));
-        assert_eq!([Some(Word::End), Some(Word::Go)], words(&resting, &places[..2])[..]);
-        resting.remove(places[1]);
-        assert_eq!(vec![Word::Go], made(&mut resting), "one of them has gone by itself");
+        assert_eq!(vec![Word::Go, Word::End], made(&mut idle));
+        assert_eq!([Some(Word::End), Some(Word::Go)], words(&idle, &places[..2])[..]);
+        idle.remove(places[1]);
+        assert_eq!(vec![Word::Go], made(&mut idle), "one of them has gone by itself");
     }
 
     proptest! {
@@ -299,19 +299,19 @@ mod tests {
             steps in prop::collection::vec((0..3, 1..30_u64, any::<prop::sample::Index>()), 1..200),
         ) {
             let budget_bytes = 100;
-            let mut resting = Resting::new(budget_bytes);
+            let mut idle = IdleConnections::new(budget_bytes);
             let mut list: Vec<(Place, u64, Option<Word>)> = Vec::new();
             for (step, bytes, index) in steps {
                 if step == 0 || list.is_empty() {
-                    list.push((resting.add(bytes, Waker::noop().clone()), bytes, None));
+                    list.push((idle.add(bytes, Waker::noop().clone()), bytes, None));
                 } else if step == 1 {
-                    resting.remove(list.remove(index.index(list.len())).0);
+                    idle.remove(list.remove(index.index(list.len())).0);
                 } else {
                     let grown = index.index(list.len());
-                    resting.grow(list[grown].0, bytes);
+                    idle.grow(list[grown].0, bytes);
                     list[grown].1 += bytes;
                 }
-                told(&mut resting);
+                told(&mut idle);
                 for (word, bytes_max) in [(Word::Go, 100), (Word::End, 125)] {
                     let unheard = |list: &[(Place, u64, Option<Word>)]| -> u64 {
                         list.iter().filter(|each| each.2 < Some(word)).map(|each| each.1).sum()
@@ -324,7 +324,7 @@ mod tests {
                     }
                 }
                 for (place, _, word) in &list {
-                    prop_assert_eq!(*word, resting.word(*place));
+                    prop_assert_eq!(*word, idle.word(*place));
                 }
             }
         }
