@@ -2,9 +2,9 @@
 //! call has not started anywhere, or may be repeated.
 
 mod attempt;
+pub mod coalesce;
 pub(crate) mod collect;
 pub(crate) mod download;
-pub mod gather;
 mod hedge;
 mod observed;
 pub(crate) mod place;

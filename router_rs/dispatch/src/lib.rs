@@ -33,7 +33,7 @@ pub use exchange::collect::{Awaited, COLLECTED_BYTES_MAX};
 pub use exchange::download::strip_mesh_headers;
 pub use exchange::place::{Placement, Reservation, choose};
 pub use exchange::upload::Upload;
-pub use exchange::{Exchange, gather};
+pub use exchange::{Exchange, coalesce};
 pub use explain::is_asked;
 pub use head::Head;
 pub use limits::{Limits, Stop, deadline_exceeded};

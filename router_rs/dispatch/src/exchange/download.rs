@@ -18,7 +18,7 @@ use router_upstream::answer::{AnswerBody, Answering};
 use router_upstream::call_error::CallError;
 
 use crate::blame::{self, Repeat};
-use crate::exchange::gather;
+use crate::exchange::coalesce;
 use crate::tally::Seen;
 
 /// The state of the answer.
@@ -270,7 +270,7 @@ impl Body {
                 let data = if self.keeps_pieces {
                     self.stream.poll_data(cx)
                 } else {
-                    gather::poll_data(&mut self.stream, cx)
+                    coalesce::poll_data(&mut self.stream, cx)
                 };
                 match ready!(data) {
                     Some(Ok(chunk)) => {

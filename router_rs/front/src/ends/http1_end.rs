@@ -27,7 +27,7 @@ use router_protocol::names::WEBSOCKET;
 use thiserror::Error;
 
 use crate::connection::ConnectionState;
-use crate::ends::crumbs::Crumbs;
+use crate::ends::chunk_coalescer::ChunkCoalescer;
 use crate::ends::plain::Transport;
 use crate::guard::penalty_box::Offence;
 
@@ -67,7 +67,7 @@ type Slot = Rc<RefCell<State>>;
 #[derive(Debug)]
 pub(crate) struct Http1End {
     body: Incoming,
-    crumbs: Crumbs,
+    coalescer: ChunkCoalescer,
     slot: Slot,
     connection: Rc<ConnectionState>,
     is_head: bool,
@@ -105,11 +105,11 @@ pub(crate) fn pair(
     busy: Busy,
 ) -> (Http1End, Answer) {
     let slot = Slot::default();
-    let crumbs = Crumbs::default();
+    let coalescer = ChunkCoalescer::default();
     let connection = Rc::clone(connection);
     let (closes, is_malformed) = (false, false);
     let half = Rc::clone(&slot);
-    let end = Http1End { body, crumbs, slot: half, connection, is_head, closes, is_malformed };
+    let end = Http1End { body, coalescer, slot: half, connection, is_head, closes, is_malformed };
     (end, Answer { slot: Some(slot), busy })
 }
 
@@ -203,7 +203,7 @@ impl Caller for Http1End {
 
     fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Result<Piece, Cancelled>> {
         loop {
-            if let Some(bytes) = ready!(self.crumbs.poll(cx)) {
+            if let Some(bytes) = ready!(self.coalescer.poll(cx)) {
                 return Poll::Ready(Ok(Piece { bytes, is_last: false }));
             }
             let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) else {
@@ -225,7 +225,7 @@ impl Caller for Http1End {
                     return Poll::Ready(Err(Cancelled));
                 }
             };
-            let passed_on = self.crumbs.add(bytes, is_last);
+            let passed_on = self.coalescer.add(bytes, is_last);
             self.connection.gauge.set_rate_limited(passed_on.is_none());
             if let Some(bytes) = passed_on {
                 return Poll::Ready(Ok(Piece { bytes, is_last }));

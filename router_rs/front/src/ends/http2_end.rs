@@ -8,7 +8,7 @@ use h2::server::SendResponse;
 use h2::{Reason, RecvStream, SendStream};
 use http::{HeaderMap, Response, response};
 use router_call::{Caller, Cancelled, Piece};
-use router_dispatch::gather;
+use router_dispatch::coalesce;
 use router_upstream::request_body::poll_room;
 
 use crate::ends::plain::Transport;
@@ -65,7 +65,7 @@ impl<B: Buf + From<Bytes>> Caller for Http2End<B> {
     fn on_sent(&mut self, _peer: &Arc<str>) {}
 
     fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Result<Piece, Cancelled>> {
-        Poll::Ready(match ready!(gather::poll_data(&mut self.body, cx)) {
+        Poll::Ready(match ready!(coalesce::poll_data(&mut self.body, cx)) {
             Some(Ok(bytes)) => Ok(Piece { bytes, is_last: self.body.is_end_stream() }),
             Some(Err(_)) => Err(Cancelled),
             // Neither gRPC nor ASGI has request trailers: they are dropped.

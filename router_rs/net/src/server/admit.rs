@@ -8,7 +8,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, StatusCode, request};
-use router_dispatch::gather::Source;
+use router_dispatch::coalesce::DataStream;
 use router_io::Alarm;
 use router_protocol::content_length;
 use router_protocol::grpc::{

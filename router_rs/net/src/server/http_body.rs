@@ -3,7 +3,7 @@
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use router_dispatch::gather;
+use router_dispatch::coalesce;
 use router_protocol::grpc::Message;
 
 use super::request_body::{Incoming, Source, Taken};
@@ -43,7 +43,7 @@ impl HttpBody {
     /// The window is returned as soon as a piece is here, as for messages.
     pub(super) fn poll(&mut self, context: &mut Context<'_>) -> Poll<Taken> {
         while let Source::Open(body) = &mut self.source {
-            match ready!(gather::poll_data(body, context)) {
+            match ready!(coalesce::poll_data(body, context)) {
                 Some(Ok(piece)) => {
                     body.release(piece.len());
                     match &mut self.whole {

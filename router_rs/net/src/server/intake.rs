@@ -3,7 +3,7 @@
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use router_dispatch::gather::Source as _;
+use router_dispatch::coalesce::DataStream as _;
 use router_protocol::grpc::{Code, Decoder, Encoding, Message, SizeLimit, Status, compress};
 
 use super::http_body::HttpBody;

@@ -4,7 +4,7 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use h2::RecvStream;
-use router_dispatch::gather;
+use router_dispatch::coalesce;
 use router_protocol::grpc::Message;
 use router_protocol::mesh::messages::ByteSource;
 
@@ -52,7 +52,7 @@ impl Incoming {
     }
 }
 
-impl gather::Source for Incoming {
+impl coalesce::DataStream for Incoming {
     type Error = ClientGone;
 
     fn poll_data(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, ClientGone>>> {
@@ -76,7 +76,7 @@ impl gather::Source for Incoming {
 
 impl ByteSource for Incoming {
     fn poll_chunk(&mut self, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
-        let chunk = ready!(gather::Source::poll_data(self, context)).and_then(Result::ok);
+        let chunk = ready!(coalesce::DataStream::poll_data(self, context)).and_then(Result::ok);
         if let Some(chunk) = &chunk {
             self.release(chunk.len());
         }

@@ -17,7 +17,7 @@ const SMALL_BYTES: usize = 1024;
 const JOINED_BYTES_MAX: usize = 16 * 1024;
 
 /// A source of data.
-pub trait Source {
+pub trait DataStream {
     type Error;
 
     fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Self::Error>>>;
@@ -25,7 +25,7 @@ pub trait Source {
     fn is_end_stream(&self) -> bool;
 }
 
-impl Source for RecvStream {
+impl DataStream for RecvStream {
     type Error = h2::Error;
 
     fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, h2::Error>>> {
@@ -37,7 +37,7 @@ impl Source for RecvStream {
     }
 }
 
-impl Source for AnswerBody {
+impl DataStream for AnswerBody {
     type Error = CallError;
 
     fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, CallError>>> {
@@ -50,7 +50,7 @@ impl Source for AnswerBody {
 }
 
 /// Like `RecvStream::poll_data`, but joins frames. Errors come after the data before them.
-pub fn poll_data<S: Source>(
+pub fn poll_data<S: DataStream>(
     stream: &mut S,
     cx: &mut Context<'_>,
 ) -> Poll<Option<Result<Bytes, S::Error>>> {

@@ -31,7 +31,7 @@ const CALM_PIECES: usize = 2;
 
 /// The tiny pieces of one body.
 #[derive(Debug, Default)]
-pub(crate) struct Crumbs {
+pub(crate) struct ChunkCoalescer {
     passed: usize,
     /// The batch, and its number of pieces.
     joined: BytesMut,
@@ -40,9 +40,9 @@ pub(crate) struct Crumbs {
     alarm: Option<(Instant, Alarm)>,
 }
 
-// === impl Crumbs ===
+// === impl ChunkCoalescer ===
 
-impl Crumbs {
+impl ChunkCoalescer {
     /// Ready when another piece may be read, or with a batch to pass on.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
         let Some((_, alarm)) = &mut self.alarm else { return Poll::Ready(None) };
@@ -94,12 +94,12 @@ mod tests {
 
     const TINY: Bytes = Bytes::from_static(b"x");
 
-    fn after_free_pieces() -> Crumbs {
-        let mut crumbs = Crumbs::default();
+    fn after_free_pieces() -> ChunkCoalescer {
+        let mut coalescer = ChunkCoalescer::default();
         for _ in 0..FREE_PIECES {
-            assert_eq!(Some(TINY), crumbs.add(TINY, false));
+            assert_eq!(Some(TINY), coalescer.add(TINY, false));
         }
-        crumbs
+        coalescer
     }
 
     /// Ready or not, on a thread with alarms.
@@ -120,15 +120,15 @@ mod tests {
     #[test]
     fn a_flood_becomes_a_batch_now_and_then() {
         on_io_thread(async {
-            let mut crumbs = after_free_pieces();
+            let mut coalescer = after_free_pieces();
             for _ in 0..3 {
                 for _ in 0..BATCH_PIECES {
                     let is_open =
-                        std::future::poll_fn(|cx| Poll::Ready(crumbs.poll(cx).is_ready())).await;
+                        std::future::poll_fn(|cx| Poll::Ready(coalescer.poll(cx).is_ready())).await;
                     assert!(is_open, "the batch has room");
-                    assert_eq!(None, crumbs.add(TINY, false));
+                    assert_eq!(None, coalescer.add(TINY, false));
                 }
-                let batch = std::future::poll_fn(|cx| crumbs.poll(cx)).await;
+                let batch = std::future::poll_fn(|cx| coalescer.poll(cx)).await;
                 assert_eq!(Some(BATCH_PIECES), batch.map(|batch| batch.len()));
             }
         });
@@ -139,18 +139,18 @@ mod tests {
         for (count, is_free) in [(CALM_PIECES, true), (CALM_PIECES + 1, false)] {
             on_io_thread(async move {
                 let begun = tokio::time::Instant::now();
-                let mut crumbs = after_free_pieces();
+                let mut coalescer = after_free_pieces();
                 for _ in 0..count {
-                    assert_eq!(None, crumbs.add(TINY, false));
+                    assert_eq!(None, coalescer.add(TINY, false));
                 }
-                let batch = std::future::poll_fn(|cx| match crumbs.poll(cx) {
+                let batch = std::future::poll_fn(|cx| match coalescer.poll(cx) {
                     Poll::Ready(Some(batch)) => Poll::Ready(batch),
                     // Another piece may come, and none does.
                     Poll::Ready(None) | Poll::Pending => Poll::Pending,
                 });
                 assert_eq!(count, batch.await.len());
                 assert!(begun.elapsed() >= WAIT_MAX);
-                assert_eq!(is_free, crumbs.add(TINY, false).is_some(), "after {count}");
+                assert_eq!(is_free, coalescer.add(TINY, false).is_some(), "after {count}");
             });
         }
     }
@@ -160,11 +160,11 @@ mod tests {
         on_io_thread(async {
             for (piece, is_last) in [(Bytes::from_static(&[b'y'; TINY_BYTES]), false), (TINY, true)]
             {
-                let mut crumbs = after_free_pieces();
-                assert_eq!(None, crumbs.add(TINY, false));
-                let whole = crumbs.add(piece.clone(), is_last).expect("it is passed on");
+                let mut coalescer = after_free_pieces();
+                assert_eq!(None, coalescer.add(TINY, false));
+                let whole = coalescer.add(piece.clone(), is_last).expect("it is passed on");
                 assert_eq!([&TINY[..], &piece[..]].concat(), whole);
-                assert_eq!(Some(TINY), crumbs.add(TINY, false), "it may be free again");
+                assert_eq!(Some(TINY), coalescer.add(TINY, false), "it may be free again");
             }
         });
     }
