@@ -13,7 +13,7 @@ use tokio::time::timeout;
 
 use crate::connection::{ConnectionState, StopListener};
 use crate::counters::CallCount;
-use crate::shadow;
+use crate::mirror;
 use crate::upstream::Upstream;
 
 /// A well-formed request with a route.
@@ -59,7 +59,7 @@ pub(super) fn start<E: ClientEnd + 'static>(connection: &Rc<ConnectionState>, ca
             ending
         } else {
             if let (Some(mirror), Some(body)) = (mirror, exchange.upload.whole()) {
-                shadow::start(mirror, &exchange.head, body.to_vec(), deadline);
+                mirror::start(mirror, &exchange.head, body.to_vec(), deadline);
             }
             match &upstream {
                 Upstream::Deployment(deployment) => {

@@ -30,8 +30,8 @@ mod idle;
 pub mod ingress;
 mod limits;
 mod linger;
+mod mirror;
 mod own_call;
-mod shadow;
 mod unreadable;
 mod upstream;
 

@@ -42,8 +42,8 @@ pub(super) fn start(
         let head = Head::new(parts, Door::Mirror, Instant::now(), options);
         let head = Head { ranked, ..head };
         let limits = Limits::new(Some(deadline), &Forever);
-        let mut shadow = Shadow { body: body.into_iter().peekable() };
-        let mut exchange = Exchange::new(&mut shadow, head, upload, limits);
+        let mut mirrored = MirroredCall { body: body.into_iter().peekable() };
+        let mut exchange = Exchange::new(&mut mirrored, head, upload, limits);
         // The outcome of a mirrored call is reported to no client.
         let _dropped = exchange.through(&mirror.entry).await;
     });
@@ -80,11 +80,11 @@ impl Stop for Forever {
 
 /// A client end that has a whole body and accepts everything.
 #[derive(Debug)]
-struct Shadow {
+struct MirroredCall {
     body: std::iter::Peekable<std::vec::IntoIter<Bytes>>,
 }
 
-impl Caller for Shadow {
+impl Caller for MirroredCall {
     fn on_sent(&mut self, _peer: &Arc<str>) {}
 
     fn poll_piece(&mut self, _cx: &mut Context<'_>) -> Poll<Result<Piece, Cancelled>> {
