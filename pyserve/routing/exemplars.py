@@ -11,7 +11,7 @@ from pyserve.observe.metrics.tally import TIME_BOUNDS_S
 
 _NS = 1e9
 # Codes of gRPC (google.rpc.Code) and statuses that blame the replica and not the request, as the
-# router's own histograms have it (`router_rs/dispatch/src/blame.rs`).
+# router's own histograms have it (`router_rs/dispatch/src/outcome.rs`).
 _FAILED_CODES = frozenset({2, 4, 8, 13, 14, 15})
 _FAILED_STATUSES = frozenset({500, 502, 503, 504})
 

@@ -2,6 +2,7 @@
 //! call has not started anywhere, or may be repeated.
 
 mod attempt;
+mod attempt_outcome;
 pub mod coalesce;
 pub(crate) mod collect;
 pub(crate) mod download;
@@ -10,7 +11,6 @@ mod observed;
 pub(crate) mod place;
 mod silence;
 pub(crate) mod upload;
-mod verdict;
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -38,7 +38,7 @@ use crate::refused::Refused;
 use crate::stopwatch;
 use crate::tally::Seen;
 use crate::wish::Wish;
-use verdict::{Again, Attempt, Held, Last};
+use attempt_outcome::{Again, Attempt, Held, Last};
 
 /// One call, over all its attempts.
 #[derive(Debug)]

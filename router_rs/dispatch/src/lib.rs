@@ -7,7 +7,6 @@
 
 #![forbid(unsafe_code)]
 
-mod blame;
 mod clock;
 mod ending;
 mod entry;
@@ -17,6 +16,7 @@ mod explain;
 pub mod fuzzing;
 mod head;
 mod limits;
+mod outcome;
 mod ranker;
 mod ranking;
 mod records;

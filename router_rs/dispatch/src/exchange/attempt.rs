@@ -15,8 +15,8 @@ use router_upstream::pool::{Acquired, acquire};
 use router_upstream::target::{DialError, Target};
 
 use super::Exchange;
+use super::attempt_outcome::{Attempt, classify, not_connected};
 use super::hedge::Won;
-use super::verdict::{Attempt, judge, not_connected};
 use crate::ending::Ending;
 use crate::entry::TicketGuard;
 use crate::exchange::download::Download;
@@ -130,7 +130,7 @@ impl<C: Caller> Exchange<'_, C> {
             let answered = download.poll(self.caller, cx);
             self.seen = download.seen();
             if let Poll::Ready(answer) = answered {
-                let attempt = judge(answer, permit.connection(), &self.limits);
+                let attempt = classify(answer, permit.connection(), &self.limits);
                 return Poll::Ready(attempt.held_if(may_repeat && !download.has_begun()));
             }
             if download.has_begun() {

@@ -17,8 +17,8 @@ use router_protocol::names::{
 use router_upstream::answer::{AnswerBody, Answering};
 use router_upstream::call_error::CallError;
 
-use crate::blame::{self, Repeat};
 use crate::exchange::coalesce;
+use crate::outcome::{self, Repeat};
 use crate::tally::Seen;
 
 /// The state of the answer.
@@ -201,12 +201,12 @@ impl Download {
             return Err(Answer::Refused { load, head: Box::new(head) });
         }
         self.see_code(&head.headers);
-        let repeat = blame::repeats(&head.headers, self.repeats_on);
+        let repeat = outcome::repeats(&head.headers, self.repeats_on);
         if repeat != Repeat::Never {
             return Err(Answer::Again { load, head: Box::new(head), repeat });
         }
         self.add_explanation(&mut head.headers);
-        let is_failure = blame::is_failure(self.http, &head.headers, true);
+        let is_failure = outcome::is_failure(self.http, &head.headers, true);
         caller.head(head, true)?;
         Err(Answer::Complete { load, is_failure })
     }
@@ -227,7 +227,7 @@ impl Download {
         }
         let load = self.take_mesh_headers(&mut trailers).or(self.load);
         self.add_explanation(&mut trailers);
-        let is_failure = blame::is_failure(self.http, &trailers, false);
+        let is_failure = outcome::is_failure(self.http, &trailers, false);
         self.see_code(&trailers);
         match caller.trailers(trailers) {
             Ok(()) => Answer::Complete { load, is_failure },

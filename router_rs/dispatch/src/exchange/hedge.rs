@@ -20,7 +20,7 @@ use router_upstream::pool::{Acquired, acquire};
 use router_upstream::request_body::RequestBody;
 
 use super::Exchange;
-use super::verdict::Attempt;
+use super::attempt_outcome::Attempt;
 use crate::ending::Ending;
 use crate::entry::TicketGuard;
 use crate::exchange::silence::Silence;

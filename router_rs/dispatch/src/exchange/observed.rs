@@ -4,7 +4,7 @@ use router_call::{Caller, Door};
 use router_core::Outcome;
 
 use super::Exchange;
-use super::verdict::Last;
+use super::attempt_outcome::Last;
 use crate::ending::Ending;
 use crate::entry::{DeploymentEntry, TicketGuard, WaiterGuard};
 use crate::explain::{self, Explained};

@@ -3,7 +3,7 @@
 use router_core::RouterConfig;
 use router_protocol::grpc::CodeSet;
 
-use crate::blame;
+use crate::outcome;
 
 /// A deployment's settings for its routers; see `docs/reference/routing.md`.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -10,11 +10,11 @@ use router_protocol::grpc::{Code, Status};
 use router_upstream::call_error::CallError;
 use router_upstream::connection::Connection;
 
-use crate::blame::Repeat;
 use crate::ending::Ending;
 use crate::entry::TicketGuard;
 use crate::exchange::download::Answer;
 use crate::limits::{Limits, deadline_exceeded};
+use crate::outcome::Repeat;
 
 /// How one attempt ended: the call is over, it did not start there, or it failed and may be
 /// retried.
@@ -75,7 +75,7 @@ pub(super) fn not_connected(reason: String) -> Attempt {
 }
 
 /// The end of an attempt, by the answer that came.
-pub(super) fn judge(answer: Answer, connection: &Connection, limits: &Limits<'_>) -> Attempt {
+pub(super) fn classify(answer: Answer, connection: &Connection, limits: &Limits<'_>) -> Attempt {
     match answer {
         Answer::Complete { load, is_failure } => {
             let outcome = Outcome::Done { load, is_failure, first_message_at: None };
@@ -98,7 +98,7 @@ pub(super) fn judge(answer: Answer, connection: &Connection, limits: &Limits<'_>
             Attempt::Elsewhere(Outcome::Refused { load }, failure)
         }
         Answer::Broken { error, before_head } => {
-            judge_break(&error, before_head, connection, limits)
+            classify_break(&error, before_head, connection, limits)
         }
         Answer::BrokenOff => {
             let status = Status::new(Code::Internal, "the application broke its answer off");
@@ -108,7 +108,7 @@ pub(super) fn judge(answer: Answer, connection: &Connection, limits: &Limits<'_>
     }
 }
 
-fn judge_break(
+fn classify_break(
     error: &CallError,
     before_head: bool,
     connection: &Connection,
