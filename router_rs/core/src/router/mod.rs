@@ -9,7 +9,6 @@
 
 mod affinity;
 mod asks;
-mod budget;
 mod config;
 mod directory;
 mod explain;
@@ -23,6 +22,7 @@ mod measuring;
 mod patience;
 mod reach;
 mod retries;
+mod retry_budget;
 mod settings;
 mod stats;
 #[cfg(test)]
@@ -50,10 +50,10 @@ use crate::rng::hash;
 use crate::slab::{Slab, index_of};
 use crate::time::Nanos;
 use affinity::{Choice, Wish, choose, choose_impatient};
-use budget::Repetitions;
 use directory::{Answer, Directory};
 use fleet::{Fleet, Query};
 use latencies::Latencies;
+use retry_budget::Repetitions;
 
 /// Decides for every call of one deployment; see the module.
 ///

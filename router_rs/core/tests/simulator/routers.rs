@@ -49,7 +49,7 @@ struct Desk {
     asked: BTreeSet<Ask>,
     offered: u64,
     completed: u64,
-    budget: Budget,
+    budget: RetryBudget,
     watched_until: Nanos,
     sends: u64,
     /// The latencies that a foreign rule reads.
@@ -124,7 +124,7 @@ impl Routers {
                 asked: BTreeSet::new(),
                 offered: 0,
                 completed: 0,
-                budget: Budget::default(),
+                budget: RetryBudget::default(),
                 watched_until: Nanos::ZERO,
                 sends: 0,
             }
@@ -458,16 +458,16 @@ impl Desk {
     }
 }
 
-// === impl Budget ===
+// === impl RetryBudget ===
 
 /// When a router was offered calls and when it repeated some, lately.
 #[derive(Debug, Default)]
-struct Budget {
+struct RetryBudget {
     calls: VecDeque<Nanos>,
     repetitions: VecDeque<Nanos>,
 }
 
-impl Budget {
+impl RetryBudget {
     fn call(&mut self, now: Nanos) {
         self.calls.push_back(now);
         forget(&mut self.calls, now, Nanos::from_secs(10));

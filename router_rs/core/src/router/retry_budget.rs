@@ -20,7 +20,7 @@ const JITTER_PERCENT: u32 = 20;
 /// So replicas that all fail get little more work than the calls themselves, however many attempts
 /// each call has.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Budget {
+pub(super) struct RetryBudget {
     second: u64,
     calls: Sums,
     repetitions: Sums,
@@ -36,14 +36,14 @@ struct Sums {
 /// The router's state for calls that are sent more than once.
 #[derive(Debug)]
 pub(super) struct Repetitions {
-    pub(super) budget: Budget,
+    pub(super) budget: RetryBudget,
     rng: SplitMix64,
 }
 
 impl Repetitions {
     pub(super) fn new(seed: u64) -> Self {
         // Not the generator of the picks: a retry changes no later choice.
-        Self { budget: Budget::default(), rng: SplitMix64::new(seed ^ 0x5EED) }
+        Self { budget: RetryBudget::default(), rng: SplitMix64::new(seed ^ 0x5EED) }
     }
 
     pub(super) fn jitter(&mut self, pause: Nanos) -> Nanos {
@@ -52,7 +52,7 @@ impl Repetitions {
     }
 }
 
-impl Budget {
+impl RetryBudget {
     #[inline]
     pub(super) fn on_call(&mut self, now: Nanos) {
         let place = self.move_on(now);
@@ -103,13 +103,13 @@ impl Sums {
 mod tests {
     use super::*;
 
-    fn taken(budget: &mut Budget, now: Nanos) -> usize {
+    fn taken(budget: &mut RetryBudget, now: Nanos) -> usize {
         (0..1_000).take_while(|_| budget.take(20, now)).count()
     }
 
     #[test]
     fn the_budget_is_a_share_of_the_calls_of_the_last_ten_seconds() {
-        let mut budget = Budget::default();
+        let mut budget = RetryBudget::default();
         for _ in 0..500 {
             budget.on_call(Nanos::ZERO);
         }
@@ -125,7 +125,7 @@ mod tests {
 
     #[test]
     fn a_budget_of_nothing_allows_nothing() {
-        let mut budget = Budget::default();
+        let mut budget = RetryBudget::default();
         budget.on_call(Nanos::ZERO);
         assert!(!budget.take(0, Nanos::ZERO));
     }
