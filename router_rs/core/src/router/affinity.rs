@@ -7,8 +7,8 @@
 //! model is never the reason for a refusal: where the call cannot be parked it takes what there is.
 
 use super::Locality;
-use super::directory::{Directory, Model};
 use super::fleet::{Fleet, Query};
+use super::model_directory::{Model, ModelDirectory};
 use crate::membership::ReplicaId;
 use crate::time::Nanos;
 
@@ -61,7 +61,7 @@ pub(super) enum Choice {
 #[inline]
 pub(super) fn choose(
     fleet: &mut Fleet,
-    directory: &Directory,
+    directory: &ModelDirectory,
     wish: Wish,
     query: Query<'_>,
 ) -> Choice {
@@ -89,7 +89,7 @@ pub(super) fn choose(
 /// Tier 3: a replica that the model's load costs least.
 pub(super) fn choose_impatient(
     fleet: &mut Fleet,
-    directory: &Directory,
+    directory: &ModelDirectory,
     query: Query<'_>,
 ) -> Option<u32> {
     fleet.pick_cheapest(query, |slot| directory.count(slot))
@@ -98,7 +98,12 @@ pub(super) fn choose_impatient(
 /// A replica where the call would be answered sooner although it has to load the model, by the
 /// waits that the model's last calls had at the replicas that have it. Only one replica at a time
 /// loads a model that others have.
-fn spread(fleet: &mut Fleet, directory: &Directory, model: Model, query: Query<'_>) -> Option<u32> {
+fn spread(
+    fleet: &mut Fleet,
+    directory: &ModelDirectory,
+    model: Model,
+    query: Query<'_>,
+) -> Option<u32> {
     let (wait_ns, load_ns) = (directory.wait_ns(model), directory.load_ns(model)?);
     if wait_ns <= load_ns || directory.is_loading(model) {
         return None;

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::directory::Model;
+use super::model_directory::Model;
 use super::{Offer, Router};
 use crate::membership::{ReplicaId, Tier};
 use crate::replica::Replica;

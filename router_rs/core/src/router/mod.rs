@@ -10,7 +10,6 @@
 mod affinity;
 mod asks;
 mod config;
-mod directory;
 mod explain;
 mod failures;
 mod fleet;
@@ -19,6 +18,7 @@ mod late_binding;
 mod latencies;
 mod measures;
 mod measuring;
+mod model_directory;
 mod patience;
 mod reach;
 mod retries;
@@ -50,9 +50,9 @@ use crate::rng::hash;
 use crate::slab::{Slab, index_of};
 use crate::time::Nanos;
 use affinity::{Choice, Wish, choose, choose_impatient};
-use directory::{Answer, Directory};
 use fleet::{Fleet, Query};
 use latencies::Latencies;
+use model_directory::{Answer, ModelDirectory};
 use retry_budget::Repetitions;
 
 /// Decides for every call of one deployment; see the module.
@@ -65,7 +65,7 @@ use retry_budget::Repetitions;
 pub struct Router {
     config: RouterConfig,
     fleet: Fleet,
-    directory: Directory,
+    directory: ModelDirectory,
     calls: Slab<Call>,
     queue: ParkedQueue,
     /// Those of the parked calls.
@@ -128,7 +128,7 @@ impl Router {
     pub fn with_policy(config: RouterConfig, policy: Box<dyn Policy>) -> Self {
         Self {
             fleet: Fleet::new(policy, config.seed),
-            directory: Directory::default(),
+            directory: ModelDirectory::default(),
             calls: Slab::new(),
             queue: ParkedQueue::default(),
             callers: Callers::default(),

@@ -1,8 +1,8 @@
 //! The calls that wait: how they park, wake and leave.
 
 use super::affinity::{Choice, Wish, choose};
-use super::directory::{Directory, Model};
 use super::fleet::{Fleet, Query};
+use super::model_directory::{Model, ModelDirectory};
 use super::{
     Call, Decision, Offer, Outcome, Refusal, Release, ReleaseCause, Router, State, WaiterId,
 };
@@ -303,7 +303,7 @@ impl Router {
 }
 
 /// The model that a call with this wish waits for when it parks now.
-fn faithful_to(fleet: &Fleet, directory: &Directory, wish: Wish, now: Nanos) -> Option<Model> {
+fn faithful_to(fleet: &Fleet, directory: &ModelDirectory, wish: Wish, now: Nanos) -> Option<Model> {
     let model = wish.model.filter(|_| now < wish.patient_until)?;
     let holders = directory.holders(model);
     let is_held = !holders.is_empty() && !holders.iter().any(|holder| fleet.is_open(holder.slot));

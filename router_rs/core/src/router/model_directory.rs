@@ -29,7 +29,7 @@ const PROMISES_MAX: usize = 1024;
 /// `models_of[slot]`; `waited` lists the models whose `waiting` is not empty; such a model has a
 /// holder.
 #[derive(Debug, Default)]
-pub(super) struct Directory {
+pub(super) struct ModelDirectory {
     numbers: BTreeMap<Arc<str>, Model>,
     entries: Vec<Entry>,
     free: Vec<Model>,
@@ -78,10 +78,10 @@ struct Promise {
     number: u64,
 }
 
-// === impl Directory: models and calls ===
+// === impl ModelDirectory: models and calls ===
 
-impl Directory {
-    /// The number of `id`, for a call that is opened; [`Directory::close_call`] must follow.
+impl ModelDirectory {
+    /// The number of `id`, for a call that is opened; [`ModelDirectory::close_call`] must follow.
     pub(super) fn open_call(&mut self, id: &str) -> Model {
         let model = self.number(id);
         self.entries[model as usize].calls += 1;
@@ -210,7 +210,7 @@ impl Directory {
         }
     }
 
-    /// A ready call names the model; [`Directory::stop_waiting`] must follow.
+    /// A ready call names the model; [`ModelDirectory::stop_waiting`] must follow.
     pub(super) fn be_ready(&mut self, model: Model, turn: Turn, call: u32) {
         self.ready += usize::from(self.entries[model as usize].ready.insert((turn, call)));
     }
@@ -242,9 +242,9 @@ impl Directory {
     }
 }
 
-// === impl Directory: steps ===
+// === impl ModelDirectory: steps ===
 
-impl Directory {
+impl ModelDirectory {
     fn number(&mut self, id: &str) -> Model {
         if let Some(model) = self.numbers.get(id) {
             return *model;
@@ -322,13 +322,13 @@ mod tests {
 
     const UNTIL: Nanos = Nanos::from_secs(10);
 
-    fn slots(directory: &Directory, model: Model) -> Vec<u32> {
+    fn slots(directory: &ModelDirectory, model: Model) -> Vec<u32> {
         directory.holders(model).iter().map(|holder| holder.slot).collect()
     }
 
     #[test]
     fn numbers_are_given_again_when_nothing_refers_to_them() {
-        let mut directory = Directory::default();
+        let mut directory = ModelDirectory::default();
         for id in 0..1000 {
             let model = directory.open_call(&format!("m{id}"));
             directory.close_call(model);
@@ -338,7 +338,7 @@ mod tests {
 
     #[test]
     fn promises_are_bounded_and_the_oldest_ends_first() {
-        let mut directory = Directory::default();
+        let mut directory = ModelDirectory::default();
         let models: Vec<Model> = (0..=PROMISES_MAX)
             .map(|id| {
                 let model = directory.open_call(&id.to_string());
@@ -355,7 +355,7 @@ mod tests {
 
     #[test]
     fn an_old_promise_does_not_end_a_newer_one() {
-        let mut directory = Directory::default();
+        let mut directory = ModelDirectory::default();
         let model = directory.open_call("m");
         directory.on_sent(model, 0, Nanos(10), Nanos::ZERO);
         directory.on_ended(model, 0, None);
@@ -369,7 +369,7 @@ mod tests {
 
     #[test]
     fn a_report_confirms_a_promise_and_takes_away_what_it_does_not_name() {
-        let mut directory = Directory::default();
+        let mut directory = ModelDirectory::default();
         let model = directory.open_call("m");
         directory.on_sent(model, 0, UNTIL, Nanos::ZERO);
         let (other, own) = (vec!["other".to_owned()], vec!["m".to_owned()]);

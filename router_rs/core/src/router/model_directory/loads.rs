@@ -8,7 +8,7 @@
 //! load, loading the model on one more replica is worthwhile.
 
 use super::loading::{Answer, Loading};
-use super::{Directory, Model};
+use super::{Model, ModelDirectory};
 use crate::time::Nanos;
 
 /// Of one load in the mean of all. Arbitrary: models differ, and their loads are rare.
@@ -17,7 +17,7 @@ const LOAD_WEIGHT: f64 = 1.0 / 8.0;
 /// Of one call in the mean wait of its model.
 const WAIT_WEIGHT: f64 = 1.0 / 16.0;
 
-impl Directory {
+impl ModelDirectory {
     /// What a load of the model is expected to take: as long as its own have, else as long as those
     /// of all models. `None`: none has been seen yet.
     #[inline]
