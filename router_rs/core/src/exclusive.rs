@@ -9,7 +9,7 @@
 //! This is not inferred from throughput, which would need more calls at a replica than it is given.
 //! The evidence comes from whatever calls are there: one that awaits something says at its end that
 //! others would have found room beside it, and the replica says so at once to a router that asks
-//! ([`Ask`](crate::Ask)).
+//! ([`LeaseRequest`](crate::LeaseRequest)).
 
 use crate::time::Nanos;
 

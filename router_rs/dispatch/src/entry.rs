@@ -23,8 +23,8 @@ use std::time::Instant;
 use http::HeaderValue;
 use parking_lot::MutexGuard;
 use router_core::{
-    Ask, Assignment, Nanos, Outcome, Release, ReplicaId, ReplicaSpec, Router, RouterConfig, Ticket,
-    WaiterId,
+    Assignment, LeaseRequest, Nanos, Outcome, Release, ReplicaId, ReplicaSpec, Router,
+    RouterConfig, Ticket, WaiterId,
 };
 use router_io::BriefMutex;
 use router_io::random::any_u64;
@@ -76,7 +76,7 @@ struct Locked {
     /// When the ticker wakes; `None` without a ticker.
     ticker: Option<Nanos>,
     /// The replicas at which an ask must stand.
-    wanted_asks: Vec<Ask>,
+    wanted_asks: Vec<LeaseRequest>,
 }
 
 #[derive(Debug)]

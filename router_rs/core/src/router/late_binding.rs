@@ -138,7 +138,9 @@ impl Fleet {
 mod tests {
     use crate::membership::{ReplicaId, ReplicaSpec, Tier};
     use crate::replica::Load;
-    use crate::router::{Ask, Assignment, Decision, Offer, Outcome, Release, Router, RouterConfig};
+    use crate::router::{
+        Assignment, Decision, LeaseRequest, Offer, Outcome, Release, Router, RouterConfig,
+    };
     use crate::time::Nanos;
 
     fn router(replicas: usize) -> Router {
@@ -217,7 +219,7 @@ mod tests {
         park(&mut router, now);
         let mut wanted = Vec::new();
         router.wanted_asks(&mut wanted);
-        assert_eq!(vec![Ask { replica: call.replica, when_idle: true }], wanted);
+        assert_eq!(vec![LeaseRequest { replica: call.replica, when_idle: true }], wanted);
         let mut released = Vec::new();
         assert!(!router.on_lease(call.replica, now, &mut released), "all that wait have gone");
         assert_eq!(2, released.len(), "{released:?}");

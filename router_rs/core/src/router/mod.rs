@@ -8,7 +8,6 @@
 //! Who drives it: `router_dispatch`, one router per deployment and process behind one short mutex.
 
 mod affinity;
-mod asks;
 mod config;
 mod explain;
 mod failures;
@@ -16,6 +15,7 @@ mod fleet;
 mod hedging;
 mod late_binding;
 mod latencies;
+mod lease_requests;
 mod measures;
 mod measuring;
 mod model_directory;
@@ -34,6 +34,7 @@ mod withholding;
 pub use asks::{ASKED_MAX, Ask};
 pub use config::{NotSet, RetryConfig, RouterConfig};
 pub use explain::{Explanation, Fate, Out, ReplicaView, Told};
+pub use lease_requests::{ASKED_MAX, LeaseRequest};
 pub use measures::{Measures, ReleaseCause, ReplicaMeasures};
 pub use types::{
     Assignment, Decision, Locality, Offer, Outcome, Refusal, Release, ReplicaStats, RouterStats,

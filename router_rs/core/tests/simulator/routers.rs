@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use router_core::{
-    Ask, Decision, Load, Locality, Nanos, Offer, Outcome, Policy, PolicyKind, Refusal, Release,
-    ReplicaId, ReplicaSpec, RetryConfig, Router, RouterConfig, Ticket, WaiterId,
+    Decision, LeaseRequest, Load, Locality, Nanos, Offer, Outcome, Policy, PolicyKind, Refusal,
+    Release, ReplicaId, ReplicaSpec, RetryConfig, Router, RouterConfig, Ticket, WaiterId,
 };
 
 use super::field::{Field, Latencies, Peak};
@@ -46,7 +46,7 @@ struct Desk {
     patient: BTreeSet<(Nanos, u32)>,
     in_flight: BTreeMap<ReplicaId, u32>,
     /// Asks of this router that stand at gates.
-    asked: BTreeSet<Ask>,
+    asked: BTreeSet<LeaseRequest>,
     offered: u64,
     completed: u64,
     budget: RetryBudget,
@@ -64,7 +64,7 @@ pub(crate) struct Routers {
     capacity: u32,
     queue_len_max: u32,
     released: Vec<Release>,
-    wanted: Vec<Ask>,
+    wanted: Vec<LeaseRequest>,
     pub(crate) in_flight_max: u32,
 }
 
@@ -369,7 +369,7 @@ impl System for Routers {
         let is_used = desk.router.on_lease(replica, now, &mut self.released);
         self.follow(router, now, moves);
         if !is_used {
-            let ask = Ask { replica, when_idle: false };
+            let ask = LeaseRequest { replica, when_idle: false };
             moves.push(Move::Ask { router, ask, is_wanted: false });
         }
     }
@@ -380,7 +380,7 @@ impl System for Routers {
             if desk.asked.is_empty() && self.wanted.is_empty() {
                 continue;
             }
-            let wanted: BTreeSet<Ask> = self.wanted.drain(..).collect();
+            let wanted: BTreeSet<LeaseRequest> = self.wanted.drain(..).collect();
             for ask in desk.asked.difference(&wanted) {
                 moves.push(Move::Ask { router, ask: *ask, is_wanted: false });
             }

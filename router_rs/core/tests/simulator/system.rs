@@ -1,7 +1,7 @@
 //! The interface of a system: the world reports events to it and carries out the moves that it
 //! appends.
 
-use router_core::{Ask, Load, Nanos, PolicyKind, ReplicaId, ReplicaSpec};
+use router_core::{LeaseRequest, Load, Nanos, PolicyKind, ReplicaId, ReplicaSpec};
 
 use super::central::Central;
 use super::field::Field;
@@ -55,7 +55,7 @@ pub(crate) enum Move {
     /// The call is over.
     End { call: u32, end: End },
     /// A router asks a gate for a place, or does not any more.
-    Ask { router: usize, ask: Ask, is_wanted: bool },
+    Ask { router: usize, ask: LeaseRequest, is_wanted: bool },
     /// Ask a replica how many calls it has; the answer comes as [`System::probed`].
     Probe { replica: ReplicaId, tag: u64 },
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use http::header::{CONTENT_TYPE, TE};
 use http::{HeaderValue, Method, Request};
-use router_core::{Ask, Nanos, ReplicaId};
+use router_core::{LeaseRequest, Nanos, ReplicaId};
 use router_protocol::grpc::framing::frame;
 use router_protocol::grpc::{CONTENT_TYPE_GRPC, Code, GRPC_STATUS};
 use router_protocol::mesh::load::{LoadReport, LoadRequest};
@@ -168,10 +168,10 @@ async fn listen_once(
 /// The router's side of a load stream.
 struct Asking {
     id: ReplicaId,
-    asked: watch::Receiver<Vec<Ask>>,
+    asked: watch::Receiver<Vec<LeaseRequest>>,
     sending: RequestBody,
     /// The ask that the replica has from this router.
-    ask: Option<Ask>,
+    ask: Option<LeaseRequest>,
 }
 
 impl Asking {
@@ -185,7 +185,7 @@ impl Asking {
             if entry.on_lease(self.id) {
                 self.ask = None;
             } else {
-                self.ask = Some(Ask { replica: self.id, when_idle: false });
+                self.ask = Some(LeaseRequest { replica: self.id, when_idle: false });
             }
         }
     }

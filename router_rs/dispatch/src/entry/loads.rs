@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use http::HeaderValue;
-use router_core::{Ask, Nanos};
+use router_core::{LeaseRequest, Nanos};
 use tokio::sync::{Notify, watch};
 
 /// The streams close when no call has named a model or asked for this long (design 7).
@@ -18,7 +18,7 @@ pub(super) struct Loads {
     /// The members have changed.
     pub(super) changed: Notify,
     /// The asks for places.
-    pub(super) asked: watch::Sender<Vec<Ask>>,
+    pub(super) asked: watch::Sender<Vec<LeaseRequest>>,
     /// The router's name at the gates of all replicas.
     pub(super) asker: HeaderValue,
 }
@@ -41,7 +41,7 @@ impl Loads {
     }
 
     /// Asks these replicas and no others; returns whether any is asked.
-    pub(super) fn ask(&self, wanted: &[Ask]) -> bool {
+    pub(super) fn ask(&self, wanted: &[LeaseRequest]) -> bool {
         self.asked.send_if_modified(|asked| {
             let is_new = asked != wanted;
             if is_new {

@@ -6,7 +6,7 @@ mod places;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use router_core::{Ask, AskerId, Load, Nanos, Policy, ReplicaId};
+use router_core::{AskerId, LeaseRequest, Load, Nanos, Policy, ReplicaId};
 
 use crate::simulator::log::Log;
 use crate::simulator::replica::Replica;
@@ -95,7 +95,7 @@ enum Event {
     },
     AskArrived {
         router: u32,
-        ask: Ask,
+        ask: LeaseRequest,
         is_wanted: bool,
     },
     LeaseArrived {

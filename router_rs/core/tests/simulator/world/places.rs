@@ -1,6 +1,6 @@
 //! Replicas: what calls meet there, and what the scenario planned for them.
 
-use router_core::{Ask, AskerId, ReplicaId, ReplicaSpec, Tier};
+use router_core::{AskerId, LeaseRequest, ReplicaId, ReplicaSpec, Tier};
 
 use super::{CRASH_SEEN_AFTER, Event, FAILS_AFTER, World};
 use crate::simulator::executor::{Counts, Job};
@@ -70,7 +70,7 @@ impl World<'_> {
         }
     }
 
-    pub(super) fn ask_arrived(&mut self, asker: AskerId, ask: Ask, is_wanted: bool) {
+    pub(super) fn ask_arrived(&mut self, asker: AskerId, ask: LeaseRequest, is_wanted: bool) {
         let index = ask.replica.0 as usize;
         let replica = &mut self.replicas[index];
         replica.idle_asks.retain(|other| *other != asker);

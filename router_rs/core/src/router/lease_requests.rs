@@ -20,7 +20,7 @@ pub const ASKED_MAX: usize = 5;
 
 /// What is asked of a replica: a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Ask {
+pub struct LeaseRequest {
     /// The replica.
     pub replica: ReplicaId,
     /// Only once it idles although it has calls.
@@ -31,7 +31,7 @@ impl Router {
     /// Where an ask has to stand now; `wanted` is cleared first. Nowhere while nobody is parked.
     ///
     /// Ask after every change while calls are parked: completions, leases and refusals move it.
-    pub fn wanted_asks(&self, wanted: &mut Vec<Ask>) {
+    pub fn wanted_asks(&self, wanted: &mut Vec<LeaseRequest>) {
         wanted.clear();
         // Without a backoff nobody has refused, and a replica that is held back eases at some time.
         if !self.queue.has_ready() || self.fleet.next_reopening().is_none() {
@@ -50,15 +50,16 @@ impl Router {
         &self,
         replicas: impl Iterator<Item = (u32, &'a Replica)>,
         when_idle: bool,
-        wanted: &mut Vec<Ask>,
+        wanted: &mut Vec<LeaseRequest>,
     ) {
         let before = wanted.len();
-        wanted.extend(replicas.map(|(_, replica)| Ask { replica: replica.id, when_idle }));
+        wanted.extend(replicas.map(|(_, replica)| LeaseRequest { replica: replica.id, when_idle }));
         if wanted.len() - before <= ASKED_MAX {
             return;
         }
-        let mixed =
-            |ask: &Ask| crate::rng::SplitMix64::new(ask.replica.0 ^ self.config.seed).next_u64();
+        let mixed = |ask: &LeaseRequest| {
+            crate::rng::SplitMix64::new(ask.replica.0 ^ self.config.seed).next_u64()
+        };
         wanted[before..].sort_unstable_by_key(mixed);
         wanted.truncate(before + ASKED_MAX);
     }
