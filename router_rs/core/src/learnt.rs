@@ -1,8 +1,8 @@
 //! The router's estimate of how fast replicas work, learnt from its own completions alone.
 //!
 //! The *level* of a replica is the number of calls in flight there, without those that have been
-//! there for much longer than calls take (see `lasting`). For each level the [`Pool`] records how
-//! long replicas of the deployment were at it and how many calls ended meanwhile: the departure
+//! there for much longer than calls take (see `long_lived`). For each level the [`Pool`] records
+//! how long replicas of the deployment were at it and how many calls ended meanwhile: the departure
 //! rate `μ(level)`. That one table describes replicas that work on one call after the other (`μ` is
 //! flat), on all at once (`μ` grows with the level), on a few at a time, or in batches, without a
 //! setting that says which. By Little's law one more call at level `n` is answered after about
@@ -10,7 +10,7 @@
 //!
 //! A [`Pace`] compares one replica with it.
 
-mod lasting;
+mod long_lived;
 mod pace;
 #[cfg(test)]
 mod tests;
@@ -45,16 +45,16 @@ const IDLE_MAX: f64 = 1.0 / 32.0;
 /// Up to here one call in reserve fills what goes by; beyond, it takes any number.
 const IDLE_WITH_RESERVE_MAX: f64 = 1.0 / 4.0;
 
-/// A call may take its mean time and this many mean deviations before it is lasting, but at least
-/// this many means (as in the timeout of Jacobson and Karels, "Congestion avoidance and control",
-/// 1988, with four). Of lognormal times with σ = 1 one in four hundred does. The scenarios hold
-/// with it; other values were not compared.
+/// A call may take its mean time and this many mean deviations before it is long-lived, but at
+/// least this many means (as in the timeout of Jacobson and Karels, "Congestion avoidance and
+/// control", 1988, with four). Of lognormal times with σ = 1 one in four hundred does. The
+/// scenarios hold with it; other values were not compared.
 const LASTING_DEVIATIONS: f64 = 10.0;
 const LASTING_MEANS: f64 = 4.0;
-/// No shorter call is lasting. Arbitrary; pauses of a scheduler or a collector are shorter.
+/// No shorter call is long-lived. Arbitrary; pauses of a scheduler or a collector are shorter.
 const LASTING_MIN: Nanos = Nanos::from_millis(10);
-/// A lasting call counts as this many means in the mean: a few change little, and if nearly all are
-/// lasting, the mean follows them.
+/// A long-lived call counts as this many means in the mean: a few change little, and if nearly all
+/// are long-lived, the mean follows them.
 const LASTING_WEIGHT: f64 = 2.0;
 /// The number of reports of other routers' calls from which replicas count as shared with them. Of
 /// the last 32, so that three are enough.
@@ -80,7 +80,7 @@ pub(crate) struct Pool {
     /// By tier: time of a call outside the replica, which is what a freed place waits; 0: unknown.
     turnaround_ns: [f64; 3],
     useful: Option<u32>,
-    /// Whether replicas are told apart, and lasting calls from others, for policies that use the
+    /// Whether replicas are told apart, and long-lived calls from others, for policies that use the
     /// difference.
     tells_replicas: bool,
     /// Mean time of a call, its mean deviation, and mean level at which one ended; 0 before the
@@ -126,8 +126,8 @@ impl Default for Pool {
 }
 
 impl Pool {
-    /// Sets whether replicas are told apart, and lasting calls from others. If not, no more calls
-    /// become lasting, and an answer costs less.
+    /// Sets whether replicas are told apart, and long-lived calls from others. If not, no more
+    /// calls become long-lived, and an answer costs less.
     pub(crate) fn tell_replicas(&mut self, tells_replicas: bool) {
         self.tells_replicas = tells_replicas;
         if !tells_replicas {
@@ -214,7 +214,7 @@ impl Pool {
         self.shared > SHARED_MIN
     }
 
-    /// The age from which a call may be lasting, at this level.
+    /// The age from which a call may be long-lived, at this level.
     #[inline]
     fn lasting_after(&self, level: u32) -> Nanos {
         if self.call_ns == 0.0 {
@@ -226,7 +226,7 @@ impl Pool {
     }
 
     /// Learns that a call was answered after `latency`, at a level that counts itself but no
-    /// lasting calls.
+    /// long-lived calls.
     ///
     /// The time to its first message is not used. It would identify a stream only at its end, when
     /// it is too late to correct the number of calls in flight. And a stream that sends all the

@@ -51,7 +51,7 @@ pub(crate) struct Replica {
     /// were pinned to the replica.
     pub(crate) in_flight: u32,
     pub(crate) capacity: u32,
-    /// Gets no new call beyond this, lasting calls not counted: it would only wait there.
+    /// Gets no new call beyond this, long-lived calls not counted: it would only wait there.
     pub(crate) held: u32,
     /// Index in the fleet's open list, or [`NOT_OPEN`].
     pub(crate) open_position: u32,
@@ -153,10 +153,10 @@ impl Replica {
         self.is_member && !self.backoff.is_active() && self.health.takes()
     }
 
-    /// When calls there become lasting next, if they are all that keeps others out.
+    /// When calls there become long-lived next, if they are all that keeps others out.
     #[inline]
     pub(crate) fn lasting_at(&self) -> Option<Nanos> {
-        (self.is_held_back() && self.is_in()).then(|| self.pace.next_lasting())
+        (self.is_held_back() && self.is_in()).then(|| self.pace.next_long_lived())
     }
 
     /// For how long it has answered nothing, beside what calls take at a fast one.
@@ -202,7 +202,7 @@ impl Replica {
         pool.finish_ns(pace.level() + 1) * slowness + pool.turnaround_ns(self.tier)
     }
 
-    /// Calls there that are not lasting, and how many times the pool's time one
+    /// Calls there that are not long-lived, and how many times the pool's time one
     /// takes, with the time since the last event.
     pub(crate) fn level_and_slowness(&self, pool: &Pool, now: Nanos) -> (u32, f64) {
         let pace = self.pace.at(pool, now);

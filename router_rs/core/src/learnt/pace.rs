@@ -3,7 +3,7 @@
 //! anything ends there.
 
 use super::Pool;
-use super::lasting::Calls;
+use super::long_lived::Calls;
 use crate::time::Nanos;
 
 /// A replica's own evidence is halved beyond this many calls, ended and expected.
@@ -80,13 +80,13 @@ pub(crate) struct Pace {
     answers: u32,
     /// It was slow, and then had no call for a while.
     is_tried: bool,
-    /// Lasting calls since which none ended: they may block the replica, so they still count for
-    /// the level and the pace. At most `calls.lasting()`.
+    /// Long-lived calls since which none ended: they may block the replica, so they still count for
+    /// the level and the pace. At most `calls.long_lived()`.
     blocking: u32,
     /// How many calls should have ended for each one there, in the current generation and in the
     /// one before.
     due_each: (f32, f32),
-    /// The last time at which calls were in flight that are not lasting.
+    /// The last time at which calls were in flight that are not long-lived.
     worked_at: Nanos,
 }
 
@@ -173,7 +173,7 @@ impl Pace {
             return counts && pool.on_departure(self.dwelt.0.max(1), now);
         }
         let may_block = self.blocking > 0;
-        self.blocking = self.blocking.min(self.calls.lasting());
+        self.blocking = self.blocking.min(self.calls.long_lived());
         let is_known = pool.is_known();
         match leaving.departure {
             Departure::Answered => {
@@ -198,7 +198,7 @@ impl Pace {
     }
 
     /// A call has ended: the calls that should have ended before count. If the silence was due to
-    /// lasting calls, as a call that ends beside them proves, none counts.
+    /// long-lived calls, as a call that ends beside them proves, none counts.
     #[inline]
     fn count_missed(&mut self, is_beside_blocking: bool) {
         let missed = std::mem::take(&mut self.silent);
@@ -249,7 +249,7 @@ impl Pace {
 // === impl Pace: time ===
 
 impl Pace {
-    /// Calls may have become lasting since the last event.
+    /// Calls may have become long-lived since the last event.
     #[inline]
     pub(crate) fn is_behind(&self, now: Nanos) -> bool {
         self.calls.look_at() <= now
@@ -276,7 +276,8 @@ impl Pace {
         }
     }
 
-    /// Calls may become lasting. If no other has ended since they came, they may block the replica.
+    /// Calls may become long-lived. If no other has ended since they came, they may block the
+    /// replica.
     fn look(&mut self, pool: &Pool) {
         let Some(fresh) = self.calls.look(pool) else { return };
         let (current, previous) = self.due_each;
@@ -337,7 +338,7 @@ impl Pace {
 // === impl Pace: what follows ===
 
 impl Pace {
-    /// Calls of this router there that are not lasting, as of the last event.
+    /// Calls of this router there that are not long-lived, as of the last event.
     #[inline]
     pub(crate) fn working(&self) -> u32 {
         self.calls.level()
@@ -349,10 +350,10 @@ impl Pace {
         self.calls.level() + self.blocking
     }
 
-    /// Calls of this router there that are lasting.
+    /// Calls of this router there that are long-lived.
     #[cfg(test)]
-    pub(crate) fn lasting(&self) -> u32 {
-        self.calls.lasting()
+    pub(crate) fn long_lived(&self) -> u32 {
+        self.calls.long_lived()
     }
 
     /// The generation of a call that was just sent, which must be given back at its end.
@@ -361,9 +362,9 @@ impl Pace {
         self.calls.generation()
     }
 
-    /// About when calls there become lasting next, if they do not end.
-    pub(crate) fn next_lasting(&self) -> Nanos {
-        self.calls.next_lasting()
+    /// About when calls there become long-lived next, if they do not end.
+    pub(crate) fn next_long_lived(&self) -> Nanos {
+        self.calls.next_long_lived()
     }
 
     /// How many times the pool's time a call takes here; 1 for a replica like the others.
@@ -397,7 +398,7 @@ impl Pace {
     }
 
     /// Whether it takes this many times the time of the others, and has been unused for this long
-    /// except by lasting calls.
+    /// except by long-lived calls.
     #[inline]
     pub(crate) fn is_worth_a_probe(
         &self,

@@ -64,7 +64,7 @@ impl Driven {
     }
 }
 
-/// A pool that tells lasting calls from others.
+/// A pool that tells long-lived calls from others.
 fn telling() -> Pool {
     let mut pool = Pool::default();
     pool.tell_replicas(true);
@@ -172,7 +172,7 @@ fn a_replica_that_answered_nobody_stays_slow_when_all_have_left() {
     assert!(is_probe_due(&driven));
 }
 
-/// Each probe of a replica that hangs becomes lasting; the next one waits for its time all the
+/// Each probe of a replica that hangs becomes long-lived; the next one waits for its time all the
 /// same.
 #[test]
 fn a_replica_that_hangs_is_tried_now_and_then() {
@@ -235,7 +235,7 @@ fn a_lasting_call_changes_nothing_of_what_is_learnt() {
     let stream = driven.send(&mut pool);
     assert_eq!(1, driven.level(&pool));
     driven.serve(&mut pool, 200, MEAN);
-    assert_eq!((0, 1), (driven.level(&pool), driven.pace.lasting()));
+    assert_eq!((0, 1), (driven.level(&pool), driven.pace.long_lived()));
     driven.serve(&mut pool, 200, MEAN);
     near(1.0, driven.slowness(&pool));
     near(10e6, pool.finish_ns(1));
@@ -243,10 +243,10 @@ fn a_lasting_call_changes_nothing_of_what_is_learnt() {
     driven.end(&mut pool, stream, Departure::Answered);
     near(10e6, pool.finish_ns(1));
     near(1.0, driven.slowness(&pool));
-    assert_eq!((0, 0), (driven.level(&pool), driven.pace.lasting()));
+    assert_eq!((0, 0), (driven.level(&pool), driven.pace.long_lived()));
 }
 
-/// A replica from which nothing comes gets ever slower, whether or not its calls are lasting.
+/// A replica from which nothing comes gets ever slower, whether or not its calls are long-lived.
 #[test]
 fn a_replica_that_hangs_is_slow_until_something_ends_there() {
     let (mut pool, mut driven) = known();
@@ -319,7 +319,7 @@ fn before_anything_has_ended_nothing_is_lasting() {
     assert_eq!(1, driven.level(&pool));
     driven.pass(Nanos::from_secs(10));
     driven.serve(&mut pool, 1, MEAN);
-    assert_eq!((0, 1), (driven.level(&pool), driven.pace.lasting()));
+    assert_eq!((0, 1), (driven.level(&pool), driven.pace.long_lived()));
 }
 
 #[test]
@@ -329,7 +329,7 @@ fn nothing_is_lasting_for_who_does_not_choose_by_it() {
     driven.serve(&mut pool, 200, MEAN);
     let stream = driven.send(&mut pool);
     driven.pass(Nanos::from_secs(3600));
-    assert_eq!((1, 0), (driven.level(&pool), driven.pace.lasting()));
+    assert_eq!((1, 0), (driven.level(&pool), driven.pace.long_lived()));
     driven.end(&mut pool, stream, Departure::Answered);
     assert_eq!(0, driven.level(&pool));
 }
@@ -340,13 +340,13 @@ fn who_stops_to_tell_forgets_no_call() {
     let (mut pool, mut driven) = known();
     let stream = driven.send(&mut pool);
     driven.serve(&mut pool, 100, MEAN);
-    assert_eq!(1, driven.pace.lasting());
+    assert_eq!(1, driven.pace.long_lived());
     let call = driven.send(&mut pool);
     pool.tell_replicas(false);
     driven.pace.on_learnt(&pool, driven.now);
     driven.pass(Nanos::from_secs(60));
-    assert_eq!((1, 1), (driven.level(&pool), driven.pace.lasting()));
+    assert_eq!((1, 1), (driven.level(&pool), driven.pace.long_lived()));
     driven.end(&mut pool, call, Departure::Answered);
     driven.end(&mut pool, stream, Departure::Answered);
-    assert_eq!((0, 0), (driven.level(&pool), driven.pace.lasting()));
+    assert_eq!((0, 0), (driven.level(&pool), driven.pace.long_lived()));
 }

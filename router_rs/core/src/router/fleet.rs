@@ -104,7 +104,7 @@ pub(super) struct Fleet {
     pub(super) near_busy: f64,
     /// When those that wait beside room look again.
     pub(super) look_again_at: Option<Nanos>,
-    /// When calls become lasting that keep others out.
+    /// When calls become long-lived that keep others out.
     pub(super) lasting_at: Option<Nanos>,
     /// Brings what was learnt to the replicas; `None`: it has come to all.
     sweep: Option<Sweep>,

@@ -65,7 +65,7 @@ impl Fleet {
         self.iter().map(|(_, replica)| u64::from(replica.spare())).sum()
     }
 
-    /// Makes room where calls have become lasting by now.
+    /// Makes room where calls have become long-lived by now.
     #[inline]
     pub(super) fn let_last(&mut self, now: Nanos) {
         if self.lasting_at.is_some_and(|at| at <= now) {

@@ -1,5 +1,5 @@
-//! Brings what was learnt of the deployment to its replicas: which of their calls are lasting, and
-//! how many more keep a replica out.
+//! Brings what was learnt of the deployment to its replicas: which of their calls are long-lived,
+//! and how many more keep a replica out.
 //!
 //! With 64 replicas that takes as long as several picks, and reads four cache lines of each; calls
 //! of other threads would wait for the router meanwhile. So a sweep has steps, one with each
@@ -62,7 +62,7 @@ impl Fleet {
         None
     }
 
-    /// Returns when calls there become lasting next that now keep others out.
+    /// Returns when calls there become long-lived next that now keep others out.
     fn hold_one_back(&mut self, slot: u32, now: Nanos) -> Option<Nanos> {
         let replica = &mut self.replicas[slot as usize];
         replica.pace.on_learnt(&self.pool, now);
@@ -80,7 +80,7 @@ impl Fleet {
         self.replicas[slot as usize].lasting_at()
     }
 
-    /// Looks when calls become lasting next that now keep others out.
+    /// Looks when calls become long-lived next that now keep others out.
     pub(in crate::router) fn watch_lasting(&mut self, now: Nanos) {
         if self.lasting_at.is_none() && self.is_patient {
             let first = self.replicas.iter().filter_map(Replica::lasting_at).min();

@@ -1,13 +1,13 @@
 //! Determines which calls at a replica show how fast it works.
 //!
-//! A call is *lasting* when it is in flight for much longer than calls of the deployment take: a
+//! A call is *long-lived* when it is in flight for much longer than calls of the deployment take: a
 //! stream that its caller keeps open, or a handler that waits for something else. It keeps its
 //! place, but it is not work that is about to end, so neither the level nor the pace counts it.
-//! Where all calls last long by nature, none is lasting: the limit follows the learnt times.
+//! Where all calls last long by nature, none is long-lived: the limit follows the learnt times.
 //!
 //! The calls are not kept in a list that would have to be searched. A replica counts its calls in
 //! two generations. When the limit has passed, the current generation becomes the previous one, and
-//! the previous one becomes lasting. So a call is lasting after one to two limits.
+//! the previous one becomes long-lived. So a call is long-lived after one to two limits.
 
 use super::Pool;
 use crate::time::Nanos;
@@ -17,11 +17,11 @@ use crate::time::Nanos;
 pub(super) struct Calls {
     current: u32,
     previous: u32,
-    lasting: u32,
+    long_lived: u32,
     generation: u32,
     /// When the current generation began.
     began_at: Nanos,
-    /// When to check whether it is over; `Nanos::MAX` while no call can become lasting.
+    /// When to check whether it is over; `Nanos::MAX` while no call can become long-lived.
     look_at: Nanos,
 }
 
@@ -30,7 +30,7 @@ impl Default for Calls {
         Self {
             current: 0,
             previous: 0,
-            lasting: 0,
+            long_lived: 0,
             generation: 0,
             began_at: Nanos::ZERO,
             look_at: Nanos::MAX,
@@ -39,15 +39,15 @@ impl Default for Calls {
 }
 
 impl Calls {
-    /// Those that are not lasting.
+    /// Those that are not long-lived.
     #[inline]
     pub(super) fn level(&self) -> u32 {
         self.current + self.previous
     }
 
     #[inline]
-    pub(super) fn lasting(&self) -> u32 {
-        self.lasting
+    pub(super) fn long_lived(&self) -> u32 {
+        self.long_lived
     }
 
     /// The generation of a call that was just sent, which must be given back at its end.
@@ -56,7 +56,7 @@ impl Calls {
         self.generation
     }
 
-    /// When calls may become lasting.
+    /// When calls may become long-lived.
     #[inline]
     pub(super) fn look_at(&self) -> Nanos {
         self.look_at
@@ -71,14 +71,14 @@ impl Calls {
         }
     }
 
-    /// A call of this generation leaves; returns whether it was lasting.
+    /// A call of this generation leaves; returns whether it was long-lived.
     #[inline]
     pub(super) fn on_ended(&mut self, generation: u32) -> bool {
         match self.generation.wrapping_sub(generation) {
             0 => self.current -= 1,
             1 => self.previous -= 1,
             _ => {
-                self.lasting -= 1;
+                self.long_lived -= 1;
                 return true;
             }
         }
@@ -89,7 +89,7 @@ impl Calls {
     }
 
     /// At `look_at`: begins the next generation, if the limit of the current level has passed.
-    /// Returns how many calls become lasting.
+    /// Returns how many calls become long-lived.
     pub(super) fn look(&mut self, pool: &Pool) -> Option<u32> {
         let over_at = self.over_at(pool);
         if over_at > self.look_at {
@@ -97,7 +97,7 @@ impl Calls {
             return None;
         }
         let fresh = std::mem::replace(&mut self.previous, std::mem::take(&mut self.current));
-        self.lasting += fresh;
+        self.long_lived += fresh;
         self.generation = self.generation.wrapping_add(1);
         self.began_at = self.look_at;
         self.look_at = if self.level() == 0 { Nanos::MAX } else { self.over_at(pool) };
@@ -112,8 +112,8 @@ impl Calls {
         }
     }
 
-    /// When the next calls become lasting if none ends before, or soon before that.
-    pub(super) fn next_lasting(&self) -> Nanos {
+    /// When the next calls become long-lived if none ends before, or soon before that.
+    pub(super) fn next_long_lived(&self) -> Nanos {
         if self.previous > 0 {
             return self.look_at;
         }
