@@ -19,7 +19,7 @@ use router_core::{
     Measures, Nanos, ReplicaId, ReplicaSpec, RouterConfig, RouterStats, SplitMix64, Tier,
 };
 use router_io::tls::ClientTls;
-use router_transcode::Source;
+use router_transcode::MethodSource;
 use router_upstream::target::{ReplicaLimits, ReplicaTarget, Target};
 
 use crate::clock::Clock;
@@ -298,8 +298,8 @@ fn listed_as(known: &Known, route: DeploymentRoute) -> (Deployment, Offers) {
     (deployment, offers)
 }
 
-fn described(route: &DeploymentRoute) -> Source<'_> {
-    Source {
+fn described(route: &DeploymentRoute) -> MethodSource<'_> {
+    MethodSource {
         application: &route.application,
         deployment: &route.deployment,
         services: &route.services,

@@ -116,7 +116,7 @@ impl ConnectionState {
     ) -> Self {
         let Met { guest, visit, is_suspect, gauge } = met;
         Self {
-            lookup: RouteLookup::of(&front.source, client),
+            lookup: RouteLookup::of(&front.backend, client),
             room,
             front,
             guest,

@@ -3,7 +3,7 @@
 //! A connection's first bytes (or ALPN) tell HTTP/2 from HTTP/1.1. Each request becomes a call of
 //! the exchange, or is answered immediately. A front never decides which replica gets a call. It
 //! decodes a message only for a client that speaks another protocol than gRPC. Behind it is a
-//! [`Source`]: a routing table or one server.
+//! [`Backend`]: a routing table or one server.
 
 #![forbid(unsafe_code)]
 
@@ -57,7 +57,7 @@ pub use http1::serve as serve_http1;
 pub use http2::{ADMITTED_PER_TURN_MAX, on_error as on_http2_error, restrain};
 pub use idle::{IdleTracker, is_over};
 pub use limits::FrontLimits;
-pub use upstream::{FixedServer, ServerBehind, Source};
+pub use upstream::{Backend, FixedServer, ServerBehind};
 
 use router_transcode as transcode;
 
@@ -79,7 +79,7 @@ pub struct FrontConfig {
 /// State that all connections of a front share.
 #[derive(Debug)]
 pub struct Front {
-    pub source: Source,
+    pub backend: Backend,
     pub config: FrontConfig,
     pub counters: Arc<Counters>,
     penalty_box: PenaltyBox,
@@ -97,7 +97,7 @@ pub struct Front {
 // === impl Front ===
 
 impl Front {
-    pub fn new(source: Source, config: FrontConfig) -> Arc<Self> {
+    pub fn new(backend: Backend, config: FrontConfig) -> Arc<Self> {
         let (counters, now) = (Arc::default(), Instant::now());
         let limits = &config.limits;
         let idle_bytes_max = match limits.idle_bytes_max {
@@ -111,7 +111,7 @@ impl Front {
             answered_by: config.answered_by.clone(),
         };
         Arc::new(Self {
-            source,
+            backend,
             config,
             counters,
             penalty_box: PenaltyBox::new(now),

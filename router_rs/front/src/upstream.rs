@@ -23,7 +23,7 @@ pub(super) const OWN_PREFIX: &str = "/-/";
 
 /// Where a front sends its calls.
 #[derive(Debug)]
-pub enum Source {
+pub enum Backend {
     /// Deployments, by path.
     Table(Arc<RoutingTable>),
     /// One server, which takes everything.
@@ -112,10 +112,10 @@ impl RouteLookup {
     }
 
     /// `client` describes the connection that will make requests.
-    pub(super) fn of(source: &Source, client: &Remote) -> Self {
-        match source {
-            Source::Table(table) => Self::Table(TableReader::new(Arc::clone(table))),
-            Source::Server(server) => {
+    pub(super) fn of(backend: &Backend, client: &Remote) -> Self {
+        match backend {
+            Backend::Table(table) => Self::Table(TableReader::new(Arc::clone(table))),
+            Backend::Server(server) => {
                 let target = server.server.target(client);
                 Self::Server(Arc::new(ServerWay { server: Arc::clone(server), target }))
             }

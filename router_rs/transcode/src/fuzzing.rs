@@ -13,7 +13,7 @@ use router_protocol::grpc::{Code, Status};
 
 use super::coder::{Failure, Outbox, RequestCoder, Taken};
 use super::methods::template::Template;
-use super::methods::{MethodTable, Source};
+use super::methods::{MethodSource, MethodTable};
 use super::{Cors, Limits, Opened, Transcoding, open};
 use crate::ServiceRoute;
 
@@ -224,7 +224,8 @@ fn files(set: &[u8]) -> Vec<Bytes> {
 fn table(set: &[u8]) -> MethodTable {
     let files = files(set);
     let services = [ServiceRoute { name: "things.v1.Things".into(), methods: None }];
-    let source = Source { application: "a", deployment: "D", services: &services, files: &files };
+    let source =
+        MethodSource { application: "a", deployment: "D", services: &services, files: &files };
     MethodTable::default().next([source])
 }
 

@@ -44,7 +44,7 @@ mod wrong;
 
 pub use adaptor::Transcoded;
 pub use cors::Cors;
-pub use methods::{MethodTable, Sees, ServiceRoute, Source};
+pub use methods::{MethodSource, MethodTable, Sees, ServiceRoute};
 pub use open::{open, open_unseen};
 pub use opened::{Opened, Transcoding};
 pub use refusal::refusal;

@@ -19,7 +19,7 @@ use router_io::tls::ServerTls;
 use router_io::{Bound, IoThreads, bind_tcp, listen_at};
 use tokio::sync::watch;
 
-use crate::{Front, FrontConfig, Source};
+use crate::{Backend, Front, FrontConfig};
 use listener::Acceptor;
 
 pub use crate::{
@@ -77,7 +77,7 @@ impl Ingress {
             access: config.access.clone(),
             proxies: Arc::clone(&config.proxies),
         };
-        let front = Front::new(Source::Table(table), front);
+        let front = Front::new(Backend::Table(table), front);
         Self { config, front, phase: watch::Sender::new(Phase::Serving), threads: Mutex::default() }
     }
 

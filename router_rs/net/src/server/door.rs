@@ -12,8 +12,8 @@ use arc_swap::ArcSwap;
 use bytes::Bytes;
 use http::HeaderValue;
 use router_front::{
-    Arrival, FixedServer, Front, FrontConfig, FrontLimits, Greeting, Opened, PendingConnection,
-    ServerBehind, Source, open, serve_http1,
+    Arrival, Backend, FixedServer, Front, FrontConfig, FrontLimits, Greeting, Opened,
+    PendingConnection, ServerBehind, open, serve_http1,
 };
 use router_io::phase::Phase;
 use router_io::tls::ServerTls;
@@ -59,24 +59,24 @@ pub(super) fn front(
         proxies: Arc::clone(&server.config.proxies),
     };
     let behind = Behind { server: server.clone(), phase };
-    let source = FixedServer {
+    let server = FixedServer {
         server: Box::new(behind),
         methods: ArcSwap::default(),
         budget: Arc::default(),
     };
-    Front::new(Source::Server(Arc::new(source)), config)
+    Front::new(Backend::Server(Arc::new(server)), config)
 }
 
 /// Registers the server's methods by serialized `FileDescriptorProto`s. Returns one sentence for
 /// each thing that cannot be used.
 pub(super) fn describe(front: &Front, server: &ServerState, files: &[Bytes]) -> Vec<String> {
-    let Source::Server(source) = &front.source else { return Vec::new() };
+    let Backend::Server(fixed) = &front.backend else { return Vec::new() };
     let services: Vec<ServiceRoute> = server.methods.services().into_iter().collect();
     let described =
-        transcode::Source { application: "", deployment: "", services: &services, files };
-    let table = source.methods.load().next([described]);
+        transcode::MethodSource { application: "", deployment: "", services: &services, files };
+    let table = fixed.methods.load().next([described]);
     let problems = table.problems("", "");
-    source.methods.store(Arc::new(table));
+    fixed.methods.store(Arc::new(table));
     problems
 }
 

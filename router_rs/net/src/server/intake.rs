@@ -7,7 +7,7 @@ use router_dispatch::coalesce::DataStream as _;
 use router_protocol::grpc::{Code, Decoder, Encoding, Message, SizeLimit, Status, compress};
 
 use super::http_body::HttpBody;
-use super::request_body::{Incoming, Source, Taken};
+use super::request_body::{BodyState, Incoming, Taken};
 
 /// Reads one request.
 #[derive(Debug)]
@@ -28,7 +28,7 @@ impl Intake {
 
     pub(super) fn is_open(&self) -> bool {
         match self {
-            Intake::Grpc(messages) => !matches!(messages.source, Source::Closed),
+            Intake::Grpc(messages) => !matches!(messages.state, BodyState::Closed),
             Intake::Http(body) => body.is_open(),
         }
     }
@@ -48,7 +48,7 @@ impl Intake {
 /// Reads the messages of one call.
 #[derive(Debug)]
 pub(super) struct Messages {
-    source: Source,
+    state: BodyState,
     chunk: Bytes,
     decoder: Decoder,
     encoding: Encoding,
@@ -57,25 +57,25 @@ pub(super) struct Messages {
 
 impl Messages {
     pub(super) fn new(body: Incoming, encoding: Encoding, size_limit: SizeLimit) -> Self {
-        Self::with_source(Source::Open(body), Bytes::new(), encoding, size_limit)
+        Self::with_state(BodyState::Open(body), Bytes::new(), encoding, size_limit)
     }
 
     /// For a body that came with its head.
     pub(super) fn of(body: Bytes, encoding: Encoding, size_limit: SizeLimit) -> Self {
-        Self::with_source(Source::Ended, body, encoding, size_limit)
+        Self::with_state(BodyState::Ended, body, encoding, size_limit)
     }
 
-    fn with_source(
-        source: Source,
+    fn with_state(
+        state: BodyState,
         chunk: Bytes,
         encoding: Encoding,
         size_limit: SizeLimit,
     ) -> Self {
-        Self { source, chunk, decoder: Decoder::new(size_limit), encoding, size_limit }
+        Self { state, chunk, decoder: Decoder::new(size_limit), encoding, size_limit }
     }
 
     fn close(&mut self) {
-        self.source = Source::Closed;
+        self.state = BodyState::Closed;
         self.chunk.clear();
     }
 
@@ -84,7 +84,7 @@ impl Messages {
             if let Some(message) = self.decoder.decode(&mut self.chunk)? {
                 return Poll::Ready(self.plain(message).map(Taken::Message));
             }
-            let Source::Open(body) = &mut self.source else { return Poll::Ready(self.end()) };
+            let BodyState::Open(body) = &mut self.state else { return Poll::Ready(self.end()) };
             match ready!(body.poll_data(context)) {
                 Some(Ok(chunk)) => {
                     body.release(chunk.len());
@@ -94,13 +94,13 @@ impl Messages {
                     self.close();
                     return Poll::Ready(Ok(Taken::Cancelled));
                 }
-                None => self.source = Source::Ended,
+                None => self.state = BodyState::Ended,
             }
         }
     }
 
     fn end(&mut self) -> Result<Taken, Status> {
-        self.source = Source::Closed;
+        self.state = BodyState::Closed;
         if self.decoder.is_between_messages() {
             return Ok(Taken::End);
         }

@@ -21,9 +21,9 @@ pub(super) enum Taken {
     Cancelled,
 }
 
-/// Where the bytes come from.
+/// Whether more of the body can come.
 #[derive(Debug)]
-pub(super) enum Source {
+pub(super) enum BodyState {
     Open(Incoming),
     /// Everything has arrived; only the end is still to be reported.
     Ended,

@@ -11,4 +11,4 @@ mod table;
 pub(super) mod template;
 
 pub(super) use method::Method;
-pub use table::{MethodTable, Sees, ServiceRoute, Source};
+pub use table::{MethodSource, MethodTable, Sees, ServiceRoute};

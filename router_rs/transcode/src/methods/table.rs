@@ -26,7 +26,7 @@ pub type Sees<'a> = &'a dyn Fn(&str) -> bool;
 
 /// One deployment's services and the files that describe them.
 #[derive(Clone, Copy, Debug)]
-pub struct Source<'a> {
+pub struct MethodSource<'a> {
     pub application: &'a str,
     pub deployment: &'a str,
     /// Only these get methods here: files may describe other services too.
@@ -71,7 +71,7 @@ impl MethodTable {
     /// A set that cannot be used leaves its deployment without methods here: see
     /// [`MethodTable::problems`].
     #[must_use]
-    pub fn next<'a>(&self, sources: impl IntoIterator<Item = Source<'a>>) -> Self {
+    pub fn next<'a>(&self, sources: impl IntoIterator<Item = MethodSource<'a>>) -> Self {
         let mut table = Self::default();
         for source in sources {
             if source.files.is_empty() {
@@ -140,7 +140,7 @@ impl MethodTable {
         of_it.map(|(_, (_, method))| method).collect()
     }
 
-    fn add(&mut self, source: Source<'_>, set: &FileSet) {
+    fn add(&mut self, source: MethodSource<'_>, set: &FileSet) {
         let application: Arc<str> = source.application.into();
         let problem = |text: String| Problem {
             application: Arc::clone(&application),

@@ -13,7 +13,7 @@ const EDITIONS: &[u8] = include_bytes!("../../../testdata/editions.binpb");
 
 fn table(files: &[Bytes]) -> MethodTable {
     let services = [ServiceRoute { name: "editions.v1.Editions".into(), methods: None }];
-    let source = Source { application: "app", deployment: "D", services: &services, files };
+    let source = MethodSource { application: "app", deployment: "D", services: &services, files };
     MethodTable::default().next([source])
 }
 

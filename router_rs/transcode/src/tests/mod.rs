@@ -28,7 +28,7 @@ use super::Limits;
 use super::coder::{AnswerCoder, Failure, Outbox, RequestCoder, Taken};
 use super::cors::Cors;
 use super::json::{JsonType, frame_of};
-use super::methods::{MethodTable, Source};
+use super::methods::{MethodSource, MethodTable};
 use super::open::open;
 use super::opened::{Opened, Transcoding};
 use crate::ServiceRoute;
@@ -53,7 +53,8 @@ fn service() -> ServiceRoute {
 
 fn things() -> MethodTable {
     let (files, services) = (files(), [service()]);
-    let source = Source { application: "app", deployment: "D", services: &services, files: &files };
+    let source =
+        MethodSource { application: "app", deployment: "D", services: &services, files: &files };
     let table = MethodTable::default().next([source]);
     assert_eq!(Vec::<String>::new(), table.problems("app", "D"));
     table

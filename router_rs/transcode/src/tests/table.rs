@@ -68,7 +68,8 @@ fn only_what_a_deployment_serves_is_found() {
         name: "things.v1.Things".into(),
         methods: Some(vec!["Echo".into(), "NotThere".into()]),
     };
-    let source = |services| Source { application: "a", deployment: "D", services, files: &files };
+    let source =
+        |services| MethodSource { application: "a", deployment: "D", services, files: &files };
     let echo = [echo];
     let table = MethodTable::default().next([source(&echo)]);
     assert!(table.find("/things.v1.Things/Echo", None).is_some());
@@ -82,8 +83,12 @@ fn only_what_a_deployment_serves_is_found() {
 fn an_unchanged_set_is_not_read_again() {
     let (first_files, services) = (files(), [service()]);
     let copies: Vec<Bytes> = first_files.iter().map(|file| Bytes::copy_from_slice(file)).collect();
-    let source =
-        |application, files| Source { application, deployment: "D", services: &services, files };
+    let source = |application, files| MethodSource {
+        application,
+        deployment: "D",
+        services: &services,
+        files,
+    };
     let first = MethodTable::default().next([source("a", &first_files[..])]);
     let second = first.next([source("b", &copies[..]), source("c", &first_files[..])]);
     let path = "/things.v1.Things/Echo";
@@ -94,8 +99,10 @@ fn an_unchanged_set_is_not_read_again() {
 
 fn broken(files: Vec<Bytes>) -> String {
     let (good, services) = (super::files(), [service()]);
-    let bad = Source { application: "bad", deployment: "D", services: &services, files: &files };
-    let good = Source { application: "good", deployment: "D", services: &services, files: &good };
+    let bad =
+        MethodSource { application: "bad", deployment: "D", services: &services, files: &files };
+    let good =
+        MethodSource { application: "good", deployment: "D", services: &services, files: &good };
     let table = MethodTable::default().next([bad, good]);
     assert!(table.find("/things.v1.Things/Echo", Some("bad")).is_some(), "the good one is there");
     assert_eq!("Echo ", found(&table, "POST", "/v1/echo"));
@@ -156,9 +163,14 @@ fn two_methods_with_one_path_are_named_and_the_first_stays() {
         .collect();
     let (files, services) = (files(), [service()]);
     let other_services = [ServiceRoute { name: "things.v1.Thingz".into(), methods: None }];
-    let first = Source { application: "a", deployment: "D", services: &services, files: &files };
-    let second =
-        Source { application: "a", deployment: "E", services: &other_services, files: &other };
+    let first =
+        MethodSource { application: "a", deployment: "D", services: &services, files: &files };
+    let second = MethodSource {
+        application: "a",
+        deployment: "E",
+        services: &other_services,
+        files: &other,
+    };
     let table = MethodTable::default().next([first, second]);
     assert!(table.find("/things.v1.Thingz/Echo", None).is_some());
     assert_eq!(Vec::<String>::new(), table.problems("a", "D"));
@@ -168,7 +180,7 @@ fn two_methods_with_one_path_are_named_and_the_first_stays() {
         "/things.v1.Thingz/Echo: its path is that of /things.v1.Things/Echo already",
         problems[0]
     );
-    let another = Source { application: "b", ..second };
+    let another = MethodSource { application: "b", ..second };
     let apart = MethodTable::default().next([first, another]);
     assert_eq!(Vec::<String>::new(), apart.problems("b", "E"));
 }
@@ -186,7 +198,7 @@ proptest::proptest! {
         let files = Files::decode(&*bytes).map(|set| set.files).unwrap_or_default();
         let services = [service()];
         let source =
-            Source { application: "a", deployment: "D", services: &services, files: &files };
+            MethodSource { application: "a", deployment: "D", services: &services, files: &files };
         let table = MethodTable::default().next([source]);
         let _matched = table.rest().find(&http::Method::GET, "/v1/shelves/1/things/2", None);
     }
