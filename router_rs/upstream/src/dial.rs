@@ -14,7 +14,9 @@ use tokio_rustls::{TlsConnector, TlsStream};
 use super::connection::{Connection, OnSilence};
 use super::handshake::introduce;
 use super::keepalive::KeepaliveConfig;
-use super::target::{AddressTarget, DialError, Endpoint, LocalServer, ReplicaTarget, Target, Way};
+use super::target::{
+    AddressTarget, DialAddress, DialError, LocalServer, ReplicaTarget, Target, Way,
+};
 use super::wire::{self, Unwired};
 
 /// gRPC's limit for one connection attempt (connection backoff protocol, `MIN_CONNECT_TIMEOUT`).
@@ -31,9 +33,9 @@ const PROBE_PAUSE: Duration = Duration::from_millis(250);
 pub(crate) async fn dial(target: &Arc<Target>) -> Result<Rc<Connection>, DialError> {
     match target.way() {
         Way::Replica(replica) => dial_replica(target, replica).await,
-        Way::Address(address) => {
-            let name = address.endpoint.to_string();
-            within(ADDRESS_LIMIT, &name, dial_address(address)).await
+        Way::Address(target) => {
+            let name = target.address.to_string();
+            within(ADDRESS_LIMIT, &name, dial_address(target)).await
         }
         Way::Local(server) => within(ADDRESS_LIMIT, "this process", dial_local(&**server)).await,
     }
@@ -45,30 +47,30 @@ async fn dial_replica(
 ) -> Result<Rc<Connection>, DialError> {
     let limit = replica.limits.connect;
     if let Some(path) = &replica.unix_path {
-        let endpoint = Endpoint::Unix(path.clone());
-        let name = endpoint.to_string();
+        let address = DialAddress::Unix(path.clone());
+        let name = address.to_string();
         // The path may be in another mount namespace, so a failure here proves nothing about the
         // replica: TCP decides (design 13), and gets half of the time.
-        let member = dial_member(&endpoint, target, replica);
+        let member = dial_member(&address, target, replica);
         if let Ok(connection) = within(limit / 2, &name, member).await {
             return Ok(connection);
         }
     }
-    let endpoint = Endpoint::Tcp(replica.address.clone());
+    let address = DialAddress::Tcp(replica.address.clone());
     let limit = if replica.unix_path.is_some() { limit / 2 } else { limit };
-    within(limit, &replica.address, dial_member(&endpoint, target, replica)).await
+    within(limit, &replica.address, dial_member(&address, target, replica)).await
 }
 
 /// Over the wire, or over HTTP/2 if the replica has no token to prove or is of a release without
 /// the wire.
 async fn dial_member(
-    endpoint: &Endpoint,
+    address: &DialAddress,
     target: &Arc<Target>,
     replica: &ReplicaTarget,
 ) -> Result<Rc<Connection>, DialError> {
     let may_wire = !replica.token.is_empty() && replica.proves_itself && !target.is_unwired();
     let mut is_unspoken = false;
-    let (mut stream, peer) = connect_securely(endpoint, replica.tls.as_deref()).await?;
+    let (mut stream, peer) = connect_securely(address, replica.tls.as_deref()).await?;
     if may_wire {
         match wire::greet(&mut stream, replica).await {
             Ok(()) => {
@@ -81,7 +83,7 @@ async fn dial_member(
             Err(Unwired::Failed(error)) => return Err(error),
             Err(unwired) => {
                 is_unspoken = matches!(unwired, Unwired::Unspoken);
-                (stream, _) = connect_securely(endpoint, replica.tls.as_deref()).await?;
+                (stream, _) = connect_securely(address, replica.tls.as_deref()).await?;
             }
         }
     }
@@ -110,7 +112,7 @@ fn watcher(target: &Arc<Target>) -> OnSilence {
 }
 
 async fn dial_address(target: &AddressTarget) -> Result<Rc<Connection>, DialError> {
-    let (stream, peer) = connect_securely(&target.endpoint, target.tls.as_deref()).await?;
+    let (stream, peer) = connect_securely(&target.address, target.tls.as_deref()).await?;
     Connection::open(stream, peer.uri(), target.keepalive, None)
         .await
         .map_err(|error| DialError::handshake(&error))
@@ -128,31 +130,31 @@ async fn dial_local(server: &dyn LocalServer) -> Result<Rc<Connection>, DialErro
 /// Connects, and uses TLS if there are settings for it and the transport is TCP: a Unix socket
 /// stays on the machine, and only its user can open it.
 async fn connect_securely(
-    endpoint: &Endpoint,
+    address: &DialAddress,
     tls: Option<&ClientTls>,
 ) -> Result<(Stream, Peer), DialError> {
-    let (stream, peer) = connect(endpoint).await?;
-    match (tls, stream, endpoint) {
-        (Some(tls), Stream::Tcp(stream), Endpoint::Tcp(address)) => {
+    let (stream, peer) = connect(address).await?;
+    match (tls, stream, address) {
+        (Some(tls), Stream::Tcp(stream), DialAddress::Tcp(address)) => {
             Ok((secure(stream, tls, address).await?, peer))
         }
         (_, stream, _) => Ok((stream, peer)),
     }
 }
 
-async fn connect(endpoint: &Endpoint) -> Result<(Stream, Peer), DialError> {
+async fn connect(address: &DialAddress) -> Result<(Stream, Peer), DialError> {
     let fault = |error: io::Error| DialError::Connect {
-        address: endpoint.to_string(),
+        address: address.to_string(),
         cause: error.to_string(),
     };
-    match endpoint {
-        Endpoint::Tcp(address) => {
+    match address {
+        DialAddress::Tcp(address) => {
             let stream = between_forks(connect_tcp(address)).await.map_err(fault)?;
             tune(&stream);
             let peer = Peer::Tcp(stream.peer_addr().map_err(fault)?);
             Ok((Stream::Tcp(stream), peer))
         }
-        Endpoint::Unix(path) => {
+        DialAddress::Unix(path) => {
             let connecting = async { note_opened(UnixSocket::new_stream()?)?.connect(path).await };
             let stream = between_forks(connecting).await.and_then(QuietUnixStream::new);
             let stream = stream.map_err(fault)?;

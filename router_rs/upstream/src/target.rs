@@ -86,14 +86,14 @@ pub struct ReplicaTarget {
 /// Any gRPC server.
 #[derive(Clone, Debug)]
 pub struct AddressTarget {
-    pub endpoint: Endpoint,
+    pub address: DialAddress,
     pub tls: Option<Arc<ClientTls>>,
     pub keepalive: KeepaliveConfig,
 }
 
 /// The kind of an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Endpoint {
+pub enum DialAddress {
     /// `host:port`
     Tcp(String),
     Unix(PathBuf),
@@ -178,11 +178,11 @@ impl Target {
     }
 }
 
-impl std::fmt::Display for Endpoint {
+impl std::fmt::Display for DialAddress {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Endpoint::Tcp(address) => formatter.write_str(address),
-            Endpoint::Unix(path) => write!(formatter, "unix:{}", path.display()),
+            DialAddress::Tcp(address) => formatter.write_str(address),
+            DialAddress::Unix(path) => write!(formatter, "unix:{}", path.display()),
         }
     }
 }

@@ -48,7 +48,7 @@ impl Channel {
             Some(Keepalive { time, timeout }) => KeepaliveConfig::foreign(Some(time), timeout),
         };
         let tls = config.tls.clone();
-        let target = Target::address(AddressTarget { endpoint: parsed.endpoint, tls, keepalive });
+        let target = Target::address(AddressTarget { address: parsed.address, tls, keepalive });
         Self::new(Destination::Address(target), &parsed.authority, config, threads)
     }
 

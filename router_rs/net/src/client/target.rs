@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use router_upstream::target::Endpoint;
+use router_upstream::target::DialAddress;
 use thiserror::Error;
 
 /// gRPC's default port.
@@ -27,7 +27,7 @@ pub enum TargetError {
 /// An address and the authority that requests to it carry by default.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Parsed {
-    pub endpoint: Endpoint,
+    pub address: DialAddress,
     pub authority: String,
 }
 
@@ -41,8 +41,8 @@ pub(super) fn parse(target: &str) -> Result<Parsed, TargetError> {
         if path.is_empty() {
             return Err(TargetError::Host(target.to_owned()));
         }
-        let endpoint = Endpoint::Unix(PathBuf::from(path));
-        return Ok(Parsed { endpoint, authority: "localhost".to_owned() });
+        let address = DialAddress::Unix(PathBuf::from(path));
+        return Ok(Parsed { address, authority: "localhost".to_owned() });
     }
     let address = match target.split_once(':') {
         Some(("dns", rest)) => match rest.strip_prefix("//") {
@@ -64,7 +64,7 @@ pub(super) fn parse(target: &str) -> Result<Parsed, TargetError> {
     if address.starts_with(':') {
         return Err(TargetError::Host(target.to_owned()));
     }
-    Ok(Parsed { endpoint: Endpoint::Tcp(address.clone()), authority: address })
+    Ok(Parsed { address: DialAddress::Tcp(address.clone()), authority: address })
 }
 
 fn with_port(address: &str) -> String {
@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     fn check(expected: &str, target: &str) {
-        assert_eq!(expected, parse(target).unwrap().endpoint.to_string(), "{target}");
+        assert_eq!(expected, parse(target).unwrap().address.to_string(), "{target}");
     }
 
     #[test]
