@@ -11,7 +11,7 @@ use http_support::*;
 use router_net::grpc::Code;
 use router_net::link::{CREDIT_BYTES, CancelReason, Command, Mailbox};
 use router_net::names;
-use router_net::server::{Exchange, Server, ServerConfig};
+use router_net::server::{ServedCall, Server, ServerConfig};
 use server_support::{PATIENCE, config, frame, request};
 use tokio::time::timeout;
 
@@ -23,9 +23,9 @@ async fn a_request_comes_with_its_head_and_is_answered_whole() {
         plain("PATCH", "/app/x%20y?q=%26", &[("accept", "text/html"), ("grpc-timeout", "9S")]);
     let (response, _) = client.send_request(head, true).unwrap();
 
-    let (exchange, body) = fixture.next_call().await;
-    assert_eq!((Some(vec![]), 0, 1), (body, exchange.method, fixture.server.in_flight()));
-    let head = exchange.http_head().expect("plain HTTP");
+    let (served_call, body) = fixture.next_call().await;
+    assert_eq!((Some(vec![]), 0, 1), (body, served_call.method, fixture.server.in_flight()));
+    let head = served_call.http_head().expect("plain HTTP");
     assert_eq!(("PATCH", "/app/x%20y?q=%26"), (head.method(), head.target()));
     assert_eq!(("1.1", "https", "/app"), (head.version(), head.scheme(), head.root_path()));
     assert_eq!("192.0.2.7:5", head.client().unwrap().to_string());
@@ -33,9 +33,9 @@ async fn a_request_comes_with_its_head_and_is_answered_whole() {
     head.for_each_header(|name, value| names.push((name.to_owned(), value.to_vec())));
     let expected = [("host", "shop.example"), ("accept", "text/html")];
     assert_eq!(expected.map(|(n, v)| (n.to_owned(), v.as_bytes().to_vec())), names[..]);
-    assert!(exchange.link().deadline.is_some());
+    assert!(served_call.link().deadline.is_some());
 
-    respond(&exchange, 201, &[("content-type", "text/plain"), ("x-a", "b")], b"hello");
+    respond(&served_call, 201, &[("content-type", "text/plain"), ("x-a", "b")], b"hello");
     let answer = read(response).await.unwrap();
     assert_eq!((201, &b"hello"[..]), (answer.http.as_u16(), &answer.body[..]));
     assert_eq!(Some("b"), text(&answer.headers, "x-a"));
@@ -75,9 +75,9 @@ async fn small_announced_bodies_come_whole() {
         // In two pieces: the second may come once the first has been read.
         stream.send_data(Bytes::copy_from_slice(&content[..size / 2]), false).unwrap();
         stream.send_data(Bytes::copy_from_slice(&content[size / 2..]), true).unwrap();
-        let (exchange, body) = fixture.next_call().await;
+        let (served_call, body) = fixture.next_call().await;
         assert!(body == Some(content), "{size}");
-        respond(&exchange, 200, &[], b"");
+        respond(&served_call, 200, &[], b"");
         let answer = read(response).await.unwrap();
         assert_eq!(Some("0"), text(&answer.headers, "content-length"));
         assert!(answer.headers.contains_key("pyserve-load") && answer.trailers.is_empty());
@@ -93,12 +93,12 @@ async fn other_bodies_come_in_pieces_and_wait_for_their_reader() {
     for headers in [&[][..], &[("content-length", &too_long[..])]] {
         let (response, mut stream) =
             client.send_request(plain("PUT", "/", headers), false).unwrap();
-        let (exchange, body) = fixture.next_call().await;
+        let (served_call, body) = fixture.next_call().await;
         assert_eq!(None, body);
         stream.send_data(vec![1; 1001].into(), true).unwrap();
         assert_eq!(Told::Piece(vec![1; 1001]), fixture.next_of_call().await);
         assert_eq!(Told::HalfClose, fixture.next_of_call().await);
-        respond(&exchange, 200, &[], b"ok");
+        respond(&served_call, 200, &[], b"ok");
         assert_eq!(b"ok", &read(response).await.unwrap().body[..]);
     }
     fixture.settle().await;
@@ -111,7 +111,7 @@ async fn a_body_that_nobody_reads_stops() {
     let (response, mut stream) = client.send_request(plain("PUT", "/", &[]), false).unwrap();
     let total = 4 << 20;
     stream.send_data(vec![7; total].into(), true).unwrap();
-    let (exchange, _) = fixture.next_call().await;
+    let (served_call, _) = fixture.next_call().await;
     let (mut came, mut behind) = (0, 0);
     while came < total {
         match fixture.next_of_call().await {
@@ -124,13 +124,13 @@ async fn a_body_that_nobody_reads_stops() {
         // The pieces of one credit and one more are all that come without being taken.
         if behind >= CREDIT_BYTES {
             assert!(fixture.told.try_recv().is_err(), "more came than there was credit for");
-            if exchange.link().take(std::mem::take(&mut behind)) {
-                send(&exchange, Command::Resume);
+            if served_call.link().take(std::mem::take(&mut behind)) {
+                send(&served_call, Command::Resume);
             }
         }
     }
     assert_eq!(Told::HalfClose, fixture.next_of_call().await);
-    respond(&exchange, 200, &[], b"ok");
+    respond(&served_call, 200, &[], b"ok");
     assert_eq!(200, read(response).await.unwrap().http.as_u16());
     fixture.settle().await;
 }
@@ -156,13 +156,13 @@ async fn answers_without_a_body_are_one_block() {
         ("GET", 304, &[length], false),
     ] {
         let (response, _) = client.send_request(plain(method, "/", &[]), true).unwrap();
-        let (exchange, _) = fixture.next_call().await;
+        let (served_call, _) = fixture.next_call().await;
         if is_whole {
-            respond(&exchange, status, headers, b"12345");
+            respond(&served_call, status, headers, b"12345");
         } else {
-            start_response(&exchange, status, headers);
-            write(&exchange, b"12345");
-            finish(&exchange, Code::Ok, "", &[]);
+            start_response(&served_call, status, headers);
+            write(&served_call, b"12345");
+            finish(&served_call, Code::Ok, "", &[]);
         }
         let answer = read(response).await.expect("well-formed HTTP/2");
         let is_head = method == "HEAD";
@@ -194,17 +194,17 @@ async fn an_answer_in_pieces_ends_with_the_load() {
     let mut fixture = Fixture::start(config());
     let mut client = fixture.connect_as_router().await;
     let (response, _) = client.send_request(plain("GET", "/", &[]), true).unwrap();
-    let (exchange, _) = fixture.next_call().await;
-    start_response(&exchange, 200, &[("content-type", "text/event-stream")]);
+    let (served_call, _) = fixture.next_call().await;
+    start_response(&served_call, 200, &[("content-type", "text/event-stream")]);
     let (parts, mut body) =
         timeout(PATIENCE, response).await.expect("the head in time").unwrap().into_parts();
     assert_eq!(None, text(&parts.headers, "content-length"));
     for piece in [&b"data: 1\n\n"[..], b"data: 2\n\n"] {
-        write(&exchange, piece);
+        write(&served_call, piece);
         let chunk = timeout(PATIENCE, body.data()).await.expect("in time").expect("a piece");
         assert_eq!(piece, &chunk.unwrap()[..]);
     }
-    finish(&exchange, Code::Ok, "", &[]);
+    finish(&served_call, Code::Ok, "", &[]);
     assert!(body.data().await.is_none());
     let trailers = body.trailers().await.unwrap().expect("trailers");
     assert_eq!(1, trailers.len());
@@ -217,16 +217,16 @@ async fn a_writer_waits_for_a_client_that_does_not_read() {
     let mut fixture = Fixture::start(config());
     let mut client = fixture.connect_as_router().await;
     let (response, _) = client.send_request(plain("GET", "/", &[]), true).unwrap();
-    let (exchange, _) = fixture.next_call().await;
-    start_response(&exchange, 200, &[]);
+    let (served_call, _) = fixture.next_call().await;
+    start_response(&served_call, 200, &[]);
     // More than the client's window (64 KiB), a piece beyond it and the credit.
     for _ in 0..8 {
-        write(&exchange, &vec![3; 32 * 1024]);
+        write(&served_call, &vec![3; 32 * 1024]);
     }
-    assert!(!exchange.link().is_writable());
+    assert!(!served_call.link().is_writable());
     let reading = tokio::spawn(read(response));
     assert_eq!(Told::Writable, fixture.next_of_call().await);
-    finish(&exchange, Code::Ok, "", &[]);
+    finish(&served_call, Code::Ok, "", &[]);
     assert_eq!(8 * 32 * 1024, reading.await.unwrap().unwrap().body.len());
     fixture.settle().await;
 }
@@ -236,10 +236,10 @@ async fn an_answer_that_is_broken_off_says_so_behind_what_was_written() {
     let mut fixture = Fixture::start(config());
     let mut client = fixture.connect_as_router().await;
     let (response, _) = client.send_request(plain("GET", "/", &[]), true).unwrap();
-    let (exchange, _) = fixture.next_call().await;
-    start_response(&exchange, 200, &[]);
-    write(&exchange, b"begun");
-    finish(&exchange, Code::Internal, "", &[]);
+    let (served_call, _) = fixture.next_call().await;
+    start_response(&served_call, 200, &[]);
+    write(&served_call, b"begun");
+    finish(&served_call, Code::Internal, "", &[]);
     let (_, mut body) = timeout(PATIENCE, response).await.unwrap().unwrap().into_parts();
     assert_eq!("begun", timeout(PATIENCE, body.data()).await.unwrap().unwrap().unwrap());
     assert!(timeout(PATIENCE, body.data()).await.unwrap().is_none());
@@ -253,10 +253,10 @@ async fn an_answer_that_is_late_is_reset() {
     let mut fixture = Fixture::start(config());
     let mut client = fixture.connect_as_router().await;
     let (response, _) = client.send_request(plain("GET", "/", &[]), true).unwrap();
-    let (exchange, _) = fixture.next_call().await;
-    start_response(&exchange, 200, &[]);
+    let (served_call, _) = fixture.next_call().await;
+    start_response(&served_call, 200, &[]);
     let (_, mut body) = timeout(PATIENCE, response).await.unwrap().unwrap().into_parts();
-    finish(&exchange, Code::DeadlineExceeded, "", &[]);
+    finish(&served_call, Code::DeadlineExceeded, "", &[]);
     let error = timeout(PATIENCE, body.data()).await.unwrap().expect("an error").unwrap_err();
     assert_eq!((true, Some(h2::Reason::CANCEL)), (error.is_reset(), error.reason()));
     fixture.settle().await;
@@ -275,8 +275,8 @@ async fn failures_before_the_head_have_the_status_that_stands_for_them() {
         ("GET", Code::Ok, &[], 500, None),
     ] {
         let (response, _) = client.send_request(plain(method, "/", &[]), true).unwrap();
-        let (exchange, _) = fixture.next_call().await;
-        finish(&exchange, code, "it is so", metadata);
+        let (served_call, _) = fixture.next_call().await;
+        finish(&served_call, code, "it is so", metadata);
         let answer = read(response).await.expect("well-formed HTTP/2");
         assert_eq!(status, answer.http.as_u16(), "{code:?}");
         assert_eq!(retry_after, text(&answer.headers, "retry-after"), "{code:?}");
@@ -291,7 +291,7 @@ async fn failures_before_the_head_have_the_status_that_stands_for_them() {
     fixture.settle().await;
 }
 
-type Mistake<'a> = (&'static str, &'a dyn Fn(&Arc<Exchange>));
+type Mistake<'a> = (&'static str, &'a dyn Fn(&Arc<ServedCall>));
 
 #[tokio::test]
 async fn mistakes_of_the_user_are_answered_with_500() {
@@ -299,24 +299,24 @@ async fn mistakes_of_the_user_are_answered_with_500() {
     let mut client = fixture.connect_as_router().await;
     let bulk = "v".repeat(60_000);
     let mistakes: [Mistake<'_>; 3] = [
-        ("a body was sent before the head", &|exchange| write(exchange, b"x")),
-        ("answered as gRPC", &|exchange| {
+        ("a body was sent before the head", &|served_call| write(served_call, b"x")),
+        ("answered as gRPC", &|served_call| {
             let metadata = HeaderMap::new();
             let encoding = router_net::grpc::Encoding::Identity;
-            send(exchange, Command::InitialMetadata(metadata, encoding));
+            send(served_call, Command::InitialMetadata(metadata, encoding));
         }),
-        ("larger than the limit of 49152 bytes", &|exchange| {
-            respond(exchange, 200, &[("x-bulk", &bulk)], b"");
+        ("larger than the limit of 49152 bytes", &|served_call| {
+            respond(served_call, 200, &[("x-bulk", &bulk)], b"");
         }),
     ];
     for (expected, make) in mistakes {
         let (response, _) = client.send_request(plain("GET", "/", &[]), true).unwrap();
-        let (exchange, _) = fixture.next_call().await;
-        make(&exchange);
+        let (served_call, _) = fixture.next_call().await;
+        make(&served_call);
         let answer = read(response).await.unwrap();
         let body = String::from_utf8(answer.body).unwrap();
         assert!(answer.http == 500 && body.contains(expected), "{body}");
-        send(&exchange, Command::Release);
+        send(&served_call, Command::Release);
         fixture.settle().await;
         // A handler that has not ended is cancelled before the client is answered.
         while let Ok((_, told)) = fixture.told.try_recv() {
@@ -332,9 +332,9 @@ async fn a_deadline_is_408_or_breaks_the_answer_off() {
     for has_begun in [false, true] {
         let head = plain("GET", "/", &[("grpc-timeout", "300m")]);
         let (response, _) = client.send_request(head, true).unwrap();
-        let (exchange, _) = fixture.next_call().await;
+        let (served_call, _) = fixture.next_call().await;
         if has_begun {
-            start_response(&exchange, 200, &[]);
+            start_response(&served_call, 200, &[]);
         }
         match read(response).await {
             Ok(answer) => {
@@ -348,7 +348,7 @@ async fn a_deadline_is_408_or_breaks_the_answer_off() {
         }
         assert_eq!(Told::Cancel(CancelReason::Deadline), fixture.next_of_call().await);
         assert_eq!(1, fixture.server.in_flight(), "its user has not ended");
-        send(&exchange, Command::Release);
+        send(&served_call, Command::Release);
         fixture.settle().await;
     }
 }
@@ -358,11 +358,11 @@ async fn a_client_that_goes_away_cancels() {
     let mut fixture = Fixture::start(config());
     let mut client = fixture.connect_as_router().await;
     let (response, mut stream) = client.send_request(plain("PUT", "/", &[]), false).unwrap();
-    let (exchange, _) = fixture.next_call().await;
+    let (served_call, _) = fixture.next_call().await;
     stream.send_reset(h2::Reason::CANCEL);
     drop(response);
     assert_eq!(Told::Cancel(CancelReason::Client), fixture.next_of_call().await);
-    send(&exchange, Command::Release);
+    send(&served_call, Command::Release);
     fixture.settle().await;
 }
 
@@ -372,13 +372,13 @@ async fn a_full_gate_refuses_as_it_refuses_calls() {
     let mut fixture = Fixture::start(one);
     let mut client = fixture.connect_as_router().await;
     let (response, _) = client.send_request(plain("GET", "/", &[]), true).unwrap();
-    let (exchange, _) = fixture.next_call().await;
+    let (served_call, _) = fixture.next_call().await;
     let answer = call(&mut client, plain("GET", "/", &[])).await;
     assert_eq!(Some("1"), text(&answer.headers, "pyserve-refused"));
     assert_eq!(Some("8"), text(&answer.headers, "grpc-status"));
     let grpc = server_support::call(&mut client, request("/a.B/C", &[]), frame(0, b"")).await;
     assert_eq!(Some("1"), text(&grpc.headers, "pyserve-refused"), "calls and requests count alike");
-    respond(&exchange, 200, &[], b"");
+    respond(&served_call, 200, &[], b"");
     let headers = read(response).await.unwrap().headers;
     assert!(text(&headers, "pyserve-load").unwrap().starts_with("0;1;"));
     fixture.settle().await;
@@ -389,11 +389,11 @@ async fn a_drain_lets_requests_go_on_and_a_stop_answers_503() {
     let mut fixture = Fixture::start(config());
     let mut client = fixture.connect_as_router().await;
     let (first, _) = client.send_request(plain("GET", "/", &[]), true).unwrap();
-    let (exchange, _) = fixture.next_call().await;
+    let (served_call, _) = fixture.next_call().await;
     let (second, _) = client.send_request(plain("GET", "/", &[]), true).unwrap();
     fixture.next_call().await;
     fixture.server.drain();
-    respond(&exchange, 200, &[], b"still here");
+    respond(&served_call, 200, &[], b"still here");
     assert_eq!(b"still here", &read(first).await.unwrap().body[..]);
     fixture.server.stop();
     let answer = read(second).await.unwrap();
@@ -408,9 +408,9 @@ async fn a_websocket_streams_both_ways_whatever_its_head_says() {
     for status in [101, 200] {
         let head = plain("GET", "/ws", &[("pyserve-upgrade", "websocket")]);
         let (response, mut stream) = client.send_request(head, false).unwrap();
-        let (exchange, body) = fixture.next_call().await;
-        assert_eq!((None, true), (body, exchange.http_head().unwrap().is_websocket()));
-        start_response(&exchange, status, &[("sec-websocket-protocol", "chat")]);
+        let (served_call, body) = fixture.next_call().await;
+        assert_eq!((None, true), (body, served_call.http_head().unwrap().is_websocket()));
+        start_response(&served_call, status, &[("sec-websocket-protocol", "chat")]);
         let (parts, mut body) = timeout(PATIENCE, response).await.unwrap().unwrap().into_parts();
         assert_eq!(
             (200, Some("chat")),
@@ -418,11 +418,11 @@ async fn a_websocket_streams_both_ways_whatever_its_head_says() {
         );
         stream.send_data(Bytes::from_static(b"\x81\x80mask"), false).unwrap();
         assert_eq!(Told::Piece(b"\x81\x80mask".to_vec()), fixture.next_of_call().await);
-        write(&exchange, b"\x81\x00");
+        write(&served_call, b"\x81\x00");
         assert_eq!(b"\x81\x00", &body.data().await.expect("a piece").unwrap()[..]);
         stream.send_data(Bytes::new(), true).unwrap();
         assert_eq!(Told::HalfClose, fixture.next_of_call().await);
-        finish(&exchange, Code::Ok, "", &[]);
+        finish(&served_call, Code::Ok, "", &[]);
         assert!(body.data().await.is_none());
         fixture.settle().await;
     }

@@ -17,7 +17,7 @@ use router_net::dispatch::{DeploymentRoute, ReplicaRoute};
 use router_net::grpc::Code;
 use router_net::link::{CancelReason, Command, Mailbox};
 use router_net::mesh::proof;
-use router_net::server::{Exchange, ServerConfig};
+use router_net::server::{ServedCall, ServerConfig};
 use router_wire::greeting;
 use server_support::frame;
 use support::{Manners, PATH, Replica, deployment, open_service, request, until, within};
@@ -33,15 +33,15 @@ async fn a_client_that_goes_away_cancels() {
     for has_begun in [false, true] {
         let mut client = Http1::connect(&front).await;
         client.get("/app").await;
-        let (exchange, _) = fixture.next_call().await;
+        let (served_call, _) = fixture.next_call().await;
         if has_begun {
-            start_response(&exchange, 200, &[]);
-            write(&exchange, b"a");
+            start_response(&served_call, 200, &[]);
+            write(&served_call, b"a");
             client.head().await;
         }
         drop(client);
         assert_eq!(Told::Cancel(CancelReason::Client), fixture.next_of_call().await);
-        send(&exchange, Command::Release);
+        send(&served_call, Command::Release);
         fixture.settle().await;
     }
     front.settle().await;
@@ -53,11 +53,11 @@ async fn a_deadline_is_408() {
     let (mut fixture, front) = one_app();
     let mut client = Http1::connect(&front).await;
     client.send(post("", "x-request-timeout-seconds: 0.05\r\n")).await;
-    let (exchange, _) = fixture.next_call().await;
-    assert!(exchange.link().deadline.is_some());
+    let (served_call, _) = fixture.next_call().await;
+    assert!(served_call.link().deadline.is_some());
     assert_eq!(408, client.reply().await.status);
     assert!(matches!(fixture.next_of_call().await, Told::Cancel(_)));
-    send(&exchange, Command::Release);
+    send(&served_call, Command::Release);
     fixture.settle().await;
     front.settle().await;
 }
@@ -75,9 +75,9 @@ async fn a_call_that_a_full_gate_refuses_goes_elsewhere() {
     let mut client = Http1::connect(&front).await;
     for _ in 0..8 {
         client.send(post("body", "")).await;
-        let (exchange, body) = two.next_call().await;
+        let (served_call, body) = two.next_call().await;
         assert_eq!(Some(b"body".to_vec()), body);
-        respond(&exchange, 200, &[], b"ok");
+        respond(&served_call, 200, &[], b"ok");
         assert_eq!("ok", client.reply().await.text());
     }
     assert!(stat(&one.server, "refused") > 0, "it was asked");
@@ -108,15 +108,15 @@ async fn a_drain_loses_no_call() {
     let answering = async {
         let mut answered = 0;
         while answered < 800 {
-            let exchange = tokio::select! {
-                (exchange, _) = one.next_call() => exchange,
-                (exchange, _) = two.next_call() => exchange,
+            let served_call = tokio::select! {
+                (served_call, _) = one.next_call() => served_call,
+                (served_call, _) = two.next_call() => served_call,
             };
             answered += 1;
             if answered == 300 {
                 one.server.drain();
             }
-            respond(&exchange, 200, &[], b"pong");
+            respond(&served_call, 200, &[], b"pong");
         }
     };
     within("all calls", answering).await;
@@ -134,11 +134,11 @@ async fn a_stop_answers_what_is_left_and_closes() {
     let (mut fixture, front) = one_app();
     let mut client = Http1::connect(&front).await;
     client.get("/app").await;
-    let (exchange, _) = fixture.next_call().await;
+    let (served_call, _) = fixture.next_call().await;
     fixture.server.stop();
     assert_eq!(503, client.reply().await.status);
     assert_eq!(Told::Cancel(CancelReason::Shutdown), fixture.next_of_call().await);
-    send(&exchange, Command::Release);
+    send(&served_call, Command::Release);
     until("the connection has closed", || stat(&fixture.server, "connections") == 0).await;
     front.settle().await;
 }
@@ -294,10 +294,10 @@ async fn learn(client: &mut Http1, one: &mut Fixture, two: &mut Fixture) {
 }
 
 /// The next request at either replica, and whether it is at the first.
-async fn next(one: &mut Fixture, two: &mut Fixture) -> (Arc<Exchange>, bool) {
+async fn next(one: &mut Fixture, two: &mut Fixture) -> (Arc<ServedCall>, bool) {
     tokio::select! {
-        (exchange, _) = one.next_call() => (exchange, true),
-        (exchange, _) = two.next_call() => (exchange, false),
+        (served_call, _) = one.next_call() => (served_call, true),
+        (served_call, _) = two.next_call() => (served_call, false),
     }
 }
 
@@ -337,16 +337,16 @@ async fn a_call_that_may_be_repeated_goes_elsewhere_when_its_connection_breaks()
     let mut client = Http1::connect(&front).await;
     loop {
         client.send(put("ping")).await;
-        let (exchange, is_one) = next(&mut one, &mut two).await;
+        let (served_call, is_one) = next(&mut one, &mut two).await;
         if is_one {
             break passing.abort();
         }
-        respond(&exchange, 200, &[], b"");
+        respond(&served_call, 200, &[], b"");
         client.reply().await;
     }
-    let (exchange, body) = two.next_call().await;
+    let (served_call, body) = two.next_call().await;
     assert_eq!(Some(b"ping".to_vec()), body);
-    respond(&exchange, 200, &[], b"elsewhere");
+    respond(&served_call, 200, &[], b"elsewhere");
     assert_eq!("elsewhere", client.reply().await.text());
     front.settle().await;
 }

@@ -23,9 +23,9 @@ async fn a_call_comes_with_its_head_and_body_and_is_answered() {
     let (mut fixture, front) = one_app();
     let mut client = Http1::connect(&front).await;
     client.send(post("ping", "x-a: 1\r\nx-a: 2\r\n")).await;
-    let (exchange, body) = fixture.next_call().await;
+    let (served_call, body) = fixture.next_call().await;
     assert_eq!(Some(b"ping".to_vec()), body);
-    let head = exchange.http_head().expect("plain HTTP");
+    let head = served_call.http_head().expect("plain HTTP");
     assert_eq!(("POST", "/app/x?y=1", "1.1"), (head.method(), head.target(), head.version()));
     assert_eq!(("http", "/app"), (head.scheme(), head.root_path()));
     let mut values = Vec::new();
@@ -37,7 +37,7 @@ async fn a_call_comes_with_its_head_and_body_and_is_answered() {
     let expected = [("host", "h:1"), ("x-a", "1"), ("x-a", "2")];
     values.sort();
     assert_eq!(expected.map(|(n, v)| (n.to_owned(), v.as_bytes().to_vec())), values[..]);
-    respond(&exchange, 201, &[("x-b", "c"), ("x-b", "d")], b"pong");
+    respond(&served_call, 201, &[("x-b", "c"), ("x-b", "d")], b"pong");
     let reply = client.reply().await;
     assert_eq!((201, "pong", "c, d"), (reply.status, reply.text(), &reply.headers["x-b"][..]));
     assert!(!reply.headers.contains_key("pyserve-load"));
@@ -56,13 +56,13 @@ async fn answers_of_each_kind_come_whole() {
             let (mut fixture, front) = one_app();
             let mut client = Http1::connect(&front).await;
             client.get("/app").await;
-            let (exchange, _) = fixture.next_call().await;
+            let (served_call, _) = fixture.next_call().await;
             if is_whole {
-                respond(&exchange, 200, &[], &large[..size]);
+                respond(&served_call, 200, &[], &large[..size]);
             } else {
-                start_response(&exchange, 200, &[]);
-                large[..size].chunks(100_000).for_each(|piece| write(&exchange, piece));
-                finish(&exchange, Code::Ok, "", &[]);
+                start_response(&served_call, 200, &[]);
+                large[..size].chunks(100_000).for_each(|piece| write(&served_call, piece));
+                finish(&served_call, Code::Ok, "", &[]);
             }
             assert!(client.reply().await.body == large[..size], "{size}, whole: {is_whole}");
             front.settle().await;
@@ -76,13 +76,13 @@ async fn answers_without_a_body_come_whole() {
     let (mut fixture, front) = one_app();
     let mut client = Http1::connect(&front).await;
     client.send("HEAD /app HTTP/1.1\r\nhost: x\r\n\r\n").await;
-    let (exchange, _) = fixture.next_call().await;
-    respond(&exchange, 200, &[("content-length", "77")], b"");
+    let (served_call, _) = fixture.next_call().await;
+    respond(&served_call, 200, &[("content-length", "77")], b"");
     assert_eq!("77", client.head().await.1["content-length"]);
     for status in [204, 304] {
         client.get("/app").await;
-        let (exchange, _) = fixture.next_call().await;
-        respond(&exchange, status, &[], b"");
+        let (served_call, _) = fixture.next_call().await;
+        respond(&served_call, status, &[], b"");
         assert_eq!(status, client.reply().await.status);
     }
     front.settle().await;
@@ -95,13 +95,13 @@ async fn bodies_come_with_their_head_or_after_it() {
     let mut client = Http1::connect(&front).await;
     for (size, calls) in [(WHOLE_BYTES_MAX, 1), (16_384, 2), (16_385, 3), (100_000, 4)] {
         client.send(post(&"b".repeat(size), "")).await;
-        let (exchange, body) = fixture.next_call().await;
+        let (served_call, body) = fixture.next_call().await;
         if size <= WHOLE_BYTES_MAX {
             assert_eq!(Some(size), body.map(|body| body.len()));
         } else {
-            assert_eq!(size, take_body(&mut fixture, &exchange).await);
+            assert_eq!(size, take_body(&mut fixture, &served_call).await);
         }
-        respond(&exchange, 200, &[], b"");
+        respond(&served_call, 200, &[], b"");
         assert_eq!(200, client.reply().await.status);
         assert_eq!(calls, stat(&fixture.server, "wire_calls"), "{size}");
     }
@@ -148,8 +148,8 @@ async fn a_client_that_does_not_read_stops_its_own_answer_only() {
             break;
         }
     }
-    for (client, exchange) in &mut others {
-        respond(exchange, 200, &[], b"quick");
+    for (client, served_call) in &mut others {
+        respond(served_call, 200, &[], b"quick");
         assert_eq!("quick", client.reply().await.text());
     }
     assert_eq!(

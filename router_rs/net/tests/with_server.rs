@@ -10,20 +10,20 @@ use router_net::dispatch::ReplicaRoute;
 use router_net::grpc::{Encoding, Encodings, Message};
 use router_net::io::IoThreads;
 use router_net::link::{CancelReason, Command, Event, EventSink, Mailbox};
-use router_net::server::{CallSink, Exchange, Method, Server, ServerConfig};
+use router_net::server::{CallSink, Method, ServedCall, Server, ServerConfig};
 use support::{Front, PATH, TOKEN, deployment, request, until, within};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 /// Keeps calls until the test answers them.
 #[derive(Debug, Default)]
 struct Held {
-    calls: Mutex<Vec<Arc<Exchange>>>,
+    calls: Mutex<Vec<Arc<ServedCall>>>,
     cancelled: Mutex<usize>,
 }
 
 impl CallSink for Held {
-    fn begin(&self, exchange: Arc<Exchange>, _message: Option<Message>) {
-        self.calls.lock().push(exchange);
+    fn begin(&self, served_call: Arc<ServedCall>, _message: Option<Message>) {
+        self.calls.lock().push(served_call);
     }
 }
 

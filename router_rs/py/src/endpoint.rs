@@ -104,10 +104,10 @@ fn to_python<'py>(
     told: Told,
 ) -> PyResult<Bound<'py, PyTuple>> {
     let (kind, subject, payload) = match told {
-        Told::Call { exchange, message } => {
-            let is_traced = ring.tells_traced() && !exchange.traceparent().is_empty();
+        Told::Call { served_call, message } => {
+            let is_traced = ring.tells_traced() && !served_call.traceparent().is_empty();
             let kind = if is_traced { TRACED_CALL } else { CALL };
-            let call = Bound::new(py, ServerCall::new(exchange, ring.clone()))?;
+            let call = Bound::new(py, ServerCall::new(served_call, ring.clone()))?;
             (kind, call.into_any(), whole(py, message)?)
         }
         Told::Event(event) => read_event(py, event)?,

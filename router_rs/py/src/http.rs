@@ -13,7 +13,7 @@ use pyo3::types::{PyBool, PyBytes, PyList, PyString, PyTuple};
 use pyo3::{IntoPyObjectExt, intern};
 use router_net::grpc::{self, Code, QUEUE_FULL_DEFAULT};
 use router_net::names;
-use router_net::server::{Exchange, HttpHead as NetHead};
+use router_net::server::{HttpHead as NetHead, ServedCall};
 
 /// See the stub.
 #[pyfunction]
@@ -25,17 +25,17 @@ pub(crate) fn http_status(code: u32) -> u16 {
 #[pyclass(frozen, module = "pyserve._router")]
 #[derive(Debug)]
 pub(crate) struct HttpHead {
-    exchange: Arc<Exchange>,
+    served_call: Arc<ServedCall>,
 }
 
 impl HttpHead {
-    /// The exchange is one of plain HTTP.
-    pub(crate) fn new(exchange: Arc<Exchange>) -> Self {
-        Self { exchange }
+    /// The call is one of plain HTTP.
+    pub(crate) fn new(served_call: Arc<ServedCall>) -> Self {
+        Self { served_call }
     }
 
     fn head(&self) -> NetHead<'_> {
-        self.exchange.http_head().expect("invariant: checked when it was admitted")
+        self.served_call.http_head().expect("invariant: checked when it was admitted")
     }
 }
 
@@ -68,7 +68,7 @@ impl HttpHead {
 
     #[getter]
     fn root_path(&self) -> &str {
-        self.exchange.http_head().map_or("", |head| head.root_path())
+        self.served_call.http_head().map_or("", |head| head.root_path())
     }
 
     #[getter]
@@ -78,13 +78,16 @@ impl HttpHead {
 
     #[getter]
     fn headers<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
-        headers(py, &self.exchange, self.head())
+        headers(py, &self.served_call, self.head())
     }
 }
 
 /// See the stub of `ServerCall.http_fields`: the mark of the head is read once for all of it.
-pub(crate) fn fields<'py>(py: Python<'py>, exchange: &Exchange) -> PyResult<Bound<'py, PyTuple>> {
-    let head = exchange.http_head().expect("invariant: checked when it was admitted");
+pub(crate) fn fields<'py>(
+    py: Python<'py>,
+    served_call: &ServedCall,
+) -> PyResult<Bound<'py, PyTuple>> {
+    let head = served_call.http_head().expect("invariant: checked when it was admitted");
     let (path, query) = head.target().split_once('?').unwrap_or((head.target(), ""));
     let fields = [
         PyBool::new(py, head.is_websocket()).to_owned().into_any(),
@@ -96,7 +99,7 @@ pub(crate) fn fields<'py>(py: Python<'py>, exchange: &Exchange) -> PyResult<Boun
         scheme(py, head).into_any(),
         client(head).into_bound_py_any(py)?,
         PyString::new(py, head.root_path()).into_any(),
-        headers(py, exchange, head)?.into_any(),
+        headers(py, served_call, head)?.into_any(),
     ];
     PyTuple::new(py, fields)
 }
@@ -140,10 +143,10 @@ fn client(head: NetHead<'_>) -> Option<(String, u16)> {
 
 fn headers<'py>(
     py: Python<'py>,
-    exchange: &Exchange,
+    served_call: &ServedCall,
     head: NetHead<'_>,
 ) -> PyResult<Bound<'py, PyList>> {
-    let mut pairs = Vec::with_capacity(exchange.head.headers.len() + 1);
+    let mut pairs = Vec::with_capacity(served_call.head.headers.len() + 1);
     head.for_each_header(|name, value| {
         let (name, value) = (PyBytes::new(py, name.as_bytes()), PyBytes::new(py, value));
         pairs.push((name, value));
@@ -155,10 +158,10 @@ fn headers<'py>(
 ///
 /// # Errors
 /// `ValueError` for another number.
-pub(crate) fn status_from_python(exchange: &Exchange, status: u16) -> PyResult<StatusCode> {
+pub(crate) fn status_from_python(served_call: &ServedCall, status: u16) -> PyResult<StatusCode> {
     let is_accepted = || {
         status == StatusCode::SWITCHING_PROTOCOLS.as_u16()
-            && exchange.http_head().is_some_and(|head| head.is_websocket())
+            && served_call.http_head().is_some_and(|head| head.is_websocket())
     };
     match StatusCode::from_u16(status) {
         Ok(code) if (200..600).contains(&status) || is_accepted() => Ok(code),
@@ -268,7 +271,7 @@ fn is_for_this_hop(name: &HeaderName) -> bool {
 /// # Errors
 /// `ValueError` naming both.
 pub(crate) fn check_length(
-    exchange: &Exchange,
+    served_call: &ServedCall,
     status: StatusCode,
     headers: &HeaderMap,
     length: usize,

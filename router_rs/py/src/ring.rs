@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use router_net::grpc::Message;
 use router_net::io::{IoThread, TurnEnd, at_turn_end};
 use router_net::link::{Command, Event, EventSink, Mailbox, post};
-use router_net::server::{CallSink, Exchange};
+use router_net::server::{CallSink, ServedCall};
 
 use crate::doorbell::Doorbell;
 
@@ -26,7 +26,7 @@ pub(crate) struct RingStats {
 /// An event for the loop.
 #[derive(Debug)]
 pub(crate) enum Told {
-    Call { exchange: Arc<Exchange>, message: Option<Message> },
+    Call { served_call: Arc<ServedCall>, message: Option<Message> },
     Event(Event),
 }
 
@@ -274,8 +274,8 @@ impl EventSink for Ring {
 }
 
 impl CallSink for Ring {
-    fn begin(&self, exchange: Arc<Exchange>, message: Option<Message>) {
-        self.tell(exchange.link().token, Told::Call { exchange, message });
+    fn begin(&self, served_call: Arc<ServedCall>, message: Option<Message>) {
+        self.tell(served_call.link().token, Told::Call { served_call, message });
     }
 
     fn when_idle(&self, then: Box<dyn FnOnce() + Send>) {

@@ -13,7 +13,7 @@ use pyo3::types::{PyBytes, PyDict};
 use router_core::Nanos;
 use router_net::dispatch::unix_now;
 use router_net::otlp::{self, Answer, Served};
-use router_net::server::Exchange;
+use router_net::server::ServedCall;
 use router_net::trace_context::SpanId;
 
 /// Answered calls that wait: 16 000 a second, where they are taken four times a second.
@@ -61,13 +61,13 @@ impl Queue {
 
     fn take(&self, limit: usize) -> Vec<Vec<u8>> {
         let taken = std::iter::from_fn(|| self.waiting.pop()).take(limit);
-        taken.filter_map(|answered| answered.span.encode(&answered.exchange)).collect()
+        taken.filter_map(|answered| answered.span.encode(&answered.served_call)).collect()
     }
 }
 
 #[derive(Debug)]
 struct Answered {
-    exchange: Arc<Exchange>,
+    served_call: Arc<ServedCall>,
     span: Arc<CallSpan>,
 }
 
@@ -140,13 +140,13 @@ impl CallSpan {
     }
 
     /// It as it stands; `None`: the call belongs to no trace.
-    pub(crate) fn encode(&self, exchange: &Exchange) -> Option<Vec<u8>> {
+    pub(crate) fn encode(&self, served_call: &ServedCall) -> Option<Vec<u8>> {
         let state = self.state.lock();
         let answer = match &*state {
             State::Open { .. } => None,
             State::Ended(end) => Some(end.answer()),
         };
-        otlp::span_of(exchange, self.served, answer)
+        otlp::span_of(served_call, self.served, answer)
     }
 
     pub(crate) fn note_http_status(&self, status: u16) {
@@ -162,7 +162,7 @@ impl CallSpan {
     pub(crate) fn end(
         self: &Arc<Self>,
         py: Python<'_>,
-        exchange: &Arc<Exchange>,
+        served_call: &Arc<ServedCall>,
         code: u32,
         details: &str,
     ) -> PyResult<()> {
@@ -174,11 +174,11 @@ impl CallSpan {
             std::mem::replace(&mut *state, State::Ended(end))
         };
         let State::Open { span, is_taken_over: true, .. } = ended else {
-            let (exchange, span) = (Arc::clone(exchange), Arc::clone(self));
-            self.queue.push(Answered { exchange, span });
+            let (served_call, span) = (Arc::clone(served_call), Arc::clone(self));
+            self.queue.push(Answered { served_call, span });
             return Ok(());
         };
-        let encoded = self.encode(exchange).unwrap_or_default();
+        let encoded = self.encode(served_call).unwrap_or_default();
         let arguments = (at_unix.0, PyBytes::new(py, &encoded));
         match span.call_method1(py, intern!(py, "on_call_end"), arguments) {
             Err(error) if error.is_instance_of::<PyException>(py) => {

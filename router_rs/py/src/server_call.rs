@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
 use router_net::grpc::{Code, Status, content_type};
 use router_net::link::{Command, Mailbox, post};
-use router_net::server::Exchange;
+use router_net::server::ServedCall;
 
 use crate::convert::{self, encoding, metadata_from_python, metadata_to_python};
 use crate::http::{self, HttpHead};
@@ -21,7 +21,7 @@ use crate::served_spans::{CallSpan, ServedSpans};
 #[pyclass(frozen, module = "pyserve._router")]
 #[derive(Debug)]
 pub(crate) struct ServerCall {
-    exchange: Arc<Exchange>,
+    served_call: Arc<ServedCall>,
     ring: Arc<Ring>,
     /// The loop's turn in which it came.
     turn: u64,
@@ -32,15 +32,15 @@ pub(crate) struct ServerCall {
 }
 
 impl ServerCall {
-    pub(crate) fn new(exchange: Arc<Exchange>, ring: Arc<Ring>) -> Self {
+    pub(crate) fn new(served_call: Arc<ServedCall>, ring: Arc<Ring>) -> Self {
         ring.count_call(true);
         let (turn, is_over) = (ring.turn(), AtomicBool::new(false));
-        Self { exchange, ring, turn, is_over, span: OnceLock::new() }
+        Self { served_call, ring, turn, is_over, span: OnceLock::new() }
     }
 
     fn end_span(&self, py: Python<'_>, code: Code, details: &str) -> PyResult<()> {
         let Some(span) = self.span.get() else { return Ok(()) };
-        span.end(py, &self.exchange, code.number().into(), details)
+        span.end(py, &self.served_call, code.number().into(), details)
     }
 
     fn note_http_status(&self, status: u16) {
@@ -55,13 +55,13 @@ impl ServerCall {
     }
 
     fn queue(&self, command: Command) -> bool {
-        self.ring.queue(self.exchange.clone(), command)
+        self.ring.queue(self.served_call.clone(), command)
     }
 
     /// The answer is about to be whole: says so if the loop did nothing else since the call came.
     fn note_work(&self) {
         if let Some(worked) = self.ring.worked_alone(self.turn) {
-            self.exchange.note_alone(worked);
+            self.served_call.note_alone(worked);
         }
         self.note_over();
     }
@@ -74,7 +74,7 @@ impl ServerCall {
 
     /// An answer of the wrong kind is a mistake of this package.
     fn check_http(&self) -> PyResult<()> {
-        if self.exchange.is_http {
+        if self.served_call.is_http {
             return Ok(());
         }
         Err(PyRuntimeError::new_err("this is a gRPC call, answer it with reply or finish"))
@@ -91,57 +91,57 @@ impl Drop for ServerCall {
 impl ServerCall {
     #[getter]
     fn token(&self) -> u64 {
-        self.exchange.link().token
+        self.served_call.link().token
     }
 
     #[getter]
     fn method(&self) -> i32 {
-        self.exchange.method
+        self.served_call.method
     }
 
     #[getter]
     fn path(&self) -> &str {
-        self.exchange.path()
+        self.served_call.path()
     }
 
     #[getter]
     fn host(&self) -> &str {
-        self.exchange.host()
+        self.served_call.host()
     }
 
     #[getter]
     fn peer(&self) -> String {
-        self.exchange.connection.peer.uri()
+        self.served_call.connection.peer.uri()
     }
 
     #[getter]
     fn subtype(&self) -> Cow<'_, str> {
-        self.exchange.subtype()
+        self.served_call.subtype()
     }
 
     #[getter]
     fn trusted(&self) -> bool {
-        self.exchange.connection.is_trusted()
+        self.served_call.connection.is_trusted()
     }
 
     #[getter]
     fn framed(&self) -> bool {
-        self.exchange.is_framed()
+        self.served_call.is_framed()
     }
 
     #[getter]
     fn model_id(&self) -> Cow<'_, str> {
-        self.exchange.model_id()
+        self.served_call.model_id()
     }
 
     #[getter]
     fn traceparent(&self) -> &str {
-        self.exchange.traceparent()
+        self.served_call.traceparent()
     }
 
     fn trace_headers(&self) -> (&str, Cow<'_, str>, Cow<'_, str>) {
-        let exchange = &self.exchange;
-        (exchange.traceparent(), exchange.tracestate(), exchange.baggage())
+        let served_call = &self.served_call;
+        (served_call.traceparent(), served_call.tracestate(), served_call.baggage())
     }
 
     fn begin_span(&self, spans: &ServedSpans, span_id: u64, span: Py<PyAny>) -> PyResult<()> {
@@ -164,35 +164,35 @@ impl ServerCall {
     }
 
     fn encode_span<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
-        let encoded = self.begun_span()?.encode(&self.exchange);
+        let encoded = self.begun_span()?.encode(&self.served_call);
         let encoded = encoded.ok_or_else(|| PyValueError::new_err("the call belongs to no trace"));
         Ok(PyBytes::new(py, &encoded?))
     }
 
     #[getter]
     fn is_asked(&self) -> bool {
-        self.exchange.is_asked()
+        self.served_call.is_asked()
     }
 
     fn elapsed(&self) -> f64 {
-        self.exchange.elapsed().as_secs_f64()
+        self.served_call.elapsed().as_secs_f64()
     }
 
     fn set_response_subtype(&self, subtype: &str) -> PyResult<()> {
         let value = content_type(subtype).map_err(PyValueError::new_err)?;
         // It goes with the answer, whose command wakes the thread: Python need not be told.
-        post(self.exchange.clone(), Command::ContentType(value));
+        post(self.served_call.clone(), Command::ContentType(value));
         Ok(())
     }
 
     fn http_head(&self) -> PyResult<HttpHead> {
         self.check_http()?;
-        Ok(HttpHead::new(self.exchange.clone()))
+        Ok(HttpHead::new(self.served_call.clone()))
     }
 
     fn http_fields<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         self.check_http()?;
-        http::fields(py, &self.exchange)
+        http::fields(py, &self.served_call)
     }
 
     fn respond(
@@ -202,11 +202,11 @@ impl ServerCall {
         body: &Bound<'_, PyAny>,
     ) -> PyResult<bool> {
         self.check_http()?;
-        let status = http::status_from_python(&self.exchange, status)?;
+        let status = http::status_from_python(&self.served_call, status)?;
         let headers = http::headers_from_python(headers)?;
         let py = body.py();
         let body = payload::from_python(body, &self.ring)?;
-        http::check_length(&self.exchange, status, &headers, body.len())?;
+        http::check_length(&self.served_call, status, &headers, body.len())?;
         self.note_work();
         let must_flush = self.queue(Command::Respond { status, headers, body });
         self.note_http_status(status.as_u16());
@@ -216,28 +216,28 @@ impl ServerCall {
 
     fn start_response(&self, status: u16, headers: &Bound<'_, PyAny>) -> PyResult<bool> {
         self.check_http()?;
-        let status = http::status_from_python(&self.exchange, status)?;
+        let status = http::status_from_python(&self.served_call, status)?;
         let headers = http::headers_from_python(headers)?;
         self.note_http_status(status.as_u16());
         Ok(self.queue(Command::StartResponse { status, headers }))
     }
 
     fn metadata<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
-        let shows_mesh = self.exchange.connection.shows_mesh_headers();
-        metadata_to_python(py, &self.exchange.head.headers, shows_mesh)
+        let shows_mesh = self.served_call.connection.shows_mesh_headers();
+        metadata_to_python(py, &self.served_call.head.headers, shows_mesh)
     }
 
     fn auth_context<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        crate::auth_context::auth_context(py, &self.exchange.connection)
+        crate::auth_context::auth_context(py, &self.served_call.connection)
     }
 
     fn time_remaining(&self) -> Option<f64> {
-        let deadline = self.exchange.link().deadline?;
+        let deadline = self.served_call.link().deadline?;
         Some(deadline.saturating_duration_since(Instant::now()).as_secs_f64())
     }
 
     fn is_active(&self) -> bool {
-        !self.exchange.link().is_ended()
+        !self.served_call.link().is_ended()
     }
 
     fn reply(&self, message: &Bound<'_, PyAny>) -> PyResult<bool> {
@@ -259,17 +259,17 @@ impl ServerCall {
 
     fn write(&self, message: &Bound<'_, PyAny>, compression: i32) -> PyResult<bool> {
         let payload = payload::from_python(message, &self.ring)?;
-        self.exchange.link().begin_write(payload.len());
+        self.served_call.link().begin_write(payload.len());
         let may_compress = compression != convert::IDENTITY;
         Ok(self.queue(Command::Message { payload, may_compress }))
     }
 
     fn writable(&self) -> bool {
-        self.exchange.link().is_writable()
+        self.served_call.link().is_writable()
     }
 
     fn taken(&self, size: usize) -> bool {
-        self.exchange.link().take(size) && self.queue(Command::Resume)
+        self.served_call.link().take(size) && self.queue(Command::Resume)
     }
 
     #[pyo3(signature = (code, details, trailing_metadata, message))]

@@ -10,7 +10,7 @@ use router_protocol::trace_context::{SpanId, TraceContext};
 
 use super::semantics::{self, End, GRPC};
 use super::span::{Frame, Kind, Said};
-use crate::server::{Exchange, HttpHead};
+use crate::server::{HttpHead, ServedCall};
 
 /// The id and start that the server has chosen for the span of a call.
 #[derive(Clone, Copy, Debug)]
@@ -32,12 +32,16 @@ pub struct Answer<'a> {
 
 /// The span of a call, with attributes of its answer once there is one. `None` if the call belongs
 /// to no trace.
-pub fn span_of(exchange: &Exchange, served: Served, answer: Option<Answer<'_>>) -> Option<Vec<u8>> {
-    let headers = &exchange.head.headers;
+pub fn span_of(
+    served_call: &ServedCall,
+    served: Served,
+    answer: Option<Answer<'_>>,
+) -> Option<Vec<u8>> {
+    let headers = &served_call.head.headers;
     let caller = TraceContext::of(headers)?;
-    let head = exchange.http_head();
+    let head = served_call.http_head();
     let name = head.map_or_else(
-        || Cow::Borrowed(semantics::rpc_name(exchange.path())),
+        || Cow::Borrowed(semantics::rpc_name(served_call.path())),
         |head| Cow::Owned(semantics::http_name(head.method(), route(&head))),
     );
     let frame = Frame {
@@ -45,7 +49,7 @@ pub fn span_of(exchange: &Exchange, served: Served, answer: Option<Answer<'_>>) 
         span: served.span,
         parent: Some(caller.span),
         is_parent_remote: true,
-        tracestate: &exchange.tracestate(),
+        tracestate: &served_call.tracestate(),
         name: &name,
         kind: Kind::Server,
         start_unix: served.start_unix,
@@ -55,10 +59,10 @@ pub fn span_of(exchange: &Exchange, served: Served, answer: Option<Answer<'_>>) 
         if let Some(head) = head {
             say_http_head(said, &head, headers);
         } else {
-            semantics::say_rpc(said, GRPC, exchange.path());
-            semantics::say_peer(said, &exchange.connection.peer.uri());
+            semantics::say_rpc(said, GRPC, served_call.path());
+            semantics::say_peer(said, &served_call.connection.peer.uri());
         }
-        said.text_if_any("pyserve.model_id", &exchange.model_id());
+        said.text_if_any("pyserve.model_id", &served_call.model_id());
         said.text_if_any("pyserve.request_id", &text(headers, &REQUEST_ID));
         if let Some(answer) = answer {
             semantics::say_end(said, answer.end(), false);

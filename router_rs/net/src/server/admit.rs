@@ -19,7 +19,6 @@ use router_protocol::names;
 
 use super::call::CallTask;
 use super::connection_state::ConnectionState;
-use super::exchange::Exchange;
 use super::http_body::HttpBody;
 use super::http_head::{HttpHead, PlainHttp};
 use super::intake::{Intake, Messages};
@@ -29,6 +28,7 @@ use super::methods::Method;
 use super::outlet::{HttpRequest, Outlet, accepted_encoding};
 use super::refusal::{refuse, refuse_http};
 use super::request_body::Incoming;
+use super::served_call::ServedCall;
 use super::sink::Respond;
 use super::state::NotAdmitted;
 
@@ -57,10 +57,10 @@ pub(super) fn admit_call(
     }
     let default_encoding = accepted_encoding(&head.headers, server.config.default_encoding);
     let content_type = head.headers.get(CONTENT_TYPE).cloned().unwrap_or(CONTENT_TYPE_GRPC);
-    let exchange = connection.exchange(head, deadline, method.index, false);
+    let served_call = connection.served_call(head, deadline, method.index, false);
     // A method's own limit applies to handles only; a stranger gets no more memory here than
     // elsewhere.
-    let own_max = method.message_bytes_max.filter(|_| exchange.is_framed());
+    let own_max = method.message_bytes_max.filter(|_| served_call.is_framed());
     let (received, sent) = match own_max {
         Some(bytes_max) => (bytes_max.into(), bytes_max.into()),
         None => (server.config.receive_limit(method.receive_bytes_max), server.config.send_limit()),
@@ -70,7 +70,7 @@ pub(super) fn admit_call(
         Body::Whole(body) => Messages::of(body, encoding, received),
     });
     let outlet = Outlet::new(respond, content_type, default_encoding, sent);
-    spawn(connection, exchange, method, intake, outlet);
+    spawn(connection, served_call, method, intake, outlet);
 }
 
 /// Admits a plain HTTP request that an ingress forwards.
@@ -98,7 +98,7 @@ pub(super) fn admit_http(
     if let Err(refused) = enter(connection, http.weight, &head) {
         return keep_out(respond, refused, true);
     }
-    let exchange = connection.exchange(head, deadline, http.index, true);
+    let served_call = connection.served_call(head, deadline, http.index, true);
     let method = Method {
         index: http.index,
         is_request_streaming: !is_whole,
@@ -113,7 +113,7 @@ pub(super) fn admit_http(
         Body::Whole(body) => HttpBody::of(body, is_whole),
     });
     let outlet = Outlet::for_http(respond, request);
-    spawn(connection, exchange, method, intake, outlet);
+    spawn(connection, served_call, method, intake, outlet);
 }
 
 /// The body of a request.
@@ -150,15 +150,15 @@ fn enter(
 /// Starts the task of a call that has a place at the gate.
 fn spawn(
     connection: &Rc<ConnectionState>,
-    exchange: Arc<Exchange>,
+    served_call: Arc<ServedCall>,
     method: Method,
     intake: Intake,
     outlet: Outlet,
 ) {
-    let registration = connection.calls.borrow_mut().insert(exchange.clone());
+    let registration = connection.calls.borrow_mut().insert(served_call.clone());
     tokio::task::spawn_local(CallTask {
-        deadline: exchange.link.deadline.map(Alarm::at),
-        exchange,
+        deadline: served_call.link.deadline.map(Alarm::at),
+        served_call,
         connection: connection.clone(),
         method,
         intake,

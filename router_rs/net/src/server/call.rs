@@ -17,16 +17,16 @@ use router_protocol::grpc::{Code, Message, Status};
 use router_protocol::names;
 
 use super::connection_state::ConnectionState;
-use super::exchange::Exchange;
 use super::intake::Intake;
 use super::measures::Said;
 use super::methods::Method;
 use super::outlet::{Outlet, Started, accepted_encoding, check_metadata, wire_size};
 use super::request_body::Taken;
+use super::served_call::ServedCall;
 use crate::link::{CancelReason, Command, Event};
 
 pub(super) struct CallTask {
-    pub(super) exchange: Arc<Exchange>,
+    pub(super) served_call: Arc<ServedCall>,
     pub(super) connection: Rc<ConnectionState>,
     pub(super) method: Method,
     pub(super) intake: Intake,
@@ -83,7 +83,7 @@ impl CallTask {
             self.announce(None);
         }
         while self.intake.is_open() {
-            if self.method.is_request_streaming && !self.exchange.link.has_receive_credit() {
+            if self.method.is_request_streaming && !self.served_call.link.has_receive_credit() {
                 return; // `Command::Resume` comes when the user has taken some
             }
             let Poll::Ready(taken) = self.intake.poll(context) else { return };
@@ -105,7 +105,7 @@ impl CallTask {
     fn on_message(&mut self, message: Message) {
         self.said.request_bytes += message.len();
         if self.method.is_request_streaming {
-            self.exchange.link.push_message(message);
+            self.served_call.link.push_message(message);
         } else if self.unary.replace(message).is_some() {
             let text = "the method takes one message and the request has more";
             self.fail(&Status::new(Code::Unimplemented, text), CancelReason::Client);
@@ -115,7 +115,7 @@ impl CallTask {
     fn on_request_end(&mut self) {
         self.intake.close();
         if self.method.is_request_streaming {
-            self.exchange.link.push(Event::HalfClose);
+            self.served_call.link.push(Event::HalfClose);
         } else if let Some(message) = self.unary.take() {
             self.announce(Some(message));
         } else {
@@ -130,14 +130,14 @@ impl CallTask {
         if let Some(guest) = &self.connection.guest {
             guest.front.earn_by_call();
         }
-        self.connection.server.sink.begin(self.exchange.clone(), message);
+        self.connection.server.sink.begin(self.served_call.clone(), message);
     }
 
     // === the response ===
 
     fn run_commands(&mut self, context: &mut Context<'_>) {
         loop {
-            while let Some(command) = self.exchange.link.next_command(context) {
+            while let Some(command) = self.served_call.link.next_command(context) {
                 match command {
                     // These commands overtake a message that waits for the window.
                     Command::Resume => {}
@@ -168,7 +168,7 @@ impl CallTask {
             Some(Command::Reply(payload)) => self.reply(payload),
             Some(Command::ContentType(value)) => self.outlet.set_content_type(value),
             Some(Command::InitialMetadata(metadata, encoding)) => {
-                let encoding = accepted_encoding(&self.exchange.head.headers, encoding);
+                let encoding = accepted_encoding(&self.served_call.head.headers, encoding);
                 if let Err(status) = self.outlet.send_head(metadata, encoding) {
                     self.fail(&status, CancelReason::Client);
                 }
@@ -176,8 +176,8 @@ impl CallTask {
             }
             Some(Command::Message { payload, may_compress }) => {
                 // For plain HTTP an empty piece has no meaning, and may follow a whole answer.
-                let is_sent = !payload.is_empty() || !self.exchange.is_http;
-                self.exchange.link.sent(payload.len());
+                let is_sent = !payload.is_empty() || !self.served_call.is_http;
+                self.served_call.link.sent(payload.len());
                 if let Err(status) = self.send(payload, may_compress) {
                     self.fail(&status, CancelReason::Client);
                 }
@@ -221,7 +221,7 @@ impl CallTask {
         self.conclude(End::Grpc(Code::Ok));
         let trailers = self.trailers(HeaderMap::with_capacity(2));
         self.outlet.reply(payload, trailers);
-        self.exchange.link.end();
+        self.served_call.link.end();
     }
 
     fn respond(&mut self, status: StatusCode, headers: HeaderMap, body: Message) {
@@ -229,7 +229,7 @@ impl CallTask {
         self.said.response_bytes += body.len();
         self.conclude(End::Http(status));
         match self.outlet.respond(status, headers, body, self.load()) {
-            Ok(()) => drop(self.exchange.link.end()),
+            Ok(()) => drop(self.served_call.link.end()),
             Err(status) => self.fail(&status, CancelReason::Client),
         }
     }
@@ -257,7 +257,7 @@ impl CallTask {
         self.conclude_by(status);
         let trailers = self.trailers(metadata);
         self.outlet.finish(status, trailers);
-        self.exchange.link.end();
+        self.served_call.link.end();
     }
 
     /// Answers in place of user code and cancels it.
@@ -273,7 +273,7 @@ impl CallTask {
 
     /// A failed send closes the outlet: user code that goes on writing must be cancelled.
     fn notice_cancelled(&mut self) {
-        if self.outlet.is_closed() && !self.exchange.link.is_ended() {
+        if self.outlet.is_closed() && !self.served_call.link.is_ended() {
             self.cancel(CancelReason::Client);
         }
     }
@@ -285,33 +285,33 @@ impl CallTask {
             matches!(command, Command::Reply(_) | Command::Respond { .. } | Command::Finish { .. })
         };
         self.is_user_done |= self.waiting.drain(..).any(|command| is_end(&command));
-        self.exchange.link.end();
+        self.served_call.link.end();
         self.connection.server.counters.cancelled(reason);
         if !self.is_user_done {
-            self.exchange.link.push(Event::Cancel(reason));
+            self.served_call.link.push(Event::Cancel(reason));
         }
     }
 
     /// Adds the load that routers learn from (design decision 7).
     fn trailers(&self, mut trailers: HeaderMap) -> HeaderMap {
-        if self.exchange.connection.is_router() {
+        if self.served_call.connection.is_router() {
             trailers.insert(names::LOAD, self.load());
         }
         trailers
     }
 
     fn load(&self) -> HeaderValue {
-        let took = self.said.took().unwrap_or_else(|| self.exchange.elapsed());
-        self.connection.server.load_after(self.method.weight, took, self.exchange.worked_alone())
+        let took = self.said.took().unwrap_or_else(|| self.served_call.elapsed());
+        self.connection.server.load_after(self.method.weight, took, self.served_call.worked_alone())
     }
 
     /// The answer is about to be complete.
     fn conclude(&mut self, end: End) {
-        self.said.conclude(end, self.exchange.elapsed());
+        self.said.conclude(end, self.served_call.elapsed());
     }
 
     fn conclude_by(&mut self, status: &Status) {
-        self.conclude(self.said.end_by(status, self.exchange.is_http));
+        self.conclude(self.said.end_by(status, self.served_call.is_http));
     }
 }
 
@@ -319,8 +319,8 @@ impl Drop for CallTask {
     fn drop(&mut self) {
         // Also on a panic, or when the runtime ends: the place at the gate is never lost, and user
         // code does not wait for a call without a task.
-        if self.exchange.link.end() && !self.is_user_done {
-            self.exchange.link.push(Event::Cancel(CancelReason::Client));
+        if self.served_call.link.end() && !self.is_user_done {
+            self.served_call.link.push(Event::Cancel(CancelReason::Client));
         }
         self.connection.calls.borrow_mut().try_remove(self.registration);
         self.connection.server.leave(self.method.weight, self.method.index, &self.said);

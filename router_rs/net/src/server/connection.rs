@@ -21,8 +21,8 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::connection_state::{ConnectionState, Guest, Host};
-use super::exchange::ConnectionInfo;
 use super::life::Life;
+use super::served_call::ConnectionInfo;
 use super::state::{ServerConfig, ServerState};
 use super::{request, wire};
 

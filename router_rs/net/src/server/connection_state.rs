@@ -14,7 +14,7 @@ use router_io::token::next_token;
 use slab::Slab;
 use tokio::sync::watch;
 
-use super::exchange::{ConnectionInfo, Exchange};
+use super::served_call::{ConnectionInfo, ServedCall};
 use super::state::ServerState;
 use crate::link::Link;
 
@@ -24,7 +24,7 @@ pub(super) struct ConnectionState {
     pub(super) info: Arc<ConnectionInfo>,
     pub(super) thread: IoThread,
     /// The calls in flight, to be woken when the server stops.
-    pub(super) calls: RefCell<Slab<Arc<Exchange>>>,
+    pub(super) calls: RefCell<Slab<Arc<ServedCall>>>,
     /// Set when the connection takes no more calls: streams that end with it must end.
     pub(super) draining: watch::Sender<bool>,
     /// The nonce of an unfinished handshake.
@@ -67,17 +67,17 @@ impl Host {
 // === impl ConnectionState ===
 
 impl ConnectionState {
-    /// The exchange handed to the user of a new call.
-    pub(super) fn exchange(
+    /// What the user gets of a new call.
+    pub(super) fn served_call(
         &self,
         head: request::Parts,
         deadline: Option<Instant>,
         method: i32,
         is_http: bool,
-    ) -> Arc<Exchange> {
+    ) -> Arc<ServedCall> {
         let link = Link::new(next_token(), deadline, self.server.sink.clone(), self.thread.clone());
         let (since, info) = (Instant::now(), self.info.clone());
         let alone_ns = AtomicU64::new(0);
-        Arc::new(Exchange { link, head, since, method, connection: info, is_http, alone_ns })
+        Arc::new(ServedCall { link, head, since, method, connection: info, is_http, alone_ns })
     }
 }

@@ -27,7 +27,7 @@ use tokio::sync::watch;
 
 use super::connection;
 use super::connection_state::{Guest, Host};
-use super::exchange::ConnectionInfo;
+use super::served_call::ConnectionInfo;
 use super::state::ServerState;
 
 /// How much one side may write before the other has read; a quarter of a stream's window.

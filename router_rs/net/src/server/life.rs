@@ -86,8 +86,8 @@ impl Life {
         }
         if phase == Phase::Stopped {
             self.state.guest.iter().for_each(|guest| guest.front.stop());
-            for (_, exchange) in &*self.state.calls.borrow() {
-                exchange.link().deliver(Command::Shutdown);
+            for (_, served_call) in &*self.state.calls.borrow() {
+                served_call.link().deliver(Command::Shutdown);
             }
         }
         self.current = phase;

@@ -11,7 +11,6 @@ mod call_sink;
 mod connection;
 mod connection_state;
 mod door;
-mod exchange;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing;
 mod http_body;
@@ -27,6 +26,7 @@ mod probation;
 mod refusal;
 mod request;
 mod request_body;
+mod served_call;
 mod sink;
 mod slowed;
 mod state;
@@ -61,12 +61,12 @@ use router_io::{
 
 pub use batch::BatchState;
 pub use call_sink::CallSink;
-pub use exchange::{ConnectionInfo, Exchange};
 pub use http_head::HttpHead;
 use listeners::{OpenListener, OpenListeners};
 pub use measures::MethodMeasures;
 pub use methods::Method;
 use probation::{Held, Probation};
+pub use served_call::{ConnectionInfo, ServedCall};
 use slowed::Slowed;
 use state::ServerState;
 pub use state::{Keepalive, ServerConfig};

@@ -43,8 +43,8 @@ pub(super) fn turn_away(
     let Some(index) = connection.server.methods.turned_away() else { return };
     if key.may_tell() {
         // A call that has ended: its user cannot answer it.
-        let exchange = connection.exchange(head, None, index, false);
-        exchange.link.end();
-        connection.server.sink.begin(exchange, None);
+        let served_call = connection.served_call(head, None, index, false);
+        served_call.link.end();
+        connection.server.sink.begin(served_call, None);
     }
 }

@@ -13,7 +13,7 @@ use router_net::io::IoThreads;
 use router_net::link::{CancelReason, Command, Event, EventSink, Mailbox, post};
 use router_net::mesh::proof;
 use router_net::names;
-use router_net::server::{CallSink, Exchange, Server, ServerConfig};
+use router_net::server::{CallSink, ServedCall, Server, ServerConfig};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
@@ -35,7 +35,7 @@ pub(crate) enum Told {
 #[derive(Debug)]
 pub(crate) struct Teller {
     pub(crate) told: mpsc::UnboundedSender<(u64, Told)>,
-    calls: Mutex<HashMap<u64, Arc<Exchange>>>,
+    calls: Mutex<HashMap<u64, Arc<ServedCall>>>,
 }
 
 impl EventSink for Teller {
@@ -52,9 +52,9 @@ impl EventSink for Teller {
 }
 
 impl CallSink for Teller {
-    fn begin(&self, exchange: Arc<Exchange>, message: Option<Message>) {
-        let token = exchange.link().token;
-        self.calls.lock().insert(token, exchange);
+    fn begin(&self, served_call: Arc<ServedCall>, message: Option<Message>) {
+        let token = served_call.link().token;
+        self.calls.lock().insert(token, served_call);
         self.tell(token, Told::Call(message.map(|message| message.into_bytes().to_vec())));
     }
 }
@@ -104,7 +104,7 @@ impl Fixture {
     }
 
     /// Waits for a call, and returns how it came.
-    pub(crate) async fn next_call(&mut self) -> (Arc<Exchange>, Option<Vec<u8>>) {
+    pub(crate) async fn next_call(&mut self) -> (Arc<ServedCall>, Option<Vec<u8>>) {
         match self.next().await {
             (token, Told::Call(body)) => (self.teller.calls.lock()[&token].clone(), body),
             (_, other) => panic!("{other:?} is no call"),
@@ -135,44 +135,44 @@ pub(crate) async fn prove(mut client: SendRequest<Bytes>) -> SendRequest<Bytes> 
     client
 }
 
-pub(crate) fn send(exchange: &Arc<Exchange>, command: Command) {
-    post(exchange.clone(), command).wake();
+pub(crate) fn send(served_call: &Arc<ServedCall>, command: Command) {
+    post(served_call.clone(), command).wake();
 }
 
 pub(crate) fn respond(
-    exchange: &Arc<Exchange>,
+    served_call: &Arc<ServedCall>,
     status: u16,
     headers: &[(&'static str, &str)],
     body: &[u8],
 ) {
     let (status, headers) = (StatusCode::from_u16(status).unwrap(), block(headers));
     let body = Bytes::copy_from_slice(body).into();
-    send(exchange, Command::Respond { status, headers, body });
+    send(served_call, Command::Respond { status, headers, body });
 }
 
 pub(crate) fn start_response(
-    exchange: &Arc<Exchange>,
+    served_call: &Arc<ServedCall>,
     status: u16,
     headers: &[(&'static str, &str)],
 ) {
     let (status, headers) = (StatusCode::from_u16(status).unwrap(), block(headers));
-    send(exchange, Command::StartResponse { status, headers });
+    send(served_call, Command::StartResponse { status, headers });
 }
 
-pub(crate) fn write(exchange: &Arc<Exchange>, piece: &[u8]) {
-    exchange.link().begin_write(piece.len());
+pub(crate) fn write(served_call: &Arc<ServedCall>, piece: &[u8]) {
+    served_call.link().begin_write(piece.len());
     let payload = Bytes::copy_from_slice(piece).into();
-    send(exchange, Command::Message { payload, may_compress: true });
+    send(served_call, Command::Message { payload, may_compress: true });
 }
 
 pub(crate) fn finish(
-    exchange: &Arc<Exchange>,
+    served_call: &Arc<ServedCall>,
     code: Code,
     text: &str,
     metadata: &[(&'static str, &str)],
 ) {
     let (status, metadata) = (Status::new(code, text), block(metadata));
-    send(exchange, Command::Finish { status, metadata, message: None });
+    send(served_call, Command::Finish { status, metadata, message: None });
 }
 
 pub(crate) fn block(pairs: &[(&'static str, &str)]) -> HeaderMap {

@@ -14,19 +14,19 @@ use router_net::dispatch::{CallOptions, Placement, ReplicaRoute, Reservation, Ro
 use router_net::grpc::{CONTENT_TYPE_GRPC, Code, Encoding, Encodings, Message};
 use router_net::io::IoThreads;
 use router_net::link::{Command, Event, EventSink, Mailbox};
-use router_net::server::{CallSink, Exchange, Method, Server, ServerConfig};
+use router_net::server::{CallSink, Method, ServedCall, Server, ServerConfig};
 
 use crate::support::{PATH, TOKEN, deployment, table, until};
 
 /// Keeps calls until the test answers them.
 #[derive(Debug, Default)]
 pub struct Held {
-    pub calls: Mutex<Vec<Arc<Exchange>>>,
+    pub calls: Mutex<Vec<Arc<ServedCall>>>,
 }
 
 impl CallSink for Held {
-    fn begin(&self, exchange: Arc<Exchange>, _message: Option<Message>) {
-        self.calls.lock().push(exchange);
+    fn begin(&self, served_call: Arc<ServedCall>, _message: Option<Message>) {
+        self.calls.lock().push(served_call);
     }
 }
 

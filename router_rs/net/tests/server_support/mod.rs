@@ -15,7 +15,7 @@ use router_net::io::IoThreads;
 use router_net::link::{CancelReason, Command, Event, EventSink, Mailbox, post};
 use router_net::mesh::proof;
 use router_net::names;
-use router_net::server::{CallSink, Exchange, Method, Server, ServerConfig};
+use router_net::server::{CallSink, Method, ServedCall, Server, ServerConfig};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
@@ -45,7 +45,7 @@ pub(crate) const NARROW: &str = "/test.T/Narrow";
 /// A user that echoes immediately, on the I/O thread, and records its events.
 #[derive(Debug, Default)]
 pub(crate) struct EchoUser {
-    calls: Mutex<HashMap<u64, Arc<Exchange>>>,
+    calls: Mutex<HashMap<u64, Arc<ServedCall>>>,
     pub(crate) cancelled: Mutex<Vec<CancelReason>>,
     pub(crate) taken_bytes: AtomicUsize,
     /// When set, messages of streams are not taken: the user is behind.
@@ -54,47 +54,47 @@ pub(crate) struct EchoUser {
 
 impl EchoUser {
     /// Calls that came without a message, and have not ended for their user.
-    pub(crate) fn begun(&self) -> Vec<Arc<Exchange>> {
+    pub(crate) fn begun(&self) -> Vec<Arc<ServedCall>> {
         self.calls.lock().values().cloned().collect()
     }
 
-    fn on_message(&self, exchange: &Arc<Exchange>, payload: Bytes) {
+    fn on_message(&self, served_call: &Arc<ServedCall>, payload: Bytes) {
         let size = payload.len();
         self.taken_bytes.fetch_add(size, Ordering::SeqCst);
         if self.is_stalled.load(Ordering::SeqCst) {
             return;
         }
-        if exchange.link().take(size) {
-            send(exchange, Command::Resume);
+        if served_call.link().take(size) {
+            send(served_call, Command::Resume);
         }
-        exchange.link().begin_write(size);
-        send(exchange, Command::Message { payload: payload.into(), may_compress: true });
+        served_call.link().begin_write(size);
+        send(served_call, Command::Message { payload: payload.into(), may_compress: true });
     }
 }
 
-fn send(exchange: &Arc<Exchange>, command: Command) {
-    post(exchange.clone(), command).wake();
+fn send(served_call: &Arc<ServedCall>, command: Command) {
+    post(served_call.clone(), command).wake();
 }
 
 /// The request: `i` or `t` (initial or trailing), then a number of bytes.
-fn finish_bulkily(exchange: &Arc<Exchange>, request: &[u8]) {
+fn finish_bulkily(served_call: &Arc<ServedCall>, request: &[u8]) {
     let size = std::str::from_utf8(&request[1..]).ok().and_then(|text| text.parse().ok());
     let value = "v".repeat(size.expect("a size"));
     let bulk: HeaderMap =
         [("x".parse().expect("a name"), value.parse().expect("a value"))].into_iter().collect();
     let (initial, trailing) =
         if request[0] == b'i' { (bulk, HeaderMap::new()) } else { (HeaderMap::new(), bulk) };
-    send(exchange, Command::InitialMetadata(initial, Encoding::Identity));
+    send(served_call, Command::InitialMetadata(initial, Encoding::Identity));
     let status = router_net::grpc::Status::new(router_net::grpc::Code::Aborted, "as asked");
-    send(exchange, Command::Finish { status, metadata: trailing, message: None });
+    send(served_call, Command::Finish { status, metadata: trailing, message: None });
 }
 
-fn tell_about(exchange: &Arc<Exchange>) {
-    let (subtype, model_id) = (exchange.subtype(), exchange.model_id());
-    let text = format!("{subtype} framed={} model={model_id}", exchange.is_framed());
+fn tell_about(served_call: &Arc<ServedCall>) {
+    let (subtype, model_id) = (served_call.subtype(), served_call.model_id());
+    let text = format!("{subtype} framed={} model={model_id}", served_call.is_framed());
     let content_type = router_net::grpc::content_type("raw").expect("a codec's name");
-    send(exchange, Command::ContentType(content_type));
-    send(exchange, Command::Reply(Bytes::from(text).into()));
+    send(served_call, Command::ContentType(content_type));
+    send(served_call, Command::Reply(Bytes::from(text).into()));
 }
 
 /// The answer to `PARTS`: every part has other bytes than its neighbours.
@@ -107,40 +107,40 @@ pub(crate) fn parts(sizes: &[u8]) -> Message {
 }
 
 impl CallSink for EchoUser {
-    fn begin(&self, exchange: Arc<Exchange>, message: Option<Message>) {
-        let path = exchange.path();
+    fn begin(&self, served_call: Arc<ServedCall>, message: Option<Message>) {
+        let path = served_call.path();
         match message {
             Some(message) if path == PARTS => {
-                send(&exchange, Command::Reply(parts(&message.into_bytes())));
+                send(&served_call, Command::Reply(parts(&message.into_bytes())));
             }
-            Some(message) if path == BULKY => finish_bulkily(&exchange, &message.into_bytes()),
-            Some(_) if path == ABOUT => tell_about(&exchange),
-            Some(message) if path != SILENT => send(&exchange, Command::Reply(message)),
-            _ => drop(self.calls.lock().insert(exchange.link().token, exchange)),
+            Some(message) if path == BULKY => finish_bulkily(&served_call, &message.into_bytes()),
+            Some(_) if path == ABOUT => tell_about(&served_call),
+            Some(message) if path != SILENT => send(&served_call, Command::Reply(message)),
+            _ => drop(self.calls.lock().insert(served_call.link().token, served_call)),
         }
     }
 }
 
 impl EventSink for EchoUser {
     fn push(&self, token: u64, event: Event) {
-        let exchange = self.calls.lock().get(&token).cloned();
-        match (event, exchange) {
-            (Event::Message(_), Some(exchange)) if exchange.path() == FAULTY => {
+        let served_call = self.calls.lock().get(&token).cloned();
+        match (event, served_call) {
+            (Event::Message(_), Some(served_call)) if served_call.path() == FAULTY => {
                 panic!("this user has a defect");
             }
-            (Event::Message(message), Some(exchange)) => {
-                self.on_message(&exchange, message.into_bytes());
+            (Event::Message(message), Some(served_call)) => {
+                self.on_message(&served_call, message.into_bytes());
             }
-            (Event::HalfClose, Some(exchange)) => {
+            (Event::HalfClose, Some(served_call)) => {
                 // It has ended for its user, who ignores anything after that.
                 self.calls.lock().remove(&token);
                 let status = router_net::grpc::Status::ok();
                 let metadata = HeaderMap::new();
-                send(&exchange, Command::Finish { status, metadata, message: None });
+                send(&served_call, Command::Finish { status, metadata, message: None });
             }
-            (Event::Cancel(reason), Some(exchange)) => {
+            (Event::Cancel(reason), Some(served_call)) => {
                 self.cancelled.lock().push(reason);
-                send(&exchange, Command::Release);
+                send(&served_call, Command::Release);
                 self.calls.lock().remove(&token);
             }
             _ => {}

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use router_net::dispatch::{DeploymentRoute, ReplicaRoute};
 use router_net::ingress::IngressConfig;
 use router_net::link::{Command, Mailbox};
-use router_net::server::{Exchange, Server, ServerConfig};
+use router_net::server::{ServedCall, Server, ServerConfig};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
@@ -86,14 +86,14 @@ pub(crate) async fn pass_on(to: u16) -> (u16, JoinHandle<()>) {
 }
 
 /// Takes the pieces of a request's body to their end; returns how many bytes it had.
-pub(crate) async fn take_body(fixture: &mut Fixture, exchange: &Arc<Exchange>) -> usize {
+pub(crate) async fn take_body(fixture: &mut Fixture, served_call: &Arc<ServedCall>) -> usize {
     let mut came = 0;
     loop {
         match fixture.next_of_call().await {
             Told::Piece(piece) => {
                 came += piece.len();
-                if exchange.link().take(piece.len()) {
-                    send(exchange, Command::Resume);
+                if served_call.link().take(piece.len()) {
+                    send(served_call, Command::Resume);
                 }
             }
             told => {

@@ -84,7 +84,7 @@ impl ConnectionInfo {
 
 /// One call: its request head, its connection, and the link to its task.
 #[derive(Debug)]
-pub struct Exchange {
+pub struct ServedCall {
     pub(super) link: Link,
     pub head: http::request::Parts,
     /// When the call was let in.
@@ -99,7 +99,7 @@ pub struct Exchange {
     pub(super) alone_ns: AtomicU64,
 }
 
-impl Exchange {
+impl ServedCall {
     /// Records that user code has worked on the call for this long, and could work on no other one
     /// meanwhile. Call it before the answer.
     pub fn note_alone(&self, worked: Duration) {
@@ -107,7 +107,7 @@ impl Exchange {
         self.alone_ns.store(nanos.max(1), Ordering::Relaxed);
     }
 
-    /// See [`Exchange::note_alone`].
+    /// See [`ServedCall::note_alone`].
     pub(super) fn worked_alone(&self) -> Option<Duration> {
         let nanos = self.alone_ns.load(Ordering::Relaxed);
         (nanos > 0).then(|| Duration::from_nanos(nanos))
@@ -179,13 +179,13 @@ impl Exchange {
     }
 }
 
-impl Recipient for Exchange {
+impl Recipient for ServedCall {
     fn look(&self) {
         self.link.wake();
     }
 }
 
-impl Mailbox for Exchange {
+impl Mailbox for ServedCall {
     fn link(&self) -> &Link {
         &self.link
     }
