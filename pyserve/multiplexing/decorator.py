@@ -239,7 +239,7 @@ def multiplexed(
         max_num_models_per_replica: Models loaded or loading at once; -1: no limit.
         max_bytes: Sum of their sizes; ``None``: sizes do not matter.
         policy: ``"lru"`` evicts what was not used for longest; ``"gdsf"`` what is cheapest to
-            miss: seldom used, quickly loaded, large.
+            miss: rarely used, quickly loaded, large.
         preload: Ids that every replica loads before it is announced.
         size_fn: Returns the size of a model in bytes; without it the model's ``size_bytes`` or
             ``nbytes`` counts.

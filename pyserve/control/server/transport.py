@@ -74,9 +74,9 @@ def make_server(token: bytes) -> Server:
     )
 
 
-def _log_refusal(seldom: LogRateLimit, path: str, peer: str) -> None:
+def _log_refusal(limit: LogRateLimit, path: str, peer: str) -> None:
     # One line for all peers: a flood may come from many addresses.
-    if seldom.allows():
+    if limit.allows():
         _LOGGER.warning(
             "%s called %r without the mesh token, or with a wrong one; no other such call is "
             "logged for a minute",

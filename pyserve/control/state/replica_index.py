@@ -1,8 +1,8 @@
 """The replicas of a mesh by their ids, found by deployment as well, and which of them have changed.
 
-Code that computes something for every replica follows the roster, and looks again only at those in
-its set: a mesh of thousands changes only a few at a time. A replica in a roster reports its own
-changes, so that no code that changes one can forget it.
+Code that computes something for every replica goes by the replica index, and looks again only at
+those in its set: a mesh of thousands changes only a few at a time. A replica in an index reports
+its own changes, so that no code that changes one can forget it.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ pytestmark = [
 EVERYTHING = "tests.mesh.metrics.apps:everything"
 # What nobody does here: these are named by events that do not happen in a mesh at rest. Each is
 # shown by a test of its own.
-SELDOM = {
+RARE = {
     "pyserve_ingress_access_decisions_total": "there are no access rules",
     "pyserve_autoscaling_policy_seconds": "there is no policy of a user's",
     "pyserve_user_values_dropped_total": "tags have few values",
@@ -123,8 +123,8 @@ def expected_names() -> set[str]:
 
 def missing_names(prometheus: Prometheus) -> set[str]:
     """Return what of the catalogue has not been scraped yet."""
-    seldom = {f"{name}{s}" for name in SELDOM for s in ("", "_bucket", "_count", "_sum")}
-    return expected_names() - prometheus.names() - seldom
+    rare = {f"{name}{s}" for name in RARE for s in ("", "_bucket", "_count", "_sum")}
+    return expected_names() - prometheus.names() - rare
 
 
 def check_names(prometheus: Prometheus) -> None:

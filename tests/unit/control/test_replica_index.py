@@ -1,4 +1,4 @@
-"""Who is in the roster, who has changed, and for whom something may be due."""
+"""The index of replicas: its members, those that changed, and those with a deadline."""
 
 import pytest
 from hypothesis import given

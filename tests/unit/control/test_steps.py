@@ -1,4 +1,4 @@
-"""When the controller acts: as soon as something happens, and as seldom as it may otherwise."""
+"""When the controller acts: as soon as something happens, and as rarely as it may otherwise."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ async def test_while_steps_have_taken_much_events_are_gathered(
 async def test_a_mesh_in_which_nothing_happens_has_no_timer_but_the_interval(
     interval_s: float | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Signs of life are asked for besides, see vitals; they ask for a step when one is missing."""
+    """Signs of life are asked for besides, too; a missing one asks for a step."""
     loop, timers = asyncio.get_running_loop(), timers_of_steps(monkeypatch)
     mesh = Mesh(interval_s)
     watch = mesh.deploy(1)

@@ -1,4 +1,4 @@
-"""An id that is wrong is the client's mistake: one answer however often it comes, seldom a line."""
+"""An id that is wrong is the client's mistake: one answer however often it comes, rarely a line."""
 
 import asyncio
 import json

@@ -8,13 +8,13 @@ class Subject:
 
     def __init__(self) -> None:
         self.now = -100.0
-        self.seldom = LogRateLimit(lambda: self.now)
+        self.limit = LogRateLimit(lambda: self.now)
 
     def allowed(self, *times: float, subject: str = "") -> list[float]:
         """Ask at these times; return those at which a line may be written."""
         found = []
         for self.now in times:
-            if self.seldom.allows(subject):
+            if self.limit.allows(subject):
                 found.append(self.now)
         return found
 
@@ -43,7 +43,7 @@ def test_subjects_that_are_over_are_forgotten() -> None:
     for number in range(1000):
         limiter.allowed(float(number), subject=str(number))
 
-    assert SUBJECTS_MAX >= len(limiter.seldom._silences)
+    assert SUBJECTS_MAX >= len(limiter.limit._silences)
 
 
 def test_an_allowance_is_spent_at_once_and_comes_back_by_and_by() -> None:
