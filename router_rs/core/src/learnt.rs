@@ -49,13 +49,13 @@ const IDLE_WITH_RESERVE_MAX: f64 = 1.0 / 4.0;
 /// least this many means (as in the timeout of Jacobson and Karels, "Congestion avoidance and
 /// control", 1988, with four). Of lognormal times with σ = 1 one in four hundred does. The
 /// scenarios hold with it; other values were not compared.
-const LASTING_DEVIATIONS: f64 = 10.0;
-const LASTING_MEANS: f64 = 4.0;
+const LONG_LIVED_DEVIATIONS: f64 = 10.0;
+const LONG_LIVED_MEANS: f64 = 4.0;
 /// No shorter call is long-lived. Arbitrary; pauses of a scheduler or a collector are shorter.
-const LASTING_MIN: Nanos = Nanos::from_millis(10);
+const LONG_LIVED_MIN: Nanos = Nanos::from_millis(10);
 /// A long-lived call counts as this many means in the mean: a few change little, and if nearly all
 /// are long-lived, the mean follows them.
-const LASTING_WEIGHT: f64 = 2.0;
+const LONG_LIVED_WEIGHT: f64 = 2.0;
 /// The number of reports of other routers' calls from which replicas count as shared with them. Of
 /// the last 32, so that three are enough.
 const SHARED_MIN: f32 = 0.1;
@@ -216,13 +216,13 @@ impl Pool {
 
     /// The age from which a call may be long-lived, at this level.
     #[inline]
-    fn lasting_after(&self, level: u32) -> Nanos {
+    fn long_lived_after(&self, level: u32) -> Nanos {
         if self.call_ns == 0.0 {
             return Nanos::MAX;
         }
         let crowd = (f64::from(level) / self.call_level).max(1.0);
-        let usual_ns = self.call_ns + self.deviation_ns * LASTING_DEVIATIONS;
-        Nanos((usual_ns.max(self.call_ns * LASTING_MEANS) * crowd) as u64).max(LASTING_MIN)
+        let usual_ns = self.call_ns + self.deviation_ns * LONG_LIVED_DEVIATIONS;
+        Nanos((usual_ns.max(self.call_ns * LONG_LIVED_MEANS) * crowd) as u64).max(LONG_LIVED_MIN)
     }
 
     /// Learns that a call was answered after `latency`, at a level that counts itself but no
@@ -239,8 +239,9 @@ impl Pool {
             self.deviation_ns = self.call_ns;
             return;
         }
-        let is_lasting = latency > LASTING_MIN && latency > self.lasting_after(level as u32);
-        let sample_ns = if is_lasting { self.call_ns * LASTING_WEIGHT } else { latency_ns };
+        let is_long_lived =
+            latency > LONG_LIVED_MIN && latency > self.long_lived_after(level as u32);
+        let sample_ns = if is_long_lived { self.call_ns * LONG_LIVED_WEIGHT } else { latency_ns };
         self.deviation_ns += ((sample_ns - self.call_ns).abs() - self.deviation_ns) * MEAN_WEIGHT;
         self.call_ns += (sample_ns - self.call_ns) * MEAN_WEIGHT;
         self.call_level += (level - self.call_level) * MEAN_WEIGHT;

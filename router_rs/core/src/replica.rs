@@ -155,7 +155,7 @@ impl Replica {
 
     /// When calls there become long-lived next, if they are all that keeps others out.
     #[inline]
-    pub(crate) fn lasting_at(&self) -> Option<Nanos> {
+    pub(crate) fn long_lived_at(&self) -> Option<Nanos> {
         (self.is_held_back() && self.is_in()).then(|| self.pace.next_long_lived())
     }
 

@@ -138,7 +138,7 @@ async def test_while_steps_have_taken_much_events_are_gathered(
 async def test_a_mesh_in_which_nothing_happens_has_no_timer_but_the_interval(
     interval_s: float | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Signs of life are asked for besides, too; a missing one asks for a step."""
+    """Liveness checks run besides; a missing sign of life asks for a step."""
     loop, timers = asyncio.get_running_loop(), timers_of_steps(monkeypatch)
     mesh = Mesh(interval_s)
     watch = mesh.deploy(1)

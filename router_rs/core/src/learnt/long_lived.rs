@@ -122,6 +122,6 @@ impl Calls {
     }
 
     fn over_at(&self, pool: &Pool) -> Nanos {
-        self.began_at.saturating_add(pool.lasting_after(self.level()))
+        self.began_at.saturating_add(pool.long_lived_after(self.level()))
     }
 }

@@ -167,9 +167,9 @@ impl Pace {
     #[inline]
     pub(crate) fn on_departure(&mut self, pool: &mut Pool, leaving: Leaving, now: Nanos) -> bool {
         let level = self.level();
-        let was_lasting = self.calls.on_ended(leaving.generation);
+        let was_long_lived = self.calls.on_ended(leaving.generation);
         if !pool.tells_replicas() {
-            let counts = leaving.departure == Departure::Answered && !was_lasting;
+            let counts = leaving.departure == Departure::Answered && !was_long_lived;
             return counts && pool.on_departure(self.dwelt.0.max(1), now);
         }
         let may_block = self.blocking > 0;
@@ -178,12 +178,12 @@ impl Pace {
         match leaving.departure {
             Departure::Answered => {
                 pool.learn_time(leaving.latency, level);
-                if is_known && (may_block || !was_lasting) {
+                if is_known && (may_block || !was_long_lived) {
                     self.ended += 1.0;
-                    self.count_missed(may_block && !was_lasting);
+                    self.count_missed(may_block && !was_long_lived);
                 }
                 self.on_evidence();
-                if was_lasting {
+                if was_long_lived {
                     return false;
                 }
                 pool.on_departure(self.dwelt.0.max(1), now)

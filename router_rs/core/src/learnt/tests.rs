@@ -230,7 +230,7 @@ fn one_good_answer_is_enough_of_a_replica_that_was_slow_a_while_ago() {
 
 /// A stream beside short calls: after a while neither the level nor the estimate counts it.
 #[test]
-fn a_lasting_call_changes_nothing_of_what_is_learnt() {
+fn a_long_lived_call_changes_nothing_of_what_is_learnt() {
     let (mut pool, mut driven) = known();
     let stream = driven.send(&mut pool);
     assert_eq!(1, driven.level(&pool));
@@ -272,7 +272,7 @@ fn a_replica_that_hangs_is_slow_until_something_ends_there() {
 
 /// One stream that came to an idle replica: a single call that ends beside it is proof enough.
 #[test]
-fn a_call_that_ends_beside_a_lasting_one_clears_the_replica() {
+fn a_call_that_ends_beside_a_long_lived_one_clears_the_replica() {
     let (mut pool, mut driven) = known();
     driven.send(&mut pool);
     driven.pass(Nanos::from_secs(4));
@@ -283,7 +283,7 @@ fn a_call_that_ends_beside_a_lasting_one_clears_the_replica() {
 }
 
 #[test]
-fn calls_that_last_long_by_nature_are_not_lasting() {
+fn calls_that_last_long_by_nature_are_not_long_lived() {
     let mut pool = telling();
     let mut driven = Driven::new(Nanos::ZERO);
     driven.serve_together(&mut pool, 3, 50, Nanos::from_secs(60));
@@ -297,7 +297,7 @@ fn calls_that_last_long_by_nature_are_not_lasting() {
 
 /// All calls become a hundred times longer: after a while that is their usual time.
 #[test]
-fn what_is_lasting_follows_what_calls_take() {
+fn what_is_long_lived_follows_what_calls_take() {
     let (mut pool, mut driven) = known();
     driven.serve_together(&mut pool, 4, 300, Nanos::from_secs(1));
     driven.send(&mut pool);
@@ -306,7 +306,7 @@ fn what_is_lasting_follows_what_calls_take() {
 }
 
 #[test]
-fn before_anything_has_ended_nothing_is_lasting() {
+fn before_anything_has_ended_nothing_is_long_lived() {
     let mut pool = telling();
     let mut driven = Driven::new(Nanos::ZERO);
     driven.send(&mut pool);
@@ -323,7 +323,7 @@ fn before_anything_has_ended_nothing_is_lasting() {
 }
 
 #[test]
-fn nothing_is_lasting_for_who_does_not_choose_by_it() {
+fn nothing_is_long_lived_for_who_does_not_choose_by_it() {
     let mut pool = Pool::default();
     let mut driven = Driven::new(Nanos::ZERO);
     driven.serve(&mut pool, 200, MEAN);

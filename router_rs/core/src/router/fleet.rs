@@ -55,8 +55,8 @@ struct Sweep {
     next: usize,
     /// The number of replicas per step.
     step: usize,
-    /// The first [`Replica::lasting_at`] of those before `next`, each as its step found it.
-    lasting_at: Option<Nanos>,
+    /// The first [`Replica::long_lived_at`] of those before `next`, each as its step found it.
+    long_lived_at: Option<Nanos>,
 }
 
 /// All replicas that matter: the members of the last snapshot, and those that left but have calls
@@ -105,7 +105,7 @@ pub(super) struct Fleet {
     /// When those that wait beside room look again.
     pub(super) look_again_at: Option<Nanos>,
     /// When calls become long-lived that keep others out.
-    pub(super) lasting_at: Option<Nanos>,
+    pub(super) long_lived_at: Option<Nanos>,
     /// Brings what was learnt to the replicas; `None`: it has come to all.
     sweep: Option<Sweep>,
     rng: SplitMix64,
@@ -125,7 +125,7 @@ impl Fleet {
             is_batching: false,
             near_busy: 0.0,
             look_again_at: None,
-            lasting_at: None,
+            long_lived_at: None,
             sweep: None,
             replicas: Vec::new(),
             glances: Vec::new(),
@@ -453,7 +453,7 @@ impl Fleet {
     pub(super) fn next_reopening(&self) -> Option<Nanos> {
         let timers = [self.backoffs.first(), self.returns.first()];
         let times = timers.map(|timer| timer.map(|timer| timer.at));
-        times.into_iter().chain([self.lasting_at, self.late.eases_at]).flatten().min()
+        times.into_iter().chain([self.long_lived_at, self.late.eases_at]).flatten().min()
     }
 
     /// The replicas with their slots, by id.

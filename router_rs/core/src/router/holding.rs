@@ -68,8 +68,8 @@ impl Fleet {
     /// Makes room where calls have become long-lived by now.
     #[inline]
     pub(super) fn let_last(&mut self, now: Nanos) {
-        if self.lasting_at.is_some_and(|at| at <= now) {
-            self.lasting_at = None;
+        if self.long_lived_at.is_some_and(|at| at <= now) {
+            self.long_lived_at = None;
             self.let_all_last(now);
         }
     }

@@ -466,7 +466,7 @@ fn calls_that_wait_behind_one_that_was_released_are_looked_at() {
     park(&mut router, None, Nanos::ZERO);
     park(&mut router, None, Nanos::ZERO);
     // As after a sweep that found nobody kept out.
-    router.fleet.lasting_at = None;
+    router.fleet.long_lived_at = None;
     assert_eq!(None, router.next_wakeup());
     let mut released = Vec::new();
     router.complete(first.ticket, Outcome::Cancelled, Nanos::ZERO, &mut released);

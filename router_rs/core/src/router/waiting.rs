@@ -42,7 +42,7 @@ impl Router {
         if call.wish.session != 0 && call.wish.model.is_none() {
             call.wish.home = self.fleet.home(call.wish.query(&[], &[], now));
         }
-        self.fleet.watch_lasting(now);
+        self.fleet.watch_long_lived(now);
         self.fleet.watch_silence(now);
         let has_open = self.fleet.has_open();
         if let Some(model) = faithful_to(&self.fleet, &self.directory, call.wish, now) {
@@ -256,7 +256,7 @@ impl Router {
                 self.measure_wait(index, now);
                 released.push(Release::Send { waiter, assignment: self.send(index, slot, now) });
                 // With this one the replica may keep those out that go on waiting.
-                self.fleet.watch_lasting_of(slot, now);
+                self.fleet.watch_long_lived_of(slot, now);
             } else {
                 // A ready call whose model others hold by now, or that has been wherever there is
                 // room; it is still the same waiter.

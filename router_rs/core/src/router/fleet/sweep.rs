@@ -10,7 +10,7 @@ use crate::replica::Replica;
 use crate::time::Nanos;
 
 /// So often at least, while replicas are held back, it is looked whether that is still right.
-const LASTING_LOOK_MAX: Nanos = Nanos::from_secs(1);
+const LONG_LIVED_LOOK_MAX: Nanos = Nanos::from_secs(1);
 
 /// The least number of replicas per step: about as long as a pick among 64. Learnt values are
 /// outdated after 64 departures, so steps are larger if the sweep would not reach all replicas by
@@ -31,7 +31,7 @@ impl Fleet {
         self.sweep = Some(Sweep {
             next: 0,
             step: self.replicas.len().div_ceil(departures.max(1) as usize).max(STEP_MIN),
-            lasting_at: None,
+            long_lived_at: None,
         });
         self.sweep_on(now);
     }
@@ -48,8 +48,8 @@ impl Fleet {
     fn step(&mut self, mut sweep: Sweep, now: Nanos) -> Option<Sweep> {
         let end = (sweep.next + sweep.step).min(self.replicas.len());
         for slot in sweep.next..end {
-            let lasting_at = self.hold_one_back(slot as u32, now);
-            sweep.lasting_at = sweep.lasting_at.into_iter().chain(lasting_at).min();
+            let long_lived_at = self.hold_one_back(slot as u32, now);
+            sweep.long_lived_at = sweep.long_lived_at.into_iter().chain(long_lived_at).min();
         }
         sweep.next = end;
         if end < self.replicas.len() {
@@ -57,8 +57,8 @@ impl Fleet {
         }
         // The replicas of earlier steps may have changed since, and the result may be watched
         // already.
-        let watched = self.lasting_at.filter(|_| sweep.step < end);
-        self.watch_lasting_from(sweep.lasting_at.into_iter().chain(watched).min(), now);
+        let watched = self.long_lived_at.filter(|_| sweep.step < end);
+        self.watch_long_lived_from(sweep.long_lived_at.into_iter().chain(watched).min(), now);
         None
     }
 
@@ -77,28 +77,28 @@ impl Fleet {
             self.refresh(slot);
         }
         self.glance(slot);
-        self.replicas[slot as usize].lasting_at()
+        self.replicas[slot as usize].long_lived_at()
     }
 
     /// Looks when calls become long-lived next that now keep others out.
-    pub(in crate::router) fn watch_lasting(&mut self, now: Nanos) {
-        if self.lasting_at.is_none() && self.is_patient {
-            let first = self.replicas.iter().filter_map(Replica::lasting_at).min();
-            self.watch_lasting_from(first, now);
+    pub(in crate::router) fn watch_long_lived(&mut self, now: Nanos) {
+        if self.long_lived_at.is_none() && self.is_patient {
+            let first = self.replicas.iter().filter_map(Replica::long_lived_at).min();
+            self.watch_long_lived_from(first, now);
         }
     }
 
-    /// As [`Fleet::watch_lasting`], where only the replica in `slot` has changed.
+    /// As [`Fleet::watch_long_lived`], where only the replica in `slot` has changed.
     #[inline]
-    pub(in crate::router) fn watch_lasting_of(&mut self, slot: u32, now: Nanos) {
-        if self.lasting_at.is_none() && self.is_patient {
-            self.watch_lasting_from(self.replicas[slot as usize].lasting_at(), now);
+    pub(in crate::router) fn watch_long_lived_of(&mut self, slot: u32, now: Nanos) {
+        if self.long_lived_at.is_none() && self.is_patient {
+            self.watch_long_lived_from(self.replicas[slot as usize].long_lived_at(), now);
         }
     }
 
-    fn watch_lasting_from(&mut self, first: Option<Nanos>, now: Nanos) {
-        let latest = now.saturating_add(LASTING_LOOK_MAX);
-        self.lasting_at = first.map(|at| at.min(latest)).filter(|_| self.is_patient);
+    fn watch_long_lived_from(&mut self, first: Option<Nanos>, now: Nanos) {
+        let latest = now.saturating_add(LONG_LIVED_LOOK_MAX);
+        self.long_lived_at = first.map(|at| at.min(latest)).filter(|_| self.is_patient);
     }
 }
 
@@ -150,11 +150,11 @@ mod tests {
         fleet.take(0, Nanos::ZERO);
         fleet.replicas[0].held = 1;
         fleet.refresh(0);
-        fleet.watch_lasting(Nanos::ZERO);
-        assert_eq!(Some(LASTING_LOOK_MAX), fleet.lasting_at);
+        fleet.watch_long_lived(Nanos::ZERO);
+        assert_eq!(Some(LONG_LIVED_LOOK_MAX), fleet.long_lived_at);
         fleet.sweep_on(Nanos::ZERO);
         assert!(fleet.sweep.is_none());
-        assert_eq!(Some(LASTING_LOOK_MAX), fleet.lasting_at);
+        assert_eq!(Some(LONG_LIVED_LOOK_MAX), fleet.long_lived_at);
     }
 
     #[test]
