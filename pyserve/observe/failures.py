@@ -89,7 +89,7 @@ class TracebackFilter(logging.Filter):
         super().__init__()
         self._clock = clock
         self._lines = lines
-        self._seldom = LogRateLimit(clock)
+        self._log_limit = LogRateLimit(clock)
         # Calls fail on the loop and in threads. The garbage collector, or a signal, may have
         # something logged in the middle of it.
         self._lock = threading.RLock()
@@ -107,7 +107,7 @@ class TracebackFilter(logging.Filter):
             return self._shorten(record, error, "returned for an item of a batch")
         place = _place_of_record(record) if error is None else place_of(error)
         with self._lock:
-            times = self._seldom.admit(place)
+            times = self._log_limit.admit(place)
         if times is None:
             return self._shorten(record, error, "its traceback is in the minute before")
         if times:
@@ -116,7 +116,7 @@ class TracebackFilter(logging.Filter):
 
     def forget(self) -> None:
         """Take what comes next for new; for tests."""
-        self._seldom = LogRateLimit(self._clock)
+        self._log_limit = LogRateLimit(self._clock)
         if self._lines is not None:
             self._lines.renew()
 

@@ -289,7 +289,7 @@ async def test_handshakes_are_connections(monkeypatch: pytest.MonkeyPatch, tmp_p
             assert b"" == await received(client)
 
 
-async def test_its_failures_are_logged_seldom(caplog: pytest.LogCaptureFixture) -> None:
+async def test_its_failures_are_logged_rarely(caplog: pytest.LogCaptureFixture) -> None:
     async def broken(scope: Scope, receive: Receive, send: Send) -> None:
         raise ValueError(Request(scope).headers.get("x", ""))
 

@@ -62,7 +62,7 @@ class PodWatch:
         self._listener = listener
         self._version = ""
         self._wait_s = _AGAIN_MIN_S
-        self._seldom = LogRateLimit()
+        self._log_limit = LogRateLimit()
 
     async def list(self) -> None:
         """Take the pods that are there, page by page.
@@ -124,7 +124,7 @@ class PodWatch:
             self._listener.changed(kind, found)
 
     async def _rest(self, why: str) -> None:
-        if self._seldom.allows():
+        if self._log_limit.allows():
             _LOGGER.warning("%s; what becomes of pods is heard again when it is", why)
         await asyncio.sleep(self._wait_s)
         self._wait_s = min(2 * self._wait_s, _AGAIN_MAX_S)

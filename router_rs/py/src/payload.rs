@@ -89,7 +89,7 @@ impl Gathered {
         let size = with_content(part, <[u8]>::len)?;
         if size < COPY_BYTES_MAX {
             with_content(part, |content| self.copied.extend_from_slice(content))?;
-        } else if is_lasting(part)? {
+        } else if is_immutable(part)? {
             self.push_segment(Bytes::from_owner(Borrowed::new(part, Arc::clone(ring))?));
         } else {
             self.push_segment(with_content(part, Bytes::copy_from_slice)?);
@@ -152,7 +152,7 @@ unsafe fn content(view: &ffi::Py_buffer) -> PyResult<&[u8]> {
         return Ok(&[]); // whose pointer may be null
     }
     // SAFETY: a contiguous buffer has so many bytes at its start (PEP 3118). Nothing in Python
-    // runs while they are read here; what the I/O threads read is `is_lasting`.
+    // runs while they are read here; what the I/O threads read is `is_immutable`.
     Ok(unsafe { std::slice::from_raw_parts(view.buf.cast(), view.len as usize) })
 }
 
@@ -160,7 +160,7 @@ unsafe fn content(view: &ffi::Py_buffer) -> PyResult<&[u8]> {
 ///
 /// A read-only view may show something writable (`memoryview.toreadonly`, arrays of numpy), so all
 /// owners of the content are checked. An owner without a buffer cannot tell.
-fn is_lasting(part: &Bound<'_, PyAny>) -> PyResult<bool> {
+fn is_immutable(part: &Bound<'_, PyAny>) -> PyResult<bool> {
     let mut owner = part.clone();
     for _ in 0..OWNERS_MAX {
         if !is_read_only(&owner) {
@@ -216,7 +216,7 @@ impl Borrowed {
 
 impl AsRef<[u8]> for Borrowed {
     fn as_ref(&self) -> &[u8] {
-        // SAFETY: see `new`; it is not empty, and `is_lasting`.
+        // SAFETY: see `new`; it is not empty, and `is_immutable`.
         unsafe { std::slice::from_raw_parts(self.start, self.length) }
     }
 }

@@ -99,7 +99,7 @@ class Trace:
 @pytest.mark.parity("G-82")
 def test_a_request_is_one_trace_through_all_its_stages(mesh: RunningMesh, receiver: Receiver):
     trace_id = "0af7651916cd43dd8448eb211c80319c"
-    answer = get(mesh, trace_id, baggage="tenant=blue", **{"x-model": "seldom"})
+    answer = get(mesh, trace_id, baggage="tenant=blue", **{"x-model": "rare"})
 
     assert apps.FRAMES == answer["frames"]
     assert [6, 12] == answer["scores"]

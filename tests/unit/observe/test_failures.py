@@ -281,7 +281,7 @@ def test_a_cycle_of_causes_ends(log: Log, caplog) -> None:
         "pyserve.replica.plain.failures",
     ],
 )
-def test_what_calls_make_user_code_do_is_written_seldom(module: str) -> None:
+def test_what_calls_make_user_code_do_is_written_rarely(module: str) -> None:
     importlib.import_module(module)
     assert any(isinstance(each, TracebackFilter) for each in logging.getLogger(module).filters)
 

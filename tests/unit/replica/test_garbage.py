@@ -16,7 +16,7 @@ import pytest
         ("gc.set_threshold(0, *defaults[1:])", "0, *defaults[1:]"),
     ],
 )
-def test_young_objects_are_looked_at_seldom_unless_somebody_has_chosen(
+def test_young_objects_are_looked_at_rarely_unless_somebody_has_chosen(
     before: str, expected: str
 ) -> None:
     program = f"""

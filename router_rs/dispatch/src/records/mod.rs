@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ration_is_that_of_its_second() {
+    fn a_rate_limit_is_that_of_its_second() {
         let limit = RateLimit::default();
         let taken = |now| (0..200).filter(|_| limit.take(100, now)).count();
         assert_eq!((100, 0), (taken(NOW), taken(NOW)));

@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn crowds_of_offenders_hide_none_that_goes_on() {
+    fn crowds_of_offences_hide_none_that_goes_on() {
         let now = Instant::now();
         let penalty_box = PenaltyBox::new(now);
         for index in 0..100_000_u32 {
