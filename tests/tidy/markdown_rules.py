@@ -7,6 +7,9 @@ from tests.tidy.tree import Finding, Source
 
 # Pages for users keep one sentence a line, so that a change of one is a change of one line.
 _USER_PAGES = ("README.md", "docs/guide/", "docs/reference/", "docs/concepts/")
+_PAGES_ABOUT_CODE = ("ARCHITECTURE.md", "docs/internals/")
+# A new maintainer reads it whole; what needs more room has a page below docs.
+_ARCHITECTURE_LINES_MAX = 200
 _FENCE = re.compile(r"\s*(```|~~~)")
 _HEADING = re.compile(r"# +\S")
 _SENTENCE_ENDS_INSIDE = re.compile(r"(?<!\be\.)(?<!\bi\.)(?<!\bet)[a-z0-9`)\]][.!?]\)? +[A-Z`\[]")
@@ -21,10 +24,20 @@ def markdown_rules(source: Source, paths: frozenset[str]) -> Iterator[Finding]:
     if not source.path.endswith(".md"):
         return
     prose = list(_prose(source))
+    yield from architecture_is_short(source)
     yield from one_title(source, prose)
     yield from one_sentence_a_line(source, prose)
     yield from links_resolve(source, prose, paths)
     yield from named_files_exist(source, prose, paths)
+
+
+def architecture_is_short(source: Source) -> Iterator[Finding]:
+    """ARCHITECTURE.md stops at 200 lines."""
+    if source.path == "ARCHITECTURE.md" and len(source.lines) > _ARCHITECTURE_LINES_MAX:
+        message = (
+            f"{len(source.lines)} lines, at most {_ARCHITECTURE_LINES_MAX}: use docs/internals"
+        )
+        yield Finding(source.path, _ARCHITECTURE_LINES_MAX + 1, message)
 
 
 def one_title(source: Source, prose: list[tuple[int, str]]) -> Iterator[Finding]:
@@ -62,8 +75,8 @@ def links_resolve(
 def named_files_exist(
     source: Source, prose: list[tuple[int, str]], paths: frozenset[str]
 ) -> Iterator[Finding]:
-    """A file or folder that ARCHITECTURE.md names, in full or by its end, is there."""
-    if source.path != "ARCHITECTURE.md":
+    """A file or folder that a page about the code names, in full or by its end, is there."""
+    if not source.path.startswith(_PAGES_ABOUT_CODE):
         return
     for number, line in prose:
         for name in _SOURCE_FILE.findall(line):

@@ -44,6 +44,7 @@ _GENERATED_WITH = {
 }
 _CODE_SUFFIXES = (".py", ".rs", ".md", ".js", ".mjs", ".pyi")
 _ARCHITECTURE = "ARCHITECTURE.md"
+_STATE_PAGE = "docs/internals/process-state.md"
 # `Router`, `Router::offer`, `Mesh.Join`: names of types begin with a capital and go on small.
 _NAMED_TYPE = re.compile(r"`([A-Z][A-Za-z]*[a-z][A-Za-z]*)(?:(?:::|\.)\w+)?`")
 _DEFINITION = re.compile(r"\b(?:class|struct|enum|trait|type|service|message) ([A-Z]\w+)")
@@ -124,12 +125,12 @@ def named_types_exist(sources: Sequence[Source]) -> Iterator[Finding]:
 
 
 def globals_are_named(sources: Sequence[Source]) -> Iterator[Finding]:
-    """State of the process is where ARCHITECTURE.md says, and nowhere else."""
-    text = next((source.text for source in sources if source.path == _ARCHITECTURE), "")
+    """State of the process is where its page says, and nowhere else."""
+    text = next((source.text for source in sources if source.path == _STATE_PAGE), "")
     named = re.findall(r"`([\w/]+\.(?:rs|py))`", text)
     for source in sources:
         if has_globals(source) and not any(f"/{source.path}".endswith(f"/{n}") for n in named):
-            message = f"state of the process that {_ARCHITECTURE} does not name: pass it instead"
+            message = f"state of the process that {_STATE_PAGE} does not name: pass it instead"
             yield Finding(source.path, 1, message)
 
 

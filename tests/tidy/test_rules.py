@@ -12,6 +12,7 @@ from tests.tidy.project_rules import (
     named_types_exist,
 )
 from tests.tidy.python_rules import PURE_MODULES, python_rules
+from tests.tidy.retired_words import retired_words
 from tests.tidy.rules import RULES
 from tests.tidy.rust_rules import rust_rules
 from tests.tidy.tree import Finding, Source
@@ -26,6 +27,7 @@ def check(source: Source, *expected: str, paths: frozenset[str] = frozenset()) -
         [
             *(finding for rule in RULES for finding in rule(source)),
             *python_rules(source),
+            *retired_words(source),
             *rust_rules(source),
             *markdown_rules(source, paths),
         ]
@@ -214,14 +216,40 @@ def test_unsafe_code_stands_in_the_binding_under_its_argument(
 @pytest.mark.parametrize(
     ("path", "text", "expected"),
     [
+        ("pyserve/a.py", DOC + "is_rationed = 1\n", ["a.py:2: the word rationed is out: rate-lim"]),
+        ("pyserve/a.py", DOC + "operations = 1\n", []),
+        ("pyserve/rations.py", DOC, ["rations.py:1: the word rations is out"]),
+        (
+            "router_rs/io/src/a.rs",
+            "struct Vitals;\n// lasting\n",
+            ["Vitals", "a.rs:2: the word last"],
+        ),
+        ("router_rs/io/src/a.rs", "struct Gone;\nEvent::CallerGone\n", ["Gone is out: Cancelled"]),
+        (
+            "router_rs/io/src/verdict.rs",
+            "// A verdict.\n",
+            ["verdict.rs:1: the word verdict.rs is out"],
+        ),
+        ("pyserve/a.py", DOC + "class Liveness:\n    is_lasting = True\n", []),
+    ],
+)
+def test_a_word_that_is_out_does_not_come_back(path: str, text: str, expected: list[str]):
+    check(Source(path, text), *expected)
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "expected"),
+    [
         ("docs/a.md", "# One\n\n# Two\n", ["a.md:3: a second title"]),
         ("docs/a.md", "Text\n", ["does not begin with its title"]),
         ("docs/a.md", "# One\n```sh\n# a comment\n```\n", []),
         ("docs/guide/a.md", "# One\nFirst. Second.\n", ["a.md:2: two sentences"]),
         ("docs/guide/a.md", "# One\n1. First.\n2. Second.\n", []),
         ("docs/guide/a.md", "# One\nSee e.g. Section 1.2 of it.\n", []),
+        ("ARCHITECTURE.md", "# One\n" + "a\n" * 200, ["ARCHITECTURE.md:201: 201 lines"]),
         ("ARCHITECTURE.md", "# One\n`core/gone.rs`\n", ["there is no core/gone.rs"]),
         ("ARCHITECTURE.md", "# One\n`core/gate.rs` and `gate.rs`\n", []),
+        ("docs/internals/a.md", "# One\n`core/gone.rs`\n", ["there is no core/gone.rs"]),
         ("ARCHITECTURE.md", "# One\n`router_rs/gone`\n", ["there is no folder router_rs/gone"]),
         ("ARCHITECTURE.md", "# One\n`router_rs/core` and `docs/guide`\n", []),
         ("docs/a.md", "# One\nsee [two](b.md)\n", ["the link b.md leads nowhere"]),
@@ -317,6 +345,6 @@ def test_architecture_names_types_that_exist(line: str, missing: list[str]):
     ],
 )
 def test_state_of_the_process_is_named(path: str, text: str, *, found: bool):
-    page = Source("ARCHITECTURE.md", "`pyserve/named.py`")
+    page = Source("docs/internals/process-state.md", "`pyserve/named.py`")
 
     assert found == bool(list(globals_are_named([page, Source(path, text)])))

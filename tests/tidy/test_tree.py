@@ -8,6 +8,7 @@ import pytest
 from tests.tidy.markdown_rules import markdown_rules
 from tests.tidy.project_rules import PROJECT_RULES
 from tests.tidy.python_rules import PURE_MODULES, python_rules
+from tests.tidy.retired_words import retired_words
 from tests.tidy.rules import RULES
 from tests.tidy.rust_rules import rust_rules
 from tests.tidy.tree import ROOT, Finding, Source, read_tree
@@ -24,7 +25,9 @@ def check(findings: Iterable[Finding]) -> None:
     assert not found, "\n".join(["", *map(str, found)])
 
 
-@pytest.mark.parametrize("rule", [*RULES, python_rules, rust_rules], ids=lambda rule: rule.__name__)
+@pytest.mark.parametrize(
+    "rule", [*RULES, python_rules, retired_words, rust_rules], ids=lambda rule: rule.__name__
+)
 def test_every_file_keeps(rule, sources: list[Source]):
     check(finding for source in sources for finding in rule(source))
 
