@@ -119,7 +119,7 @@ class ControlServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Config(self, request, context):
-        """What the files said that the applications came from.
+        """The contents of the files that the applications came from.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -139,7 +139,7 @@ class ControlServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Logs(self, request, context):
-        """What the replicas of a deployment have written last, as far as it is kept.
+        """The last lines of a deployment's replicas, as far as they are kept.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -43,12 +43,12 @@ class ControlStub:
     they were stay as they are. Ends when every application serves, has failed or is gone.
     """
     Config: _grpc.UnaryUnaryMultiCallable[_control_pb2.ConfigRequest, _control_pb2.ConfigReply]
-    """What the files said that the applications came from."""
+    """The contents of the files that the applications came from."""
     Status: _grpc.UnaryUnaryMultiCallable[_control_pb2.StatusRequest, _control_pb2.StatusReply]
     WatchStatus: _grpc.UnaryStreamMultiCallable[_control_pb2.StatusRequest, _control_pb2.StatusReply]
     """The status now, and again each time that it has changed, at most ten times a second."""
     Logs: _grpc.UnaryStreamMultiCallable[_control_pb2.LogsRequest, _control_pb2.LogLine]
-    """What the replicas of a deployment have written last, as far as it is kept."""
+    """The last lines of a deployment's replicas, as far as they are kept."""
     Delete: _grpc.UnaryUnaryMultiCallable[_control_pb2.DeleteRequest, _control_pb2.DeleteReply]
     Shutdown: _grpc.UnaryUnaryMultiCallable[_control_pb2.ShutdownRequest, _control_pb2.ShutdownReply]
     """Drains everything and ends the mesh; the reply comes when every replica has ended."""
@@ -82,12 +82,12 @@ class ControlAsyncStub(ControlStub):
     they were stay as they are. Ends when every application serves, has failed or is gone.
     """
     Config: _aio.UnaryUnaryMultiCallable[_control_pb2.ConfigRequest, _control_pb2.ConfigReply]  # type: ignore[assignment]
-    """What the files said that the applications came from."""
+    """The contents of the files that the applications came from."""
     Status: _aio.UnaryUnaryMultiCallable[_control_pb2.StatusRequest, _control_pb2.StatusReply]  # type: ignore[assignment]
     WatchStatus: _aio.UnaryStreamMultiCallable[_control_pb2.StatusRequest, _control_pb2.StatusReply]  # type: ignore[assignment]
     """The status now, and again each time that it has changed, at most ten times a second."""
     Logs: _aio.UnaryStreamMultiCallable[_control_pb2.LogsRequest, _control_pb2.LogLine]  # type: ignore[assignment]
-    """What the replicas of a deployment have written last, as far as it is kept."""
+    """The last lines of a deployment's replicas, as far as they are kept."""
     Delete: _aio.UnaryUnaryMultiCallable[_control_pb2.DeleteRequest, _control_pb2.DeleteReply]  # type: ignore[assignment]
     Shutdown: _aio.UnaryUnaryMultiCallable[_control_pb2.ShutdownRequest, _control_pb2.ShutdownReply]  # type: ignore[assignment]
     """Drains everything and ends the mesh; the reply comes when every replica has ended."""
@@ -136,7 +136,7 @@ class ControlServicer(metaclass=_abc_1.ABCMeta):
         request: _control_pb2.ConfigRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_control_pb2.ConfigReply, _abc.Awaitable[_control_pb2.ConfigReply]]:
-        """What the files said that the applications came from."""
+        """The contents of the files that the applications came from."""
 
     @_abc_1.abstractmethod
     def Status(
@@ -159,7 +159,7 @@ class ControlServicer(metaclass=_abc_1.ABCMeta):
         request: _control_pb2.LogsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_control_pb2.LogLine], _abc.AsyncIterator[_control_pb2.LogLine]]:
-        """What the replicas of a deployment have written last, as far as it is kept."""
+        """The last lines of a deployment's replicas, as far as they are kept."""
 
     @_abc_1.abstractmethod
     def Delete(

@@ -47,7 +47,7 @@ class IngressesServicer:
     """
 
     def Attend(self, request_iterator, context):
-        """An ingress's time with one controller. It watches first (Mesh.Watch, which tells it about
+        """An ingress's time with one controller. It watches first (Mesh.Watch, which reports its
         version skew), and attends once it has the first snapshot; both streams end together, so that
         a version in Show is always one of the view that it follows. The ingress sends a status first,
         then one whenever its state or its addresses have changed, and one as the answer to each

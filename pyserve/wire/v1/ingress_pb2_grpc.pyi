@@ -36,7 +36,7 @@ class IngressesStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> IngressesAsyncStub: ...
     Attend: _grpc.StreamStreamMultiCallable[_ingress_pb2.IngressMessage, _ingress_pb2.IngressCommand]
-    """An ingress's time with one controller. It watches first (Mesh.Watch, which tells it about
+    """An ingress's time with one controller. It watches first (Mesh.Watch, which reports its
     version skew), and attends once it has the first snapshot; both streams end together, so that
     a version in Show is always one of the view that it follows. The ingress sends a status first,
     then one whenever its state or its addresses have changed, and one as the answer to each
@@ -51,7 +51,7 @@ class IngressesAsyncStub(IngressesStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     Attend: _aio.StreamStreamMultiCallable[_ingress_pb2.IngressMessage, _ingress_pb2.IngressCommand]  # type: ignore[assignment]
-    """An ingress's time with one controller. It watches first (Mesh.Watch, which tells it about
+    """An ingress's time with one controller. It watches first (Mesh.Watch, which reports its
     version skew), and attends once it has the first snapshot; both streams end together, so that
     a version in Show is always one of the view that it follows. The ingress sends a status first,
     then one whenever its state or its addresses have changed, and one as the answer to each
@@ -69,7 +69,7 @@ class IngressesServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _MaybeAsyncIterator[_ingress_pb2.IngressMessage],
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_ingress_pb2.IngressCommand], _abc.AsyncIterator[_ingress_pb2.IngressCommand]]:
-        """An ingress's time with one controller. It watches first (Mesh.Watch, which tells it about
+        """An ingress's time with one controller. It watches first (Mesh.Watch, which reports its
         version skew), and attends once it has the first snapshot; both streams end together, so that
         a version in Show is always one of the view that it follows. The ingress sends a status first,
         then one whenever its state or its addresses have changed, and one as the answer to each
