@@ -31,7 +31,7 @@ async def serve(library: ModuleType) -> None:
 
 
 async def end_of_input() -> None:
-    """Return when whoever started this process has closed its standard input."""
+    """Return when the process that started this one has closed its standard input."""
     loop = asyncio.get_running_loop()
     ended = asyncio.Event()
 

@@ -32,7 +32,7 @@ from pyserve.driver.status import DeploymentStatusOverview
 from services.echo.service import app as echo
 
 _RESULTS = ROOT / "benchmarks" / "results" / "autoscaling-live.json"
-# Ray Serve's defaults: what a replica shall have at once, and what it takes at most.
+# Ray Serve's defaults: the calls that a replica should have at once, and those that it may have.
 TARGET_ONGOING, ONGOING_MAX = 2, 5
 WORK_S = 0.05
 # Of one replica's load, before the step: more would ask for a second one now and then.
@@ -78,7 +78,7 @@ class FromZero:
 
     @property
     def extra_s(self) -> float:
-        """What the call took beyond the start."""
+        """The duration of the call beyond the start."""
         return self.answered_s - self.start_s
 
 

@@ -28,7 +28,7 @@ from pyserve.types import ApplicationName, DeploymentKey, DeploymentName, Replic
 RESULTS = Path(__file__).parent / "results" / "autoscaling.json"
 # A replica works on so many calls at once, and takes so long for one (exponential).
 PLACES, SERVICE_S = 4, 0.05
-# 99 of 100 calls shall wait at most so long for a place.
+# At least 99 of 100 calls should wait for a place no longer than this.
 TARGET_WAIT_S, SHARE_BEYOND = 0.1, 0.01
 REPLICAS_MAX = 60
 # How often a policy looks; a mesh looks up to ten times a second.
@@ -91,7 +91,7 @@ def _spike(at: float, length_s: float) -> Rate:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a policy did with a load.
+    """The result of a policy under a load.
 
     Attributes:
         scenario, cold_start_s, policy: What was played.
@@ -117,7 +117,7 @@ class Outcome:
 
 
 class Policy(Protocol):
-    """Says how many replicas there shall be."""
+    """Decides how many replicas there should be."""
 
     def target(self, cluster: Cluster, now: float) -> int: ...
 
@@ -178,7 +178,7 @@ class Cluster:
         self.place(now)
 
     def place(self, now: float) -> None:
-        """Give the calls that wait to whoever has room, the idlest replica first."""
+        """Give the waiting calls to the replicas that have room, the idlest replica first."""
         serving = self.serving(now)
         while self.waiting and serving:
             best = min(serving, key=lambda each: each.ongoing)
@@ -236,7 +236,7 @@ class Cluster:
 
 
 class Shipping:
-    """What a mesh runs, with the signals that it gets."""
+    """The policy that a mesh runs, with the signals that it gets."""
 
     def __init__(self, config: AutoscalingConfig, cold_start_s: float) -> None:
         self._scaler = Scaler(_KEY, config, 1, 0.0)

@@ -130,7 +130,7 @@ def _name(wait: object) -> str:
 
 
 def live(cell: Cell, seconds: float, rounds: int) -> dict[str, Outcome]:
-    """Run every rule on a real loop: all at once where that is no load, else by turns."""
+    """Run every rule on a real loop: all at once if they use little time, else by turns."""
     starts: dict[str, Callable[[batching_live.Live], batching_live.Submit]] = {}
     for wait in ("auto", *batching_rules.WINDOWS_S):
         options = BatchOptions(max_batch_size=SIZE_MAX).updated(batch_wait_timeout_s=wait)

@@ -46,7 +46,7 @@ BARS: Mapping[str, float] = {
 
 @dataclass(frozen=True)
 class Settings:
-    """What the command line says."""
+    """The options of the command line."""
 
     replicas: int
     deployments: int
@@ -61,7 +61,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class Sample:
-    """What a process has used at one moment."""
+    """The resources that a process has used at one moment."""
 
     time_s: float
     cpu_s: float

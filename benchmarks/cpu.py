@@ -90,7 +90,7 @@ def tree_of(table: Table, root: int) -> list[ProcessReading]:
 
 
 def mesh_pids(status: MeshStatus) -> list[int]:
-    """Return the processes of a mesh on this machine: replicas are no children of the others."""
+    """Return the mesh's processes on this machine: replicas are not children of the others."""
     deployments = [
         deployment
         for application in status.applications.values()

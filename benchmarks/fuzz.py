@@ -52,7 +52,7 @@ _SLACK_S = 300.0
 
 @dataclass(frozen=True)
 class Settings:
-    """What the command line says."""
+    """The options of the command line."""
 
     targets: Sequence[str]
     seconds: int

@@ -1,4 +1,4 @@
-"""What a figure was measured on."""
+"""The machine on which a figure was measured."""
 
 from __future__ import annotations
 

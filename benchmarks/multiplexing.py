@@ -35,7 +35,7 @@ SYSTEMS = (REFERENCE, "lru", "gdsf")
 
 @dataclass(frozen=True, kw_only=True)
 class Scenario:
-    """What is asked of a replica, or of several.
+    """The load on one replica, or on several.
 
     Attributes:
         rate: Requests a second, Poisson.

@@ -100,7 +100,7 @@ def array_of(value: Any) -> Any:
 
 
 def touch(value: Any) -> float:
-    """Read one number of each page, as whoever needs the array would at least."""
+    """Read one number of each page, as any user of the array would at least."""
     array = array_of(value)
     return float(sum(array[::_NUMBERS_PER_PAGE]))
 

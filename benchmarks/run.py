@@ -35,7 +35,7 @@ _WARMUP_S = 1.0
 
 @dataclass(frozen=True)
 class Settings:
-    """What the command line says.
+    """The options of the command line.
 
     Attributes:
         ours: The contestant that is compared with the baseline.

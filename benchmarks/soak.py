@@ -52,7 +52,7 @@ _SHUTDOWN_S_MAX = 15.0
 
 @dataclass(frozen=True)
 class Settings:
-    """What the command line says."""
+    """The options of the command line."""
 
     calls: int
     kills: int

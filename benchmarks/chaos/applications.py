@@ -1,4 +1,4 @@
-"""What the chaos scenarios deploy."""
+"""The applications of the chaos scenarios."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _echo(**options: object) -> pyserve.Application:
 
 
 class Mood(StrEnum):
-    """What a replica does with calls."""
+    """How a replica treats calls."""
 
     WELL = "well"
     FAILING = "failing"

@@ -40,7 +40,7 @@ _RESULTS = ROOT / "benchmarks" / "results" / "controllers.json"
 _RATE_PER_S = 100.0
 _SETTLE_TIMEOUT_S = 60.0
 _LOOK_INTERVAL_S = 0.05
-# A deploy of two replicas takes one to three seconds; some kills shall come when it is over.
+# A deploy of two replicas takes one to three seconds; some kills should come after it.
 _KILL_WITHIN_S = 3.0
 _DOWN_S_MAX = 1.0
 _REPORT_BYTES_MAX = 1 << 20

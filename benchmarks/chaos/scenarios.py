@@ -38,7 +38,7 @@ _CONNECTIONS = 4
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a scenario has found.
+    """The findings of a scenario.
 
     Attributes:
         figures: Plain data for the report.

@@ -23,7 +23,7 @@ from benchmarks.first_hour.trial import Answer, Trial, free_port, running
 
 # How long a command may take to notice a mistake; Ray Serve tries constructors three times.
 _PATIENCE_S = 45.0
-# What a message has that says how to get on when a port is taken.
+# A message about a port that is taken should contain this, to say how to continue.
 _OTHER_PORT = re.compile(
     r"--port|--address|\bport 0\b|(?:another|different|other|free) (?:port|address|one)",
     re.IGNORECASE,

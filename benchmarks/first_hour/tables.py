@@ -14,7 +14,7 @@ from benchmarks.machine import ROOT
 PAGE = ROOT / "docs" / "guide" / "choosing.md"
 _BEGIN, _END = "<!-- first hour: begin -->\n", "<!-- first hour: end -->\n"
 
-# What was found of one system, as it is in the results.
+# The findings about one system, as they are in the results.
 Found = Mapping[str, Any]
 # From what to what a figure goes when it is measured again; less is better.
 Range = tuple[float, float]
@@ -175,7 +175,7 @@ _FIRST_HOUR = (
     _counted("errors that it finds where none is", lambda f: len(f["types"]["false_errors"])),
 )
 
-# What a good answer to each mistake has, by the names of the marks.
+# The parts of a good answer to each mistake, by the names of the marks.
 _MISTAKES = {
     "port": (
         "the port is taken",

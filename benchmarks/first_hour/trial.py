@@ -166,7 +166,7 @@ def _variables(system: System, environment: Path, folder: Path) -> dict[str, str
         "PATH": f"{environment / 'bin'}{os.pathsep}{os.environ['PATH']}",
         "VIRTUAL_ENV": str(environment),
         "LANG": "C.UTF-8",
-        # What they keep, each in a folder that goes away.
+        # Folders for the state of the systems, removed afterwards.
         "HOME": str(folder / "home"),
         "PYSERVE_HOME": str(folder / "mesh"),
         "RAY_TMPDIR": str(folder),

@@ -40,7 +40,7 @@ _ATTACKER_TIMEOUT_S = 60.0
 
 @dataclass(frozen=True)
 class Settings:
-    """What the command line says."""
+    """The options of the command line."""
 
     attacks: Sequence[str]
     rounds: int
@@ -50,7 +50,7 @@ class Settings:
 
 @dataclass
 class _Half:
-    """What a neighbour saw in one half of each round, and the ingress's part of it.
+    """The measurements of a neighbour in one half of each round, and the ingress's part of them.
 
     Attributes:
         latencies: Of each round, in seconds.

@@ -22,7 +22,7 @@ class Plain:
         if request.url.path == "/plain/requests":
             return "\n".join(self._requests).encode()
         body = await request.body()
-        # Not before: what breaks off in the middle is no request.
+        # Not before: a body that breaks off in the middle does not count as a request.
         if "note" in request.query_params:
             self._requests.append(f"{request.method} {request.url.query}")
         if wanted := request.query_params.get("bytes"):

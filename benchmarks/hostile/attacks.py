@@ -20,7 +20,7 @@ STREAM = "/services.echo.Echo/EchoStream"
 COLLECT = "/services.echo.Echo/Collect"
 PLAIN = "/plain"
 DEPLOY = "/pyserve.wire.v1.Control/Deploy"
-# What the plain application answers with if asked for much.
+# The size of the plain application's answer to a request for a large one.
 LARGE_BYTES = 8 << 20
 
 _BATCH = 256

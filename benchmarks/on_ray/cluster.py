@@ -137,7 +137,7 @@ _SIDES: Mapping[str, Callable[[str], Side]] = {"pyserve": Ours, "Ray Serve": The
 
 
 def main() -> None:
-    """Carry orders out until there are no more."""
+    """Carry out orders until none is left."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--side", choices=list(_SIDES), help="be its driver")
     parser.add_argument("--address", help="of the cluster")

@@ -30,7 +30,7 @@ from pyserve import DeploymentHandle
 
 _RESULTS = ROOT / "benchmarks" / "results" / "routing.json"
 _TIMEOUT_S = 30.0
-# What is asked of an application, and measured.
+# Calls an application, and returns the measurements.
 Work = Callable[[DeploymentHandle], Coroutine[Any, Any, dict[str, object]]]
 
 
@@ -85,7 +85,7 @@ async def sleepers(handle: DeploymentHandle, replicas: int, seconds: float) -> d
     await clients.run(2 * replicas, min(10.0, seconds / 3))
     clients.forget()
     await handle.reset.remote()
-    # Before the last calls end, for whom nobody comes any more.
+    # Measured before the last calls end, after which no other calls come.
     measured = asyncio.create_task(_later(seconds, handle))
     took_s = await clients.run(2 * replicas, seconds)
     utilisation = sorted(await measured)
@@ -211,7 +211,7 @@ def _failed(figures: object) -> bool:
     return isinstance(figures, dict) and bool(figures.get("failed"))
 
 
-# What the guides print, on their own machines.
+# The figures that the guides print, measured on their own machines.
 SEEDS = {
     "router_8": "two random picks with sleeping backoff; no figures printed",
     "ensemble_10": "8.75 calls/s, 126 ms (one machine of 32 cores)",

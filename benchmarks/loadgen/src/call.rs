@@ -121,14 +121,14 @@ async fn converse(
 /// Send the whole of a request's body. It leaves in one write with the head, as clients of gRPC do it:
 /// capacity would be told only once the head is written. h2 keeps what the windows do not take yet.
 ///
-/// As in `send_all`, a send that fails is no error of its own.
+/// As in `send_all`, a send that fails is not reported as an error of its own.
 fn send_only(stream: &mut SendStream<Bytes>, data: Bytes) {
     stream.send_data(data, true).ok();
 }
 
 /// Send `data` as the peer's windows allow.
 ///
-/// A send that fails is no error of its own: a server may end a call before it has read all of
+/// A send that fails is not reported as an error of its own: a server may end a call before it has read all of
 /// the request, and then its status, which is read next, is the answer.
 async fn send_all(stream: &mut SendStream<Bytes>, mut data: Bytes, end_of_stream: bool) {
     loop {

@@ -30,7 +30,7 @@ const SEND_BUFFER_BYTES: usize = 4 << 20;
 /// Streams opened before the server's SETTINGS have come.
 const STREAMS_AT_FIRST: usize = 100;
 
-/// There is no connection.
+/// Connecting failed.
 #[derive(Debug, Error)]
 pub enum ConnectError {
     #[error("cannot connect to {target}: {source}; is the server up?")]

@@ -15,7 +15,7 @@ use crate::call::Ended;
 use crate::options::CallPlan;
 use crate::sampling::Outcome;
 
-/// A connection; whoever finds it busy waits.
+/// A connection; a call that finds it busy waits.
 #[derive(Clone, Debug)]
 pub struct Connection {
     sender: Rc<Mutex<SendRequest<Full<Bytes>>>>,

@@ -3,7 +3,7 @@
 //! What this crate decides: when a call starts ([`schedule`]), which calls count and with which
 //! latency ([`sampling`]), and whether an answer is right ([`framing`], [`call`]).
 //! It never generates code from a `.proto`: messages are bytes, so that one binary drives any
-//! service. It refuses compression, which is no subject of the benchmarks.
+//! service. It refuses compression, which the benchmarks do not cover.
 //!
 //! Two ways to drive:
 //! - *closed loop*: a fixed number of calls in flight, the next one starts when one ends;

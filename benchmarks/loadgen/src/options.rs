@@ -109,7 +109,7 @@ pub enum Kind {
     Bidi,
 }
 
-/// What the calls are.
+/// The protocol of the calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Protocol {
     Grpc,

@@ -1,4 +1,4 @@
-//! What a run brought, as JSON. The names of the fields are the interface to `benchmarks/run.py`.
+//! The results of a run, as JSON. `benchmarks/run.py` reads the fields by their names.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::options::{Kind, Loop, Plan};
 use crate::sampling::Samples;
 
-/// What a report needs beside the samples.
+/// The facts about a run that its samples do not contain.
 #[derive(Debug, Clone, Copy)]
 pub struct RunFacts {
     pub window_s: f64,

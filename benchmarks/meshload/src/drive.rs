@@ -25,7 +25,7 @@ use crate::messages::{WatchRequest, WatchUpdate};
 use crate::options::Options;
 use crate::replica::{Deed, Identity, Replica};
 
-/// For what the controller writes with one thread, at a few milliseconds each.
+/// The controller writes with one thread, at a few milliseconds each; this bounds the wait for it.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(120);
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 /// Of each ten changes so many replace a replica: one leaves, one comes. The rest are texts.
@@ -77,7 +77,7 @@ struct Member {
     quiet_until: Instant,
 }
 
-/// What the tasks of a run share.
+/// State that the tasks of a run share.
 #[derive(Debug)]
 struct Run {
     options: Options,
@@ -91,7 +91,7 @@ struct Run {
     broken_why: RefCell<String>,
 }
 
-/// Run to the end; `announce` is told of each phase that begins.
+/// Run to the end; calls `announce` when a phase begins.
 pub(crate) async fn run(options: Options, announce: fn(&str)) -> Result<Report, RunError> {
     let begun = Instant::now();
     let run = Rc::new(Run::new(options)?);

@@ -85,7 +85,7 @@ impl Ledger {
         }
     }
 
-    /// One watcher has heard of a change; what nobody has announced (a snapshot) is no change.
+    /// One watcher has heard of a change. A view that was not announced (a snapshot) does not count.
     fn on_seen(&mut self, change: &Change, now: Instant) {
         let Some(pending) = self.pending.get_mut(change) else { return };
         pending.missing -= 1;
@@ -121,7 +121,7 @@ impl View {
     ) -> bool {
         let is_snapshot = update.base_version == 0;
         if is_snapshot {
-            // What it lacks has gone, as in a view that is replaced.
+            // Deployments that it lacks have gone, as in a view that is replaced.
             let there: HashSet<_> =
                 update.changed.iter().map(|view| name_of(view.key.clone())).collect();
             self.deployments.retain(|name, seen| {

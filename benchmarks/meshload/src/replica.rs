@@ -22,7 +22,7 @@ const NODES: usize = 100;
 /// So that routers are told what replicas say of themselves; nobody imports it.
 const OPTIONS: &str = r#"{"request_router_config": {"policy": "simulated.policies:Own"}}"#;
 
-/// What a replica is told to do.
+/// A command for a replica.
 #[derive(Debug)]
 pub(crate) enum Deed {
     /// Drain and end, as after SIGTERM.
