@@ -1,1 +1,1 @@
-"""What the workflow of releases runs."""
+"""Programs for the workflow that makes releases."""

@@ -50,7 +50,7 @@ def split(library: Path, symbols: Path, objcopy: str) -> None:
     if sys.platform == "darwin":
         _run("dsymutil", str(library), "-o", str(symbols / f"{library.name}.dSYM"))
         _run("strip", "-x", str(library))
-        # What is changed has to be signed again, or arm64 refuses to load it.
+        # A library that was changed has to be signed again, or arm64 refuses to load it.
         _run("codesign", "--force", "--sign", "-", str(library))
         return
     file = symbols / f"{library.name}.debug"

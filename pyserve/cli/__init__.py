@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-# What a shell reports for a program that SIGINT ended.
+# The exit status that a shell reports for a program that SIGINT ended.
 INTERRUPTED = 130
 
 # Not that of typing, as in the package above.

@@ -27,7 +27,7 @@ _NOT_FOUND = 404
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What is at a path.
+    """The data at a path of the admin server.
 
     Attributes:
         data: It; ``None``: nothing is there.

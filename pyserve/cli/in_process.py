@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pyserve.driver.local import LocalApplication
     from pyserve.driver.local.server import LocalServer
 
-# What is in flight at Ctrl-C gets as long as in a replica by default.
+# At Ctrl-C, calls in flight get as long as in a replica by default.
 _GRACE_S = 20.0
 
 
@@ -46,8 +46,8 @@ def run_in_process(
     """
     log_to_standard_error(encoding=read_settings().logs.encoding)
     credentials = None if tls is None else credentials_of(tls)
-    # After a breakpoint, Ctrl-C is the debugger's, which opens where this process waits: whoever
-    # quits it there wants the end.
+    # After a breakpoint, Ctrl-C is the debugger's, which opens where this process waits: a user
+    # who quits it there wants the end.
     with contextlib.suppress(bdb.BdbQuit):
         asyncio.run(_run(packed, addresses, credentials))
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class ShownIngress(Protocol):
-    """What is known of an ingress, in a message or read from one."""
+    """The facts about an ingress that are shown, from a message or read from the ingress itself."""
 
     @property
     def admin(self) -> str: ...

@@ -14,8 +14,8 @@ import click
 from pyserve.cli.commands import CommandFailed
 from pyserve.cli.keywords import is_python, mend
 
-# What installers put into a folder, among it .proto files of others. Those of virtual environments
-# have names of all kinds, and a file that tells them.
+# Folders of installers, which may contain .proto files of other projects. Virtual environments may
+# have any name, and are recognised by a file in them.
 _OF_INSTALLERS = frozenset({"node_modules", "site-packages", "__pycache__"})
 _MARKS_OF_ENVIRONMENTS = ("pyvenv.cfg", "conda-meta")
 # Names of imports whose files lie elsewhere in their package: googleapis-common-protos has had to
@@ -55,7 +55,7 @@ def proto(places: tuple[Path, ...], roots: tuple[Path, ...]) -> None:
 
 
 def proto_files(place: Path) -> Iterator[Path]:
-    """Yield a file itself, or those below a folder, but for what is hidden or was installed."""
+    """Yield a file itself, or the files below a folder, except hidden and installed ones."""
     if not place.is_dir():
         yield place
         return

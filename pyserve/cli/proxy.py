@@ -11,7 +11,7 @@ from pyserve.driver.status import MeshStatus, RoutedDeployment
 RATE_S = 1.0
 """Between the two looks of which the rates are the difference."""
 
-# What a deployment's line shows, with the counts that each column adds up.
+# The columns of a deployment's line, with the counts that each column adds up.
 _COLUMNS = {
     "calls": ("offered",),
     "done": ("completed",),
@@ -129,7 +129,7 @@ def _aligned(rows: Sequence[Sequence[str]]) -> Iterable[str]:
 
 
 def _rate(before: Mapping[str, int], after: Mapping[str, int], name: str, passed_s: float) -> float:
-    """Return calls a second; 0 where the ingress has started anew meanwhile."""
+    """Return calls a second; 0 if the ingress was restarted in between."""
     if passed_s <= 0:
         return 0.0
     return round(max(0, after.get(name, 0) - before.get(name, 0)) / passed_s, 1)

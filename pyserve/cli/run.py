@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 _ALIVE_CHECK_S = 0.2
 _SHUT_DOWN = "the mesh was shut down by another command, or by a signal, and this run with it"
 _NAME = "default"
-# Whoever writes code waits for a replica again and again; two deployments are most often edited.
+# Every edit waits for replicas to start, most often for those of two deployments.
 _RELOADED = {"PYSERVE_SPARE_REPLICAS": "2"}
 _IN_PROCESS_ADDRESSES = ("127.0.0.1:8000",)
 
@@ -145,7 +145,7 @@ def run(
 
 
 def _run_in_process(asked: Asked, addresses: Sequence[str], tls: TlsFiles | None) -> None:
-    # What serves replicas, and what reads files, is half of the time of a start: only where needed.
+    # Half of the time of a start is spent on importing servers and readers: only where needed.
     from pyserve.cli.in_process import run_in_process
 
     warn_of_names()
@@ -232,7 +232,7 @@ class _Interrupted(BaseException):
 
 
 class _Interrupt:
-    """Ctrl-C and SIGTERM: the first drains, the second stops at once, but for what others need."""
+    """Ctrl-C and SIGTERM: the first drains, the second ends all that others do not need."""
 
     def __init__(self) -> None:
         self.session: Session | None = None
@@ -277,8 +277,8 @@ class _Interrupt:
 
 
 def _tell(line: str) -> None:
-    # Not by the stream, which may be what the signal has interrupted. Whoever reads may have gone,
-    # which is no reason to end without a drain.
+    # Not by the stream, which the signal may have interrupted. The reader may be gone; the drain
+    # goes on all the same.
     with contextlib.suppress(OSError):
         os.write(sys.stderr.fileno(), f"{line}\n".encode())
 

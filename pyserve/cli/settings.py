@@ -138,7 +138,7 @@ class Seconds(click.FloatRange):
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
-        """Refuse what is no number too: it compares as false with both bounds."""
+        """Refuse NaN too: it compares as false with both bounds."""
         found: float = super().convert(value, param, ctx)
         if math.isnan(found):
             self.fail(f"{value!r} is no number of seconds.", param, ctx)
@@ -185,7 +185,7 @@ def server_tls_files(
 ) -> TlsFiles | None:
     """Return the certificates that the options name, with what variables say besides.
 
-    They are tried here: whoever uses them knows variables only, and would blame those.
+    They are tried here: later code knows only variables, and its errors would name those.
     """
     if cert is not None and key is not None:
         use_tls_files(TlsFiles(cert_file=cert, key_file=key, ca_file=client_ca))

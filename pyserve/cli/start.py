@@ -94,6 +94,6 @@ def _check_controller(settings: MeshSettings) -> None:
 
 
 def _say(encoding: str, line: str) -> None:
-    # Whoever reads may have gone, which ends no mesh.
+    # The reader may be gone, which does not end the mesh.
     with contextlib.suppress(OSError):
         click.echo(said(line, encoding, _COMPONENT))

@@ -119,7 +119,7 @@ def states(found: MeshStatus) -> dict[str, str]:
 
 
 def changes(former: Mapping[str, str], present: Mapping[str, str]) -> Iterator[str]:
-    """Yield a line for each state that differs, and for what is gone."""
+    """Yield a line for each state that differs or is gone."""
     for name, state in present.items():
         if former.get(name) != state:
             yield f"{name}  {state}"

@@ -27,7 +27,7 @@ _ORIGINS = TlsOrigins(cert_file="--cert", key_file="--key", ca_file="--ca")
 
 @dataclass(frozen=True, kw_only=True)
 class ClientTls:
-    """What a client trusts and shows.
+    """The certificates that a client trusts, and its own.
 
     Attributes:
         ca: Roots of the server's certificate; ``None``: those of the system.

@@ -1,4 +1,4 @@
-"""``pyserve top``: what the mesh does now, as a table that is drawn anew, or as JSON."""
+"""``pyserve top``: the activity of the mesh, as a table that is redrawn, or as JSON."""
 
 from __future__ import annotations
 

@@ -109,7 +109,7 @@ def environment_of_logs(config: LoggingConfig) -> dict[str, str]:
 
 @dataclass(frozen=True, kw_only=True)
 class ControllerOptions(Part):
-    """What the controller's process is asked to be.
+    """The options of the controller's process.
 
     Attributes:
         runtime_env: Not supported: the controller of a mesh that a driver starts has the driver's

@@ -35,7 +35,7 @@ class TimeStampedValue:
 
 
 class AutoscalingContext:
-    """What a policy sees of its deployment.
+    """The facts about its deployment that a policy gets.
 
     Values that are costly to compute may be given as functions, which are called at the first use.
 

@@ -325,7 +325,7 @@ class gRPCOptionsSchema(_Written):  # noqa: N801  # Ray Serve's name.
 
 
 class ServeDeploySchema(_Written):
-    """A whole file: the ingress, and every application that the mesh shall run."""
+    """A whole file: the ingress, and every application that the mesh should run."""
 
     proxy_location: Annotated[ProxyLocation, BeforeValidator(_location)] = ProxyLocation.EveryNode
     launcher: Launcher | None = None

@@ -19,7 +19,8 @@ _STARTS_PER_PROCESSOR = 4
 _MEMORY_LEFT_PERCENT_MIN = 5
 # This process has a handful for each replica. A quarter is for clients, whose connections do not
 # count here, or a crowd of them would keep a dead replica from being replaced; and another quarter
-# (at most 1 024) is kept from clients (``front/src/connection_limit.rs``), for a start too. Arbitrary.
+# (at most 1 024) is kept from clients (``front/src/connection_limit.rs``), for a start too.
+# Arbitrary.
 _DESCRIPTORS_LEFT_PERCENT_MIN = 50
 _CGROUPS = Path("/sys/fs/cgroup")
 

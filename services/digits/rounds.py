@@ -34,7 +34,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Summary:
-    """What a number of answers amount to.
+    """The totals of a number of answers.
 
     Attributes:
         calls: Number of answers.

@@ -19,7 +19,7 @@ _BATCH_SIZE = 32
 
 
 # Counts show all replicas at work; what is predicted fills the batches of one as long as that is
-# as quick. What is marked in the .proto may run again, so that no crash of a replica costs a call.
+# as quick. Methods that the .proto marks may run again, so that no crash of a replica costs a call.
 @pyserve.deployment(
     max_ongoing_requests=256, request_router_config={"policy": "p2c", "max_attempts": 3}
 )
@@ -52,7 +52,7 @@ class Digits(digits_pb2_grpc.DigitsServicer):
                 yield reply  # type: ignore[misc]  # an Abort of the batch is raised, not returned
 
     async def warmup(self) -> None:
-        """Run the network once, so that the first caller does not pay for what is lazy in it."""
+        """Run the network once, so that the first caller does not pay for lazy initialisation."""
         self._model.probabilities(np.zeros((_BATCH_SIZE, PIXELS), dtype=np.uint8))
 
     def _classify(self, images: list[bytes]) -> list[digits_pb2.ClassifyReply]:

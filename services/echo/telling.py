@@ -23,7 +23,7 @@ _CODES: dict[int, grpc.StatusCode] = {code.value[0]: code for code in grpc.Statu
 
 @dataclass(frozen=True)
 class Refusal:
-    """The status with which a call shall end."""
+    """The status with which a call is to end."""
 
     code: grpc.StatusCode
     details: str

@@ -60,7 +60,7 @@ pub(crate) struct Replica {
     pub(crate) is_member: bool,
     /// Calls take 2 to the power of that times as long as at the fastest, beyond doubt.
     pub(crate) octaves: u8,
-    /// Calls of other routers there, and when it told of them.
+    /// Calls of other routers there, and when it reported them.
     pub(crate) others: (u32, Nanos),
     pub(crate) pace: Pace,
     /// Since when it has had calls and answered none; of no meaning while it has none.

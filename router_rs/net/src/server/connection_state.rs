@@ -67,7 +67,7 @@ impl Host {
 // === impl ConnectionState ===
 
 impl ConnectionState {
-    /// What the user gets of a new call.
+    /// Makes the `ServedCall` that the user of a new call gets.
     pub(super) fn served_call(
         &self,
         head: request::Parts,
