@@ -14,7 +14,7 @@ import pytest
 
 # More failures than this have a cause that a second run would hide.
 MOST = 3
-# Where tests start processes. A failure of any other test is no chance.
+# Tests that start processes. No other test fails by chance.
 FOLDERS = ("tests/mesh/", "tests/contract/", "tests/docs/", "tests/benchmarks/")
 
 

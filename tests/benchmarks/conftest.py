@@ -1,4 +1,4 @@
-"""What the tests of the benchmarks share."""
+"""Fixtures that the tests of the benchmarks share."""
 
 import subprocess
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What the benchmark of live autoscaling makes of what it has measured."""
+"""How the benchmark of live autoscaling evaluates its measurements."""
 
 import pytest
 

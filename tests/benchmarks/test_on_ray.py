@@ -1,4 +1,4 @@
-"""What is made of the pairs of the comparison on a Ray cluster."""
+"""How the comparison on a Ray cluster evaluates its pairs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the cost of telemetry is reckoned by."""
+"""How the cost of telemetry is computed."""
 
 from __future__ import annotations
 

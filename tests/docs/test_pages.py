@@ -1,4 +1,4 @@
-"""What the pages for users say is what happens."""
+"""The pages for users describe how pyserve behaves."""
 
 import re
 import shlex

@@ -69,7 +69,7 @@ def test_every_public_name_has_its_entry_in_the_reference():
     assert set(pyserve.__all__) - entries - errors - modules == OTHER_MODULES
 
 
-# Names of Ray Serve for what has its entry elsewhere.
+# Names of Ray Serve whose entries are on other pages.
 OTHER_MODULES = {
     "batching",
     "config",

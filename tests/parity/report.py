@@ -82,7 +82,7 @@ _BY_WEIGHT: tuple[Verdict, ...] = ("FAILED", "ok", "SKIPPED", "EMPTY")
 def unknown_rows(rows: Mapping[str, Row], tests: Iterable[ShownBy]) -> list[str]:
     """Return a sentence for each mark that names a row which the page does not have.
 
-    Marks with a T name traps, where guides contradict each other; they are no rows.
+    Marks with a T name traps, where guides contradict each other; the table has no rows for them.
     """
     return [
         f"{test.test} is marked {name}, which docs/parity.md does not have"

@@ -24,7 +24,7 @@ class Model:
 
 
 class Request:
-    """What the handler needs of an HTTP request."""
+    """The parts of an HTTP request that the handler needs."""
 
     def __init__(self, **body: object) -> None:
         self._body = body

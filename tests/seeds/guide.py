@@ -1,4 +1,4 @@
-"""What the performance guide shows of batching, with the import changed.
+"""The performance guide's example of batching, with the import changed.
 
 The windows are longer than its 0.1 s: on a busy machine the calls that fill a batch may come that
 far apart.

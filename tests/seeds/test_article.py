@@ -49,7 +49,7 @@ async def test_a_small_batch_leaves_when_its_time_is_up():
 
 @pytest.mark.parity("S-21")
 async def test_the_printed_class_batches_http_requests():
-    """One of them is no JSON: it fails alone, and the others do not notice."""
+    """One of them is not valid JSON: it fails alone, and the others do not notice."""
     handle = serve.run(HousePricePredictor.bind(), name="article-http", route_prefix="/houses")
     url = f"http://{serve.status().addresses[0]}/houses"
 

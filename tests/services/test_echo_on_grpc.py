@@ -1,4 +1,4 @@
-"""The echo service on grpcio's own server: what it does is its own, whoever serves it."""
+"""The echo service on grpcio's own server: its behaviour does not depend on the server."""
 
 import asyncio
 

@@ -33,7 +33,7 @@ _SIGNALS_FROM = 128
 
 @dataclass
 class FakeCluster:
-    """What the server has, and how it behaves.
+    """The objects of the server, and its behaviour.
 
     Attributes:
         folder: where Secrets are mounted.

@@ -29,7 +29,7 @@ def environment_of_a_mesh() -> Iterator[dict[str, str]]:
         yield {
             **os.environ,
             "PYSERVE_HOME": str(home),
-            # Whoever says no address gets a free port: 8000 may be somebody else's.
+            # Commands without an address get a free port: another process may have 8000.
             "PYSERVE_INGRESS_PORT": "0",
             SESSION_VARIABLE: session,
         }
@@ -45,7 +45,7 @@ def processes_of(session: str) -> list[str]:
     """Describe every other process that was started, at any remove, by the session.
 
     A process counts by the variable that it inherited, so one whose parent is gone counts too.
-    Zombies of this process do not: whoever started them may still ask for their exit code.
+    Zombies of this process do not: their parent may still ask for their exit code.
     """
     return sorted(_describe(process) for process in _inheritors(session))
 

@@ -9,7 +9,7 @@ _FIRST, _END = 10_000, 31_000
 
 
 def free_port() -> int:
-    """Return a port of the loopback that nobody has, and nobody gets who asks for any.
+    """Return a free port of the loopback, which the system gives to no process that asks for any.
 
     One that was just given back may be another's before the program binds it: the system gives it
     to whoever connects somewhere.

@@ -121,7 +121,7 @@ def running(config: Path) -> Iterator[Prometheus]:
 
 
 def _address(pid: int) -> str:
-    """Return where a process listens, "" before: it picks a port and tells nobody which."""
+    """Return where a process listens, "" before: it picks a port and does not report it."""
     import psutil
 
     for each in psutil.Process(pid).net_connections("tcp"):

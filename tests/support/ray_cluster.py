@@ -13,7 +13,7 @@ import pytest
 
 ZONE = "ray.io/availability-zone"
 # A node needs three seconds where nothing else runs. Beside tests that keep every processor busy
-# its agents have taken longer than the 30 s after which Ray gives it up, so that it begins anew.
+# its agents have taken longer than the 30 s after which Ray gives it up, so that it starts again.
 _STARTED_WITHIN_S = 120.0
 _KILLED_WITHIN_S = 10.0
 

@@ -91,7 +91,7 @@ def data_files_are_used(sources: Sequence[Source]) -> Iterator[Finding]:
 
 
 def generated_code_fits_the_bounds(sources: Sequence[Source]) -> Iterator[Finding]:
-    """Whoever installs the lowest versions that pyproject.toml allows can import our code."""
+    """Our code can be imported with the lowest versions that pyproject.toml allows."""
     bounds = next(
         (_lower_bounds(source.text) for source in sources if source.path == "pyproject.toml"), {}
     )

@@ -40,7 +40,7 @@ def file_length(source: Source) -> Iterator[Finding]:
 
 
 def pending_work_has_an_issue(source: Source) -> Iterator[Finding]:
-    """What is left to do names the issue where it will be done."""
+    """A note on work that is left names the issue for it."""
     if source.generated or source.under("tests/tidy"):
         return
     for number, line in enumerate(source.lines, 1):

@@ -58,7 +58,7 @@ class Crate:
             for path in self._paths(module, tree):
                 used = self._file_of(path)
                 is_passed_on = public and used[: len(module)] == module
-                # To pass on what lies in one's own folder is no use of it, unless it is named too.
+                # Passing on a name of one's own folder does not use it, unless it is named too.
                 if used != module and (not is_passed_on or _names(code, path[-1])):
                     yield used
         for path in _PATH.findall(_VISIBILITY.sub(" ", _USE.sub(" ", code))):

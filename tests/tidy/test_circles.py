@@ -23,8 +23,8 @@ class Limit:
     uses: int  # that lie on circles
 
 
-# Files are one Python module or one Rust file each. What lies beside each other is a file or a
-# whole folder, at every depth: a circle of two folders need not be one of files.
+# Files are one Python module or one Rust file each. Neighbours are files or whole folders, at every
+# depth: a circle of two folders need not be one of files.
 LIMITS = {
     "python files": Limit(circles=3, uses=8),
     "python beside each other": Limit(circles=2, uses=6),
@@ -40,7 +40,7 @@ def python_uses(_sources: Sequence[Source]) -> Uses:
         tuple(module.split(".")): {
             tuple(used.split(".")) for used in graph.find_modules_directly_imported_by(module)
         }
-        # The entries of processes wire what stands above their packages; nothing imports them.
+        # The entry points of processes wire packages above their own; nothing imports them.
         for module in graph.modules
         if not module.endswith(".__main__")
     }

@@ -33,7 +33,7 @@ def test_every_file_keeps(rule, sources: list[Source]):
 
 
 def test_every_page_is_well_formed(sources: list[Source]):
-    # Pages show pictures too, which are no text.
+    # Pages show pictures too, which are not among the texts.
     pictures = {path.relative_to(ROOT).as_posix() for path in ROOT.glob("docs/images/*.png")}
     paths = frozenset({source.path for source in sources} | pictures)
     check(finding for source in sources for finding in markdown_rules(source, paths))

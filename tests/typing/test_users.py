@@ -95,7 +95,7 @@ def test_what_is_right_passes(checker: Callable[[Path, str], Errors], folder: Pa
 def test_generated_types_pass_by_themselves(
     checker: Callable[[Path, str], Errors], name: str, folder: Path
 ):
-    """Whoever checks a whole folder checks these files too."""
+    """A check of a whole folder includes these files."""
     assert {} == checker(folder, name)
 
 

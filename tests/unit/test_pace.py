@@ -40,5 +40,5 @@ def test_work_that_always_waits_its_turn_takes_its_share(costs):
         now += work.wait_s(now) + cost
         work.spend(cost, now)
         spent += cost
-    # What is free, and the last one.
+    # The free seconds, and the cost of the last piece of work.
     assert spent <= 0.25 * (now - 100.0) + 0.02 + 0.02

@@ -1,4 +1,4 @@
-"""The request of user code: who is told of its cancellation and its end."""
+"""The request of user code: the callbacks for its cancellation and its end."""
 
 import threading
 from collections.abc import Callable

@@ -38,7 +38,7 @@ _ENHANCE_YOUR_CALM = "11"
 
 
 class Echo(echo_pb2_grpc.EchoServicer):
-    """Says back what it is told, who asked, and fails where it shall."""
+    """Replies with the request and the name of its caller, and fails on demand."""
 
     def __init__(self) -> None:
         self.started = asyncio.Event()
@@ -199,7 +199,7 @@ async def test_a_full_server_says_so() -> None:
 
 
 async def test_what_a_server_ends_is_told_by_the_server() -> None:
-    """There is no ingress that could shut down."""
+    """A bare server has no ingress that could shut down."""
     doors = Doors(pyserve.aio.server())
     await doors.server.start()
     async with doors.client(http2=False) as client:
@@ -311,7 +311,7 @@ async def test_plain_http_has_no_root_path_and_the_clients_address() -> None:
             assert ("/a%20b?c=d", "", "hello") == (told["target"], told["root"], told["body"])
             assert "2" if http2 else "1.1" == told["version"]
             assert "127.0.0.1" == told["client"][0]
-            # What the service has goes on beside it.
+            # The methods of the service are served beside it.
             assert 200 == (await client.post(f"{_ECHO}/Echo", json={})).status_code
     await within(server.stop(None))
 

@@ -202,7 +202,7 @@ async def serving(client_side: Side) -> AsyncIterator[Network]:
 async def test_a_server_tells_the_loop_and_runs_the_others(
     serving: Network, told: ToldErrors
 ) -> None:
-    """A server of grpc.aio tells its log, and leaves the other callbacks out."""
+    """A server of grpc.aio logs the error, and skips the other callbacks."""
     done: asyncio.Queue[Any] = asyncio.Queue()
     stub = await serving.serve(_handlers(done))
     for name in ("Succeed", "SucceedPlainly"):

@@ -263,7 +263,7 @@ def test_a_whole_answer_gets_a_length_and_keeps_the_order_of_names(host: Host) -
     assert b"hello" == answer.body
     assert b"5" == answer.headers[b"content-length"]
     assert (b"text/plain", b"2") == (answer.headers[b"content-type"], answer.headers[b"x-a"])
-    # There are no trailers, which would cost another block.
+    # It has no trailers, which would cost another block.
     assert b"pyserve-load" in answer.headers
     assert {} == answer.trailers
 

@@ -31,7 +31,7 @@ class Script:
 
 @dataclass
 class Transcript:
-    """What the client saw."""
+    """The conversation as the client saw it."""
 
     status: int = 101
     headers: list[tuple[str, str]] = field(default_factory=list)

@@ -212,7 +212,7 @@ class Returning(Echo):
 
 @pyserve.deployment
 class Door:
-    """Keeps whoever enters until it is opened."""
+    """Holds all callers until it is opened."""
 
     def __init__(self) -> None:
         self._inside = 0

@@ -56,7 +56,7 @@ async def test_an_exception_comes_after_the_items_before_it(returning):
     "method", ["return_endless", "return_endless_on_a_thread", "await_endless_on_a_thread"]
 )
 async def test_a_slow_reader_slows_a_returned_generator(returning, echo, method):
-    """What is made and not yet read is bounded, as that of a method which yields itself."""
+    """A returned stream runs ahead of its reader within a bound, as if its method yielded."""
     stream = getattr(returning, method).options(stream=True).remote(method)
     for _ in range(3):
         await anext(stream)

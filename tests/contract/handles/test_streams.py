@@ -67,7 +67,7 @@ def test_an_exception_comes_once_to_threads_too(echo):
 
 
 async def test_a_slow_reader_slows_the_generator(echo):
-    """What is made and not yet read is bounded, in a mesh by a few windows of 64 KiB."""
+    """A stream runs ahead of its reader within a bound: in a mesh, by a few windows of 64 KiB."""
     stream = echo.endless.options(stream=True).remote("slow reader")
     for _ in range(3):
         await anext(stream)

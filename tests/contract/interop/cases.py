@@ -115,7 +115,7 @@ async def _check_echo(call: Any) -> None:
 
 
 async def status_code_and_message(client: Client) -> None:
-    """What the server says arrives as it was said, for both kinds of calls."""
+    """Status and message arrive exactly as the server sent them, for both kinds of calls."""
     await _check_status(client, "test status message")
 
 

@@ -126,7 +126,7 @@ class FrameReader:
         self._bodies[stream] = self._messages(self._bodies.get(stream, b"") + payload)
 
     def _messages(self, body: bytes) -> bytes:
-        """Tell of every whole message of ``body``, and return what follows them."""
+        """Report every whole message of ``body``, and return the bytes after them."""
         while len(body) >= _MESSAGE_HEAD_BYTES:
             end = _MESSAGE_HEAD_BYTES + int.from_bytes(body[1:_MESSAGE_HEAD_BYTES], "big")
             if len(body) < end:

@@ -58,7 +58,7 @@ class Shop:
         return int(await self._counter.pid.remote())
 
     async def ask_for(self, name: str) -> str:
-        """Return why there is no helper of a name."""
+        """Return the error for a helper that does not exist."""
         try:
             pyserve.get_deployment_actor(name)
         except ValueError as error:

@@ -24,7 +24,7 @@ class Chatty:
     def __init__(self) -> None:
         for number in range(5):
             print(f"line {number} of five")
-            # Longer than the bars take to be drawn anew.
+            # Longer than it takes to redraw the bars.
             time.sleep(0.15)
 
     def __call__(self) -> str:

@@ -59,7 +59,7 @@ class Doors:
 
     @pyserve.multiplexed(max_num_models_per_replica=2)
     async def model(self, model_id: str) -> str:
-        # No LookupError, which would say that there is no such model.
+        # Not a LookupError, which would mean that the model does not exist.
         raise RuntimeError(f"model {model_id}")
 
     async def stream(self, text: str) -> AsyncIterator[bytes]:

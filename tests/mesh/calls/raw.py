@@ -1,6 +1,6 @@
 """A client that speaks HTTP/2 and nothing above it: no timer, no check, no status of its own.
 
-What it reports came over the wire, so it can show when and how the mesh itself answered.
+Its reports come from the wire, so they can show when and how the mesh itself answered.
 """
 
 import asyncio

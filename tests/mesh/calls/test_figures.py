@@ -1,4 +1,4 @@
-"""What a mesh may cost before anybody calls it."""
+"""The cost of a mesh before its first call."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ from tests.support.waiting import eventually
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 _RATE_PER_S = 500.0
 _TIMEOUT_S = 30.0
-# A look costs milliseconds, which the calls shall have.
+# A look costs milliseconds, which are left to the calls.
 _LOOK_INTERVAL_S = 0.05
 _SETTLE_TIMEOUT_S = 50.0
 
@@ -63,7 +63,7 @@ class Mesh:
             return read_status(client.status())
 
     async def replicas(self) -> Replicas:
-        """Return what there is of both deployments; nothing while there is no controller."""
+        """Return the replicas of both deployments; none while the controller is down."""
         try:
             found = await asyncio.to_thread(self.status)
         except MeshUnavailable:

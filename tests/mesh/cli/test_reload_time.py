@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slow
 
 _CONSTRUCTOR_S = 0.3
 _EDITS = 3
-# What is promised on a machine that has nothing else to do.
+# The promise for a machine that is otherwise idle.
 _BESIDE_CONSTRUCTOR_S_MAX = 1.0
 # On a busy one: starts of a replica's process, one after the other. The next one is there before it
 # is needed, so a reload has not even one of them.

@@ -61,7 +61,7 @@ def drive(tmp_path: Path, mesh_environment: Mapping[str, str]):
 @pytest.mark.parity("S-11")
 @pytest.mark.parity("S-13")
 def test_no_more_calls_than_the_limit_are_in_user_code(drive) -> None:
-    """What is beyond waits at the caller, and every call is answered."""
+    """Calls beyond the limit wait at the caller, and every call is answered."""
     drive("""
         assert 3 == inside(deploy(3), calls=20)
     """)

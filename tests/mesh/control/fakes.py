@@ -18,7 +18,7 @@ PID = 4711
 
 
 class FakeReplica:
-    """What a replica process says to its controller, step by step."""
+    """The messages of a replica process to its controller, step by step."""
 
     def __init__(self, address, token, order, on_exit):
         self.order = order

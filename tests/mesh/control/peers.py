@@ -177,7 +177,7 @@ def ends_s(peers: Iterable[Peer], timeout_s: float) -> list[float]:
             assert left_s > 0, f"a silent connection is still open after {timeout_s:g} s"
             peer.socket.settimeout(left_s)
             try:
-                # What comes is read, so that a full socket is not what the end is for.
+                # Incoming messages are read, so that a full socket cannot cause the end.
                 if not peer.socket.recv(1 << 18):
                     break
             except ConnectionResetError:

@@ -213,7 +213,7 @@ def test_a_mesh_whose_home_cannot_be_made_anew_goes_on_over_tcp(
 
 
 def put_in_the_way_of(home: Path) -> None:
-    """Have a file in the place of the home, which may be made anew meanwhile."""
+    """Put a file in the place of the home, which may be recreated in between."""
     while not home.is_file():
         remove_at_once(home)
         with suppress(FileExistsError), home.open("x") as file:

@@ -18,7 +18,7 @@ Lost = asyncio.Queue[Run]
 
 
 class Lines:
-    """What a run's terminal shows."""
+    """The terminal of a run."""
 
     def __init__(self, mesh: Mesh, run: control_pb2.Run) -> None:
         self._call = mesh.control.Follow(control_pb2.FollowRequest(run=run), metadata=proof(TOKEN))

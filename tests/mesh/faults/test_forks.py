@@ -29,7 +29,7 @@ CAME_BACK = "came back from the code that forked"
 
 
 class Replica:
-    """What the tests ask of the one replica."""
+    """The one replica, and the instructions that the tests give it."""
 
     def __init__(self, mesh: RunningMesh, channel: grpc.Channel) -> None:
         self.mesh = mesh

@@ -38,7 +38,7 @@ class Replica:
         return reply.payload.decode()
 
     def leave(self, instruction: str) -> None:
-        """Tell it something that it may never answer."""
+        """Send it something that it may never answer."""
         with pytest.raises(grpc.RpcError):
             self.tell(instruction)
 

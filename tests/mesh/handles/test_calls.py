@@ -232,7 +232,7 @@ async def test_a_replica_finds_handles_by_name(chief: pyserve.DeploymentHandle) 
 
 @pytest.mark.parity("G-53")
 def test_a_replica_finds_what_it_follows_without_the_controller(session: Session) -> None:
-    """Whoever asks for a handle in each request does not wait for another process."""
+    """Code that gets a handle in each request does not wait for another process."""
     chief = pyserve.get_app_handle("default")
     assert "before" == chief.look_up.remote("Worker", "before").result(_TIMEOUT_S)
     controller = session.client.status().controller_pid

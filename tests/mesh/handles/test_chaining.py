@@ -47,7 +47,7 @@ async def test_large_values_do_not_travel_through_the_caller(
     assert size == await several.size_of.remote(response)
     after = psutil.Process().memory_info()
     assert after.rss - before.rss < size / 8
-    # Whoever awaits it gets it all the same.
+    # A caller that awaits it gets it all the same.
     assert size == len(await response)
 
 

@@ -1,4 +1,4 @@
-"""What the caller of a handle gets when the call fails."""
+"""The error that the caller of a handle gets when its call fails."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ async def test_what_a_foreign_request_left_behind_is_freed_at_its_end(
 async def test_what_a_handle_asked_for_stays_beyond_the_call(
     chief: pyserve.DeploymentHandle, worker: pyserve.DeploymentHandle
 ) -> None:
-    """A call of a handle is no root: whoever kept the reference still can use it."""
+    """Only requests from outside are roots: a caller that kept the reference can still use it."""
     assert 1 == await chief.keeps_value.remote(SIZE)
     assert 1 == await worker.held.remote()
     assert SIZE == await chief.forgets_value.remote()

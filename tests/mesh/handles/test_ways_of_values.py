@@ -73,7 +73,7 @@ async def test_a_caller_never_holds_what_goes_from_one_replica_to_another(
         several.size_of.remote(value=worker.blob.remote(size)),
     )
     assert _peak_bytes() - before < size / 8
-    # What the measure shows when the bytes do come here.
+    # In contrast, the measurement when the bytes do come here.
     assert size == len(await worker.blob.remote(size))
     assert _peak_bytes() - before >= size / 2
 

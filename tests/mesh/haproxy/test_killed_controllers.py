@@ -93,7 +93,7 @@ def test_calls_go_on_and_the_next_controller_is_followed(
                 os.kill(controller, signal.SIGKILL)
                 mesh.shows("the controller runs again")
                 wait_until(lambda: running(environment) == before, END_TIMEOUT_S)
-                # What the next controller learns little by little is no news for HAProxy.
+                # HAProxy hears nothing of the facts that the next controller learns one by one.
                 assert written == log.read_text().count(": written"), log.read_text()
 
                 deploy(environment, tmp_path, 3)

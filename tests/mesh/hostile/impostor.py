@@ -31,7 +31,7 @@ _LOOK_S = 0.0005
 
 
 def id_at(port: int) -> str:
-    """Return the id that a replica tells to whoever connects."""
+    """Return the id with which a replica greets any client."""
     with socket.create_connection(("127.0.0.1", port), TIMEOUT_S) as connection:
         connection.sendall(greeting() + request(1, "POST", HELLO, GRPC))
         received = b""

@@ -23,7 +23,7 @@ ENHANCE_YOUR_CALM = "11"
 PROTOCOL_ERROR = "1"
 # The aim is 64 MiB, which all keep but for body bombs: those have been seen at 75.
 RSS_GROWTH_BYTES_MAX = 96 << 20
-# What a neighbour waits for one answer at most, on a machine that is busy besides.
+# The longest that a neighbour may wait for one answer on a busy machine.
 PATIENCE_S = 30.0
 BOUNDED_S = 1.0
 
@@ -90,7 +90,7 @@ def _attack(
         has_ended = threading.Event()
         watcher = threading.Thread(target=_set_after, args=(attacker, has_ended))
         watcher.start()
-        # At least once while it goes on, at a rate that is no attack.
+        # At least one request while the attack goes on, at a harmless rate.
         victim.ask_steadily(20, PATIENCE_S, until=has_ended.is_set)
         rss_max_bytes = ingress.memory_info().rss
         output, _ = attacker.communicate(timeout=PATIENCE_S)

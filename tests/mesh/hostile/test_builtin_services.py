@@ -70,7 +70,7 @@ def test_a_message_without_end_is_refused_at_its_head(mesh: RunningMesh, path: s
 
 @pytest.mark.parametrize(("path", "size_bytes"), [(HEALTH, 32 << 20), (INFER, BODY_BYTES)])
 def test_a_bomb_stops_at_the_limit(mesh: RunningMesh, path: str, size_bytes: int) -> None:
-    """What a message becomes counts as what comes."""
+    """The size of a message after decompression counts too."""
     packed = bomb(size_bytes)
     with peer_of(mesh.address) as peer:
         body = b"\1" + len(packed).to_bytes(4, "big") + packed

@@ -114,7 +114,7 @@ def test_calls_without_the_token_are_one_line_of_the_log() -> None:
 def test_a_message_beyond_its_method_s_limit_is_refused(
     mesh: RunningMesh, path: str, size_bytes: int
 ) -> None:
-    """By the length that it announces, whoever sends it."""
+    """It is refused by the length that it announces, with a token too."""
     record = record_of(mesh)
     token = read_token(Path(record.token_file))
     with peer_of(record.controller_tcp) as peer:

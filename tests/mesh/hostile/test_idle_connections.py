@@ -61,7 +61,7 @@ def test_ten_thousand_idle_connections_are_bounded_and_hurt_nobody(first_words, 
             connections.append(socket.create_connection(address, 20, source_address=source))
             connections[-1].sendall(first_words)
             if index % _ASKS_EACH == 0:
-                # Whoever asks now and then has not rested longest, and keeps its connection.
+                # A client that asks now and then is not the longest idle, and stays connected.
                 victim.ask()
         # After another crowd from these addresses this one waits in a line for some seconds, and
         # begins to rest later than a neighbour who says nothing meanwhile. Some of those who wait

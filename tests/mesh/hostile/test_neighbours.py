@@ -17,7 +17,7 @@ from benchmarks.hostile.victim import Victim
 
 pytestmark = [pytest.mark.slow, pytest.mark.alone]
 
-# Bounds for a machine that is busy besides. What they keep out took 240 ms and 700 ms.
+# Bounds for a busy machine. The faults that they exclude took 240 ms and 700 ms.
 SOCKET_MEDIAN_S = 0.06
 CONVERSION_S = 0.25
 TIMEOUT_S = 60.0
@@ -46,7 +46,7 @@ def test_a_long_body_of_json_leaves_its_io_thread_to_others(name: str, address: 
         # Some of them share the thread of the connection that brings the body.
         neighbours = [stack.enter_context(closing(Victim(address))) for _ in range(8)]
         worst = [_worst_beside(body, address, neighbours) for _ in range(5)]
-    # What the machine does besides is not in each of them.
+    # Other work of the machine does not slow down all of them.
     assert min(worst) < CONVERSION_S, worst
 
 

@@ -1,4 +1,4 @@
-"""The ports of replicas, for those who are no members of the mesh."""
+"""The ports of replicas, for clients that are not members of the mesh."""
 
 from __future__ import annotations
 

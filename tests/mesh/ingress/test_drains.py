@@ -27,7 +27,7 @@ def test_health_says_no_before_anything_is_refused(mesh_environment: dict[str, s
         base = f"http://{running.address}"
 
         def get(path: str, **params: float) -> httpx.Response:
-            # A connection for each, as of a client that comes anew.
+            # A connection for each, as of a client that reconnects.
             return httpx.get(f"{base}{path}", params=params, timeout=_TIMEOUT_S)
 
         with ThreadPoolExecutor(1) as threads:

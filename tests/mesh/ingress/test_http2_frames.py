@@ -100,7 +100,7 @@ def test_data_after_a_reset_gets_no_answer(client: Client, endless: str) -> None
     client.send(_PING, 0, 0, b"12345678")
 
     frames = client.frames()
-    # What was written before the reset was read.
+    # Skip the frames that were written before the reset was read.
     while next(frames)[0] != _PING:
         pass
     client.send(_PING, 0, 0, b"87654321")

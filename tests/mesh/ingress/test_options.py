@@ -88,7 +88,7 @@ def test_every_port_has_tls_asks_for_certificates_and_closes_what_waits(guarded:
             assert connection.recv(4096).startswith(b"HTTP/1.1 503")
             assert b"" == connection.recv(4096), "closed when it had waited for 0.3 s"
 
-        # TLS 1.3 tells it with the first read after the handshake.
+        # In TLS 1.3 the refusal arrives with the first read after the handshake.
         with (
             pytest.raises((ssl.SSLError, ConnectionResetError)),
             guarded.connect(address, with_certificate=False) as stranger,

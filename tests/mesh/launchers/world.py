@@ -63,7 +63,7 @@ class Engine:
 
     @property
     def label(self) -> str:
-        """What it is called in the names of tests."""
+        """Its name in the names of tests."""
         return f"{self.name.partition(':')[0]}{'-lasting' if self.is_lasting else ''}"
 
 
@@ -185,7 +185,7 @@ class World:
         )
 
     async def serve(self, name: str, count: int = 1) -> list[Replica]:
-        """Have replicas of one of the apps, by whoever starts them, and wait until they serve."""
+        """Start replicas of one of the apps by any launcher, and wait until they serve."""
         if self.engine.starts:
             self.deploy(name, count)
         else:

@@ -1,4 +1,4 @@
-"""What a replica wrote last is shown after its death."""
+"""The last lines of a replica are shown after its death."""
 
 from __future__ import annotations
 

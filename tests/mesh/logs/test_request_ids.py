@@ -134,6 +134,6 @@ def _is_written(mesh: RunningMesh, line: str) -> bool:
 
 
 def objects(mesh: RunningMesh) -> list[dict[str, Any]]:
-    # What the command itself says is for its terminal.
+    # The command's own lines go to its terminal.
     lines = [line for line in mesh.output().splitlines() if not line.startswith("pyserve: ")]
     return [json.loads(line) for line in lines]

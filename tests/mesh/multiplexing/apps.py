@@ -1,4 +1,4 @@
-"""Deployments that load models, and tell where they are or that there is no such model."""
+"""Deployments that load models, and report where those are, or that one does not exist."""
 
 from collections.abc import AsyncIterator
 

@@ -70,7 +70,7 @@ def _test(variables: Mapping[str, str]) -> int:
     with tempfile.TemporaryDirectory() as folder:
         command = [
             *(sys.executable, "-m", "pytest", "tests/mesh/on_kubernetes"),
-            # What was measured is printed by tests that pass.
+            # Tests that pass print their measurements.
             *("-rPs", "--durations=0", "--durations-min=1", f"--basetemp={folder}/pytest"),
         ]
         environment = {**os.environ, **variables, "TEST_KUBERNETES": "1"}

@@ -43,7 +43,7 @@ def namespace(cluster: Cluster) -> Iterator[str]:
 
 @pytest.fixture
 def recording(cluster: Cluster, namespace: str, request: pytest.FixtureRequest) -> Iterator[None]:
-    """Keep what the cluster tells of the pods of a test, where that was asked for."""
+    """Keep the cluster's events about the pods of a test, if asked to."""
     if "TEST_KUBERNETES_RECORD" not in os.environ:
         yield
         return

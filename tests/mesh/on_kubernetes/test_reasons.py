@@ -1,4 +1,4 @@
-"""What a cluster does to pods, and that it is told with the cluster's reason within ten seconds."""
+"""Pods that the cluster ends: the mesh reports its reason within ten seconds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a cluster does that no single machine can."""
+"""Features of a cluster that no single machine has."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What becomes of a mesh when the way to its cluster, or the cluster, is lost."""
+"""A mesh loses the connection to its cluster, or the cluster itself."""
 
 from __future__ import annotations
 

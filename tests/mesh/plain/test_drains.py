@@ -1,4 +1,4 @@
-"""What a drain does to calls that wait in a batch."""
+"""A drain while calls wait in a batch."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ async def test_a_stranger_cannot_claim_to_be_a_handle(stranger: Stranger) -> Non
         )
     finally:
         stranger.close()
-    # The byte of the frame is read as a part of the body, which is no JSON then.
+    # The byte of the frame is read as a part of the body, which is then not valid JSON.
     assert INVALID_ARGUMENT == outcome.code
 
 

@@ -1,4 +1,4 @@
-"""What the tests of plain HTTP run."""
+"""Applications of the tests of plain HTTP."""
 
 from __future__ import annotations
 

@@ -114,7 +114,7 @@ class Following:
 
 
 class Nonsense:
-    """Answers with what is no replica."""
+    """Answers with something that is not a replica."""
 
     def choose(self, candidates, request):  # type: ignore[no-untyped-def]
         return ["somebody else"]

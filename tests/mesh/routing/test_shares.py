@@ -43,7 +43,7 @@ def test_a_canary_gets_its_share_and_its_sessions(client: httpx.Client, canary: 
     assert 400 == counts.total()
     of_sessions = {f"user-{n}": set(versions(client, 3, f"user-{n}")) for n in range(40)}
     assert {1} == {len(each) for each in of_sessions.values()}
-    # A share that grows keeps whom it had; nobody is deployed anew for that.
+    # A share that grows keeps its users; no deployment is redeployed for that.
     deploy(traffic={"canary": 0.75})
     for session, before in of_sessions.items():
         if before == {"v2"}:

@@ -1,4 +1,4 @@
-"""What stands behind the guarded ingress, and between guarded processes."""
+"""Applications behind the guarded ingress, and between guarded processes."""
 
 import hashlib
 

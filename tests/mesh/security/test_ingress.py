@@ -219,7 +219,7 @@ def test_health_and_reflection_are_left_open(guarded: Guarded) -> None:
 
 @pytest.mark.parametrize(("http2", "version"), [(False, "HTTP/1.1"), (True, "HTTP/2")])
 def test_plain_http_meets_the_same_rules(guarded: Guarded, http2: bool, version: str) -> None:
-    """Which version it is, is agreed on in the handshake; refusals are 401 and 403."""
+    """The handshake agrees on the version; refusals are 401 and 403."""
     client = httpx.Client(
         base_url=f"https://{guarded.address}",
         verify=tls_context(guarded.alice, guarded.root),

@@ -122,7 +122,7 @@ def test_a_plain_dial_gets_nowhere(private: Private) -> None:
         with socket.create_connection((host, int(port)), timeout=TIMEOUT_S) as plain:
             plain.sendall(PREFACE)
             answer = b"".join(iter(lambda: _receive(plain), b""))
-        # Content type 21 is an alert; there is no SETTINGS frame.
+        # Content type 21 is an alert of TLS; the answer has no SETTINGS frame.
         assert answer[:1] in {b"", b"\x15"}
         assert len(answer) <= 7
 

@@ -38,7 +38,7 @@ rules:
     tokens: ["sha256:{hashlib.sha256(ELSEWHERE.encode()).hexdigest()}"]
 """
 THINGS, ECHO = "/things.v1.Things", "/services.echo.Echo"
-# What is there, and what is not but could be.
+# Paths that exist, and paths that do not but could.
 PAIRS = [
     (f"{THINGS}/Echo", f"{THINGS}/Ecko"),
     (f"{THINGS}/Get", "/things.v2.Things/Get"),

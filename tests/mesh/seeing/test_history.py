@@ -1,4 +1,4 @@
-"""What a mesh remembers for whoever comes later: models, changes of numbers of replicas, deaths."""
+"""The history that a mesh keeps: models, changes of numbers of replicas, deaths."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ _EDITED = _APP.replace("    rooms: int\n", "    rooms: int\n    gardens: int = 0
 
 @pytest.mark.parity("G-61")
 def test_an_edit_changes_the_form_that_is_open(tmp_path: Path) -> None:
-    """What was typed stays, the new field is there, and the call goes to the new code."""
+    """Typed text stays, the new field is there, and the call goes to the new code."""
     (tmp_path / "houses.py").write_text(_APP)
     environment = {"PYSERVE_METRICS_PORT": "0"}
     with (

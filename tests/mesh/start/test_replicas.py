@@ -132,7 +132,7 @@ def test_killed_replica_is_out_at_once_and_its_place_is_kept(
             os.kill(dies.process.pid, signal.SIGKILL)
             dies.process.wait(END_TIMEOUT_S)
         with command(mesh_environment, *arguments):
-            # Parked meanwhile, since somebody starts it anew.
+            # Parked in the meantime, since somebody restarts it.
             assert b"" == echo(address)
 
 

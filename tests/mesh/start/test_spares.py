@@ -1,4 +1,4 @@
-"""Meshes that keep interpreters for the replicas to come, which are no replicas until then."""
+"""Meshes that keep interpreters ready for future replicas."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Best practices of asyncio: threads for what blocks, executors, generators that are returned."""
+"""Best practices of asyncio: threads for blocking code, executors, generators that are returned."""
 
 import asyncio
 import threading

@@ -11,7 +11,7 @@ from pyserve.handle import DeploymentHandle
 
 
 class Unknown(Exception):
-    """There is no such word."""
+    """The word does not exist."""
 
 
 @serve.deployment

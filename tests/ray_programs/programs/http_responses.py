@@ -1,4 +1,4 @@
-"""What a handler may return over plain HTTP, and how requests are read."""
+"""Kinds of results of a handler over plain HTTP, and how requests are read."""
 
 import asyncio
 import dataclasses

@@ -1,4 +1,4 @@
-"""A page over two models that answer side by side: an ASGI application that is no FastAPI."""
+"""A page over two models that answer side by side: an ASGI application without FastAPI."""
 
 import asyncio
 

@@ -242,7 +242,7 @@ prices = pyserve.deployment(num_replicas=2)(Prices).bind()
 
 
 class Fixed(shop_pb2_grpc.ShopServicer):
-    """What it leaves out is answered with UNIMPLEMENTED."""
+    """Methods that it leaves out are answered with UNIMPLEMENTED."""
 
     def Price(self, request: shop_pb2.PriceRequest, context: object) -> shop_pb2.PriceReply:
         return shop_pb2.PriceReply(price=1.0)

@@ -23,7 +23,7 @@ def times(*each_s: float) -> Histogram:
 
 @dataclass(frozen=True)
 class Attempts:
-    """What a replica did."""
+    """The counts of a replica."""
 
     ended: Histogram
     failed: int

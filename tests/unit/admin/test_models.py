@@ -1,4 +1,4 @@
-"""What the page of models shows."""
+"""The contents of the page of models."""
 
 from dataclasses import replace
 

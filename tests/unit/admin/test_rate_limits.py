@@ -1,4 +1,4 @@
-"""Whoever asks gets what was made for him and others together, and with pauses."""
+"""Concurrent requests share one answer, and there are pauses between answers."""
 
 from __future__ import annotations
 

@@ -299,7 +299,7 @@ def test_what_answers_http_is_loaded_when_somebody_comes():
         ("10.0.0.1:9101", None, "", "10.0.0.1:9101"),
         ("0.0.0.0:9101", None, "", "here:9101"),
         ("0.0.0.0:9101", None, "controller", "controller:9101"),
-        # What only this machine reaches is no address for others.
+        # An address that only this machine reaches is of no use to others.
         ("0.0.0.0:9101", None, "127.0.0.1", "here:9101"),
         ("[::]:9101", "fd00::1", "controller", "[fd00::1]:9101"),
     ],

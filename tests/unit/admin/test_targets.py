@@ -1,4 +1,4 @@
-"""Prometheus is told of every admin server of a mesh, once."""
+"""Prometheus gets every admin server of a mesh as a target, once."""
 
 from pyserve.admin.targets import targets_of
 from pyserve.wire.v1 import control_pb2

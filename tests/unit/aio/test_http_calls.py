@@ -1,4 +1,4 @@
-"""What the server queues for plain HTTP requests, seen through the fake ring."""
+"""Events that the server queues for plain HTTP requests, seen through the fake ring."""
 
 import asyncio
 import gc

@@ -317,7 +317,7 @@ async def test_small_buffers_are_copied() -> None:
     ],
 )
 async def test_what_cannot_be_sent_is_named(message: object, error: type, says: str) -> None:
-    """A part that is no contiguous buffer is refused at once, with its place and its type."""
+    """A part without a contiguous buffer is refused at once, with its place and its type."""
     async with _ends() as ends:
         with pytest.raises(error, match=says):
             ends.start(message)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""What the native side refuses of the options that reach it."""
+"""Options that the native side refuses."""
 
 import pytest
 

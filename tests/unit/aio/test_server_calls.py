@@ -1,4 +1,4 @@
-"""What the server queues for each way a handler may end, seen through the fake ring."""
+"""Events that the server queues for each way a handler may end, seen through the fake ring."""
 
 import asyncio
 import contextlib

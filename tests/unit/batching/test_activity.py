@@ -13,7 +13,7 @@ from tests.unit.batching.virtual import run_virtually
 
 @pytest.fixture
 def states(monkeypatch: pytest.MonkeyPatch) -> list[StepState | None]:
-    """What the listener of the process has heard."""
+    """The events that the listener of the process has received."""
     heard: list[StepState | None] = []
     activity = Activity()
     activity.listen(heard.append)

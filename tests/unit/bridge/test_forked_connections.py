@@ -137,7 +137,7 @@ def test_the_controller_sees_the_death_of_a_process_whose_child_lives(
                 assert parent.wait(_TIMEOUT_S) == 0
                 while joined.recv(4096):
                     pass
-                # What is the user's own is left as a fork has it.
+                # Objects of the user are left as a fork has them.
                 others.setblocking(False)
                 with pytest.raises(BlockingIOError):
                     others.recv(1)

@@ -1,4 +1,4 @@
-"""What the layers above get from the bridge is the native extension's own."""
+"""The bridge gives the layers above it the native extension's own objects."""
 
 from pyserve import _router
 from pyserve.bridge import rust

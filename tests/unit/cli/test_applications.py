@@ -70,7 +70,7 @@ class Project:
         return refused.value
 
     def forget(self) -> None:
-        """Let modules be imported anew, as by another process."""
+        """Let modules be imported again, as by another process."""
         for name in [each for each in sys.modules if each.startswith(f"{self.prefix}_")]:
             del sys.modules[name]
 

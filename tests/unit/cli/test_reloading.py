@@ -178,7 +178,7 @@ def test_a_load_that_fails_by_itself_is_told_and_the_next_edit_tries_again(
     loader = _Failing(folder, "load")
     run: Any = None  # Nothing comes so far.
     with Reloading(loader, _SESSION, run):
-        # What is not as it was loaded is found without an edit.
+        # Files that differ from the loaded ones are found without an edit.
         wait_until(lambda: loader.loads == 1)
         (folder / "reload_app.py").write_text(f"{_APP}#")
         wait_until(lambda: loader.loads == 2)

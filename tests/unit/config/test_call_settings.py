@@ -50,7 +50,7 @@ def test_the_limit_of_messages_holds_both_ways_unless_a_deployment_has_its_own(
 
 @pytest.mark.parity("S-79")
 def test_the_limit_travels_with_the_deployment(monkeypatch: pytest.MonkeyPatch):
-    """Whoever reads the options has an environment of its own."""
+    """The process that reads the options has an environment of its own."""
     monkeypatch.setenv(LIMIT, "70000")
     text = DeploymentOptions().to_json()
     monkeypatch.setenv(LIMIT, "9")

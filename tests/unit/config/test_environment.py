@@ -1,4 +1,4 @@
-"""What the variables of a process mean."""
+"""The meaning of a process's environment variables."""
 
 import re
 from pathlib import Path

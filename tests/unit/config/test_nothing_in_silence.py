@@ -1,4 +1,4 @@
-"""What is accepted and changes nothing says so once, where an application is deployed."""
+"""Options that are accepted but have no effect are reported once, where they are deployed."""
 
 import dataclasses
 import importlib

@@ -62,7 +62,7 @@ def test_samplers_of_opentelemetry_are_read(sampler: str, argument: str, ratio: 
             ENDPOINT,
             TracingSettings(enabled=True, sampling_ratio=0.5),
         ),
-        # Whoever writes it has the last word.
+        # A setting that is written overrides all others.
         (TracingConfig(sampling_ratio=1), ENDPOINT, TracingSettings(sampling_ratio=1.0)),
     ],
 )

@@ -1,4 +1,4 @@
-"""What the environment says of the port where a node shows itself."""
+"""Environment variables for the port where a node shows itself."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ class World:
         self.applications.settle(self.state)
 
     def prefixes(self) -> dict[str, tuple[str, ...]]:
-        """What the views say, by application."""
+        """The contents of the views, by application."""
         views = views_of(self.state, self.applications.routes(self.state), self.applications.infos)
         return {
             key.application: tuple(view.http_prefixes)

@@ -1,4 +1,4 @@
-"""What a controller knows of ingresses that are processes of their own, and what it asks them."""
+"""A controller's records of ingresses in processes of their own, and its questions to them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a keeper does about files that are gone, and what it says."""
+"""How a keeper restores files that are gone, and what it logs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TCP = "127.0.0.1:7"
 
 
 class Files:
-    """A folder that can or cannot be made anew."""
+    """A folder that can or cannot be recreated."""
 
     def __init__(self, run_dir: Path) -> None:
         self.run_dir = run_dir

@@ -1,4 +1,4 @@
-"""What routers hear change by change is what they would be told anew: random histories."""
+"""Routers that get change by change know the same as with a full view: random histories."""
 
 from hypothesis import given
 from hypothesis import strategies as st

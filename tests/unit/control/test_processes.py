@@ -1,4 +1,4 @@
-"""What the controller makes of what its launcher tells."""
+"""How the controller handles the reports of its launcher."""
 
 from __future__ import annotations
 

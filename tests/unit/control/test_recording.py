@@ -1,4 +1,4 @@
-"""What is written change by change is what a controller would write anew; virtual time."""
+"""Writing change by change gives the same record as writing all of it; virtual time."""
 
 import itertools
 
@@ -81,7 +81,7 @@ def test_a_store_that_writes_has_everything(events, mishaps):
         if not (kept.store.is_full or kept.store.is_gone):
             assert kept.anew() == kept.store.load()
     kept.store.is_full = False
-    # One that is gone is made anew with the next change.
+    # A file that is gone is recreated with the next change.
     kept.world.deploy(Echo=1)
     kept.world.settle()
     kept.record()

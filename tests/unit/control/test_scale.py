@@ -41,7 +41,7 @@ CALLS_PER_CHANGE_MAX = 1300
 
 
 class Mesh:
-    """What a controller does in a step, on virtual time, for replicas that others have started."""
+    """A controller's work in a step, on virtual time, for replicas that others have started."""
 
     def __init__(self, replicas: int, watchers: int = 20) -> None:
         self.now = 100.0

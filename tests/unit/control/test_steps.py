@@ -144,7 +144,7 @@ async def test_a_mesh_in_which_nothing_happens_has_no_timer_but_the_interval(
     watch = mesh.deploy(1)
     await mesh.bring_up()
     assert "deployed" == await outcome(watch)
-    # What was told last has been published.
+    # The last change has been published.
     await eventually(lambda: mesh.controller.registry.next_wakeup() is None)
 
     left = [each for each in timers if not each.cancelled() and each.when() > loop.time()]

@@ -1,4 +1,4 @@
-"""Which deployments routers are told of, and what of those that serve nothing yet."""
+"""The deployments that routers hear about, including those that serve nothing yet."""
 
 from pyserve.config import DeploymentOptions
 from pyserve.control.state.applications import HttpRoutes

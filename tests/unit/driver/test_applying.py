@@ -1,4 +1,4 @@
-"""What a driver says of a file that a controller of an earlier release does not take whole."""
+"""Messages about a file that a controller of an earlier release does not accept as a whole."""
 
 from __future__ import annotations
 

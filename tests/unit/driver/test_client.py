@@ -1,4 +1,4 @@
-"""What the driver's client says of a controller that does not do what it should."""
+"""Errors of the driver's client when a controller does not behave as it should."""
 
 from __future__ import annotations
 

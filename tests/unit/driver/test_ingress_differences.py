@@ -1,4 +1,4 @@
-"""What a mesh that runs cannot become is told, and what it is already is none of that."""
+"""Settings that a running mesh cannot take on are reported, but not those that it has already."""
 
 from typing import Any
 

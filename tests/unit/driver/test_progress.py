@@ -1,4 +1,4 @@
-"""What a deployment's progress looks like, on a terminal and elsewhere."""
+"""How the progress of a deployment is shown, on a terminal and elsewhere."""
 
 import io
 

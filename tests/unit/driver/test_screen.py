@@ -1,4 +1,4 @@
-"""A screen keeps lines above what it draws, whoever writes them."""
+"""A screen keeps lines above its own drawing, no matter which process wrote them."""
 
 import io
 import os

@@ -65,7 +65,7 @@ def token_file(tmp_path: Path) -> Path:
 
 @pytest.fixture
 async def restart(tmp_path: Path) -> AsyncIterator[Restart]:
-    """Start a controller in the place of the one before; each counts its view anew."""
+    """Start a controller in the place of the one before; each counts its view from the start."""
     controllers: list[Controller] = []
 
     async def begin() -> Controller:
@@ -116,7 +116,7 @@ async def test_serves_on_without_its_controller_and_comes_to_the_next_one(
     second = await restart()
     await eventually(lambda: second.ingresses.addresses() == (address,), TIMEOUT_S)
 
-    # What is visible is the view of the one that asks.
+    # The ingress shows the view of the controller that asks.
     await asyncio.wait_for(second.ingresses.visible(second.views.version), TIMEOUT_S)
     assert not ingress.task.done()
 

@@ -190,7 +190,7 @@ async def test_last_word_is_read_before_the_stream_ends(
 async def test_controller_that_takes_the_place_of_another_is_found_where_it_is(
     ingress: Ingress, first: Controller, start: Start
 ) -> None:
-    """Its view counts anew, and versions that it asks for are those of its own view."""
+    """Its view counts from the start, and versions that it asks for are those of its own."""
     ingress.present = None
     await first.server.stop(0)
     second = await start("b", 3)

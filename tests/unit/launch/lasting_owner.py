@@ -44,7 +44,7 @@ async def _nowhere() -> str:
 
 
 async def main() -> None:
-    """Start one, wait until its first line has been read, tell its memo, and die.
+    """Start one, wait until its first line has been read, print its memo, and die.
 
     With a third argument it takes one of so many spares, and has all of them again when it dies;
     with ``stopped`` as a fourth one it dies before the spare has read what it was told.

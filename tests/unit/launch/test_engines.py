@@ -1,4 +1,4 @@
-"""Launchers that are made by name, and what a mesh is told that cannot have one."""
+"""Launchers that are made by name, and the error for a mesh that cannot have one."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def test_shares_of_a_device_fill_it_before_another_is_opened():
 
 
 def test_refused_reservation_takes_nothing():
-    """What was asked together is given together."""
+    """A reservation is granted as a whole or not at all."""
     ledger = Ledger(cpus=[0, 1])
     with pytest.raises(ResourcesUnavailable, match="num_gpus"):
         ledger.reserve(A, Resources(num_cpus=2, num_gpus=1))

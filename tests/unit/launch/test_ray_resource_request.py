@@ -1,4 +1,4 @@
-"""What a replica asks of a Ray cluster, and what is told where no node has it."""
+"""The resources that a replica requests from a Ray cluster, and the error when no node has them."""
 
 from __future__ import annotations
 

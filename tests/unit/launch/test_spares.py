@@ -46,7 +46,7 @@ def test_what_is_read_at_the_start_cannot_be_told_later(begun_with, wanted, expe
 
 
 class Elsewhere(Environments):
-    """Has another interpreter for whoever needs packages."""
+    """Has another interpreter for deployments that need packages."""
 
     async def interpreter(self, requirements):
         return str(self._folder / "python") if requirements else sys.executable
@@ -115,7 +115,7 @@ async def test_a_spare_becomes_what_a_process_would_be_that_is_started_anew(laun
         "resources": Resources(num_cpus=1, num_gpus=1),
     }
     spare = await launched.spare()
-    # What the launcher's own environment has lost since is not there either.
+    # A variable that the launcher's environment has lost since then is not there either.
     os.environ.pop("COLOUR")
 
     launched.launcher._spares._count = 0  # No other takes its place.

@@ -1,4 +1,4 @@
-"""What routers are told of the models of a process."""
+"""The reports to routers on the models of a process."""
 
 import asyncio
 import gc

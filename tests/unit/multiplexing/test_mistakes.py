@@ -78,7 +78,7 @@ def test_what_is_not_there_is_the_clients_mistake(
     assert ["there is no model 'x'"] * 3 == [str(each) for each in (first, *later)]
     assert {ModelNotFound} == {type(each) for each in (first, *later)}
     assert grpc.StatusCode.NOT_FOUND is first.code  # type: ignore[attr-defined]
-    # Whoever loads it finds why in the first one, and in the log.
+    # Code that loads it finds the reason in the first exception, and in the log.
     assert first.__cause__ is not None
     (record,) = caplog.records
     assert (logging.WARNING, None) == (record.levelno, record.exc_info)

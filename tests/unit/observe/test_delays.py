@@ -1,4 +1,4 @@
-"""What a process knows afterwards of the time that its calls have waited."""
+"""A process's record of the time that its calls have waited."""
 
 from __future__ import annotations
 

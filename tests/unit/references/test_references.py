@@ -165,7 +165,7 @@ async def test_after_the_end_of_the_mesh_a_value_is_lost(holder, make, node):
 
 
 def test_a_value_that_was_in_use_when_the_others_were_looked_at_still_ages(make):
-    """Whoever took it may be gone without a word, and nothing else may be held ever after."""
+    """Its reader may have died silently, and perhaps no other value is ever held after it."""
     holder, consumer = make(limits=Limits(unused_s=1.0)), make()
     view = consumer.fetch_blocking(holder.hold([VALUE], "raw"), 10.0)
     wait_until(lambda: not holder._holding._is_timed, what="nothing ages")
@@ -252,7 +252,7 @@ def test_a_process_with_another_token_gets_nothing(holder, make, caplog):
 
 
 def test_a_holder_with_another_token_is_not_believed(make, caplog):
-    """Whoever listens at a path of a descriptor may be anybody."""
+    """The listener at the path of a descriptor may be any process."""
     holder = make(token=b"another token, also 32 bytes ...")
     descriptor = holder.hold([VALUE], "raw")
     holder._server.welcome = lambda _nonce, _message: bytes((wire.WELCOME,)) + bytes(32)

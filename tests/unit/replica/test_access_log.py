@@ -30,7 +30,7 @@ class FakeCall:
 
 
 class FakeServer:
-    """Counts calls, and ends them at whoever listens."""
+    """Counts calls, and reports their ends to its listener."""
 
     def __init__(self) -> None:
         self.on_end: Any = None

@@ -19,7 +19,7 @@ class MoreModels(Models):
 
 
 def test_a_class_answers_what_it_or_a_base_defines():
-    """Calling a class makes an instance, which is no method of that instance."""
+    """Calling a class makes an instance; the class is not a method of that instance."""
     paths = [sorted(find_by_name(each, FUNCTIONS, ())[1]) for each in (Models, MoreModels)]
 
     models = "/fruit.FruitService/Multiplexing"

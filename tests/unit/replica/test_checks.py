@@ -1,4 +1,4 @@
-"""What the check of a class says about methods that do not fit their RPCs."""
+"""The messages of the check of a class about methods that do not fit their RPCs."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What a replica does to the garbage collector, each time in an interpreter of its own."""
+"""How a replica sets the garbage collector, each time in an interpreter of its own."""
 
 from __future__ import annotations
 

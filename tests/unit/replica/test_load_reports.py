@@ -1,4 +1,4 @@
-"""What a replica tells of its load, and what of its class's own numbers travels."""
+"""A replica's reports of its load, and which numbers of its class they contain."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a replica refuses to run before it makes anything of it."""
+"""Deployments that a replica refuses before it makes an instance."""
 
 import sys
 from typing import Any

@@ -154,7 +154,7 @@ async def test_each_model_is_told_by_itself():
 @pytest.mark.parity("S-35")
 @pytest.mark.parametrize(("order", "reloads"), [("abcabc", 3), ("aabbcc", 0)])
 async def test_models_that_chase_each_other_are_noticed(order: str, reloads: int):
-    """With room for two, three models by turns are loaded anew each time; in a row they are not."""
+    """With room for two, three models by turns are reloaded each time; in a row they are not."""
 
     class Model:
         @pyserve.multiplexed(max_num_models_per_replica=2)

@@ -117,7 +117,7 @@ async def test_a_lost_controller_is_joined_again_without_a_new_construction() ->
         await fake.next("hello")
         await member.announce(mesh_pb2.Ready(services=["pkg.Echo"], deployment_version="v1"))
         await fake.next("ready")
-    # What is said before the loss is noticed is lost with the stream.
+    # Messages that are sent before the loss is noticed are lost with the stream.
     await eventually(partial(told_nobody, member))
     async with fake.serving():
         hello = await fake.next("hello")

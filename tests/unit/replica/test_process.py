@@ -1,4 +1,4 @@
-"""What a replica's process does besides its worker."""
+"""The tasks of a replica's process besides its worker."""
 
 import asyncio
 import os

@@ -33,7 +33,7 @@ def wanted(number: int, config: object) -> mesh_pb2.Reconfigure:
 
 
 class Reports:
-    """What the controller is told."""
+    """The reports to the controller."""
 
     def __init__(self) -> None:
         self._told: asyncio.Queue[mesh_pb2.Reconfigured] = asyncio.Queue()

@@ -1,4 +1,4 @@
-"""What a replica tells policies of the user's of itself, and what a failing method costs."""
+"""A replica's reports to policies of the user, and the cost of a method that fails."""
 
 import asyncio
 import functools
@@ -233,7 +233,7 @@ async def test_a_plain_method_that_hangs_keeps_one_thread_until_it_ends() -> Non
             await eventually(lambda: periods >= 5)
             assert 1 == len(entered)
             released.set()
-            # What came too late is not used; the method is asked anew.
+            # A result that came too late is not used; the method is called again.
             assert json.loads(await reports.next())["calls"] > 1
         assert entered[0].daemon
     finally:

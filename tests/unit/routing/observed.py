@@ -1,4 +1,4 @@
-"""A native listener in front of one replica that answers at once, for what is counted of calls."""
+"""A native listener in front of a replica that answers at once, to observe the counts of calls."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PATIENCE_S = 30.0
 
 @dataclass(frozen=True)
 class Observed:
-    """What is between a client and its answer."""
+    """The listener, router and replica between a client and its answer."""
 
     ingress: _router.Ingress
     table: _router.RoutingTable

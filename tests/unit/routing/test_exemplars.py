@@ -17,7 +17,7 @@ COUNTS = [name for metric in OF_COUNTS for name in metric.counts]
 
 @dataclass(frozen=True)
 class Call:
-    """What is read of a record."""
+    """The fields of a record that are read."""
 
     duration_ns: int
     trace_id: bytes = TRACE

@@ -51,7 +51,7 @@ async def test_handles_share_a_stream_and_the_routers(
         assert len(NAMES) == len({id(each) for each in callers})
         assert len(controller.requests) == 1
 
-        # What the stream brings next reaches all of them.
+        # The next message of the stream reaches all of them.
         controller.updates.put_nowait(snapshot(2, *NAMES, "d"))
         await eventually(lambda: router.knows(key("d")))
         assert len(controller.requests) == 1

@@ -74,7 +74,7 @@ async def test_a_place_that_becomes_free_is_used_long_before_the_backoff_ends() 
 
 @pytest.mark.parity("S-48")
 async def test_a_replica_that_gives_no_sign_is_tried_again_after_the_backoff() -> None:
-    """Nobody listens there, so no event can tell that somebody does."""
+    """Nobody listens there, so no event can report a listener."""
     replica = FakeReplica("late")
     await replica.start()
     await replica.server.stop(0)

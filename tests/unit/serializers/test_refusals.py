@@ -1,4 +1,4 @@
-"""What a codec cannot carry or read is a SerializationError, and nothing else."""
+"""A value or bytes that a codec cannot handle give a SerializationError, and nothing else."""
 
 import random
 import struct

@@ -1,4 +1,4 @@
-"""What is sent is what arrives."""
+"""A value arrives as it was sent."""
 
 import datetime
 import pickle

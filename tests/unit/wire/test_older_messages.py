@@ -1,4 +1,4 @@
-"""What a release before wrote is read as it was meant, and a newer one's additions are survived.
+"""Messages of an earlier release keep their meaning, and additions of a newer one do no harm.
 
 ``filled.py`` says how the files of ``older`` are made: one for each minor release, when it is out.
 """

@@ -167,7 +167,7 @@ async def test_a_call_that_never_starts_gives_its_chosen_place_back(
 async def test_an_answer_that_comes_after_the_mesh_is_gone_ends_the_call(
     handle: pyserve.DeploymentHandle, caller: FakeCaller, stream: bool
 ):
-    """No other event will come, so whoever waits has to be told now."""
+    """No other event will come, so all waiting callers have to be notified now."""
     response = handle.options(stream=stream).remote()
     attach(None)
     held = bytes((REFERENCE,)) + msgpack.packb(descriptor("key").to_wire())

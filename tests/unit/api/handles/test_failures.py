@@ -31,7 +31,7 @@ class TwoFieldsError(Exception):
 
 
 class OwnStateError(Exception):
-    """Its state is no dict."""
+    """Its state has another type than dict."""
 
     def __reduce__(self):
         return type(self), self.args, ("state",)

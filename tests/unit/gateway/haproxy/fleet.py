@@ -1,4 +1,4 @@
-"""Views of a mesh, as the registry tells them."""
+"""Views of a mesh, as the registry sends them."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ async def served(controller: Controller, path: Path, token: bytes) -> AsyncItera
 
 
 class Target:
-    """What a follower looks for and where it puts texts."""
+    """The files that a follower watches, and where it puts texts."""
 
     def __init__(self) -> None:
         self.address: MeshAddress | None = None
@@ -163,7 +163,7 @@ async def test_the_next_controller_is_followed_and_until_then_nothing_changes(
 async def test_an_ingress_that_comes_later_is_found(
     target: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing tells of it: a controller that was killed knows its replicas again, and then it."""
+    """No event reports it: a restarted controller knows its replicas first, then the ingress."""
     monkeypatch.setattr(follower, "_REFRESH_S", 0.0)
     monkeypatch.setattr(follower, "_LOOK_INTERVAL_S", 0.01)
     controller = Controller(1)

@@ -70,7 +70,7 @@ def _part(whole: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
 
 
 def told(events: Iterable[dict[str, Any]], *, replay: int = 1) -> list[str]:
-    """Return what a launcher tells of the replicas of a stream.
+    """Return a launcher's reports on the replicas of a stream.
 
     Args:
         events: Of the watch.

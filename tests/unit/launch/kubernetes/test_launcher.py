@@ -60,7 +60,7 @@ class Under:
         return await asyncio.wait_for(anext(self.launcher.watch()), 5)
 
     async def hear(self, name: str) -> None:
-        """Wait until the launcher has heard all that the cluster has told of a pod."""
+        """Wait until the launcher has received all events of the cluster about a pod."""
         await self.cluster.change(name, state(waiting("ImagePullBackOff", "said last")))
         assert isinstance(await self.next(), Waiting)
 

@@ -1,4 +1,4 @@
-"""What a pod's status means, by the shapes of the API (core/v1)."""
+"""The meaning of a pod's status, by the shapes of the API (core/v1)."""
 
 from __future__ import annotations
 

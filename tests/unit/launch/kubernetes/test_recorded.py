@@ -1,4 +1,4 @@
-"""What follows from watch streams of a real cluster; `make kubernetes` records them anew.
+"""What follows from watch streams of a real cluster; `make kubernetes` records them again.
 
 ``TEST_KUBERNETES_RECORD=1`` does, with the names of replicas and pods of that run.
 """

@@ -1,4 +1,4 @@
-"""What is laid over an object, and what stays of it."""
+"""Which fields of an object a template overrides, and which it keeps."""
 
 from __future__ import annotations
 

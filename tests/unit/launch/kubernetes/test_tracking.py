@@ -30,7 +30,7 @@ NO_IMAGE = view(node="n7", state=waiting("ErrImagePull"))
 RUNNING = view(node="n7", phase="Running", state={"running": {}})
 LEAVING = view(node="n7", phase="Running", state={"running": {}}, leaving=True)
 FAILED = view(node="n7", phase="Failed", state=terminated(1))
-# A life from its beginning to its end, as the API server tells it.
+# A life from its beginning to its end, as the API server reports it.
 LIFE = (PENDING, UNPLACED, NO_IMAGE, RUNNING, LEAVING, FAILED)
 
 
@@ -162,7 +162,7 @@ NEWS = st.tuples(st.integers(0, len(LIFE) - 1), st.sampled_from(["watch", "list"
 def test_whatever_was_missed_or_repeated_there_is_one_end_and_it_is_last(
     steps: list[tuple[int, str]], end: str
 ) -> None:
-    """A watch that was away sees no step between; one that begins anew sees some twice."""
+    """A watch that was away misses steps; one that restarts sees some twice."""
     tracking = expecting()
     events: list[Event] = []
     # A life goes one way; what lies between may be missing.
@@ -195,7 +195,7 @@ def test_whatever_was_missed_or_repeated_there_is_one_end_and_it_is_last(
     )
 )
 def test_replicas_say_nothing_of_each_other(news: list[tuple[str, int]]) -> None:
-    """What is told of one is what would be told if it were alone."""
+    """The reports about a pod do not depend on the other pods."""
     together = expecting("E#a", "E#b", "E#c")
     alone = {each: expecting(f"E#{each}") for each in "abc"}
     for name, place in news:

@@ -16,7 +16,7 @@ TIMEOUT_S = 30
 
 
 class Written:
-    """What was written, in groups, and an event for whoever waits for more."""
+    """The lines that were written, in groups, and an event for tests that wait for more."""
 
     def __init__(self) -> None:
         self.groups: list[list[int]] = []

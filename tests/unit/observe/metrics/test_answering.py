@@ -161,7 +161,7 @@ async def test_a_socket_that_was_removed_is_made_anew(tmp_path, metrics):
         assert 0o600 == point.path.stat().st_mode & 0o777
 
         remove_at_once(folder)
-        # What it tries meanwhile fails, and ends nothing.
+        # Its attempts fail in the meantime, and end nothing.
         await asyncio.sleep(0.1)
         folder.mkdir()
         await eventually(is_answered)

@@ -22,7 +22,7 @@ class Looking(SpanProcessor):
 
 
 class Kept:
-    """What has been exported, by name.
+    """The spans that were exported, by name.
 
     Args:
         is_watched: A processor wants to see spans when they begin.

@@ -283,7 +283,7 @@ async def test_a_channel_of_the_mesh_carries_the_current_span_and_baggage(kept: 
         with kept.provider.get_tracer("user").start_as_current_span("caller") as caller:
             token = attach(baggage.set_baggage("tenant", "blue"))
             await call(b"tea")
-            # What the caller says itself counts.
+            # The caller's own decision counts.
             await call(b"tea", metadata=SAMPLED)
             detach(token)
         await call(b"tea")

@@ -1,4 +1,4 @@
-"""What the native side is told by an ASGI application, and what the application is told."""
+"""Messages between the native side and an ASGI application, in both directions."""
 
 from __future__ import annotations
 

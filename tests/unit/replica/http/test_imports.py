@@ -1,4 +1,4 @@
-"""What is imported only when it is wanted."""
+"""Modules that are imported only when they are needed."""
 
 import subprocess
 import sys
