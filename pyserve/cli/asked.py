@@ -109,7 +109,7 @@ def _parse(text: str) -> object:
         return json.loads(text)
     except json.JSONDecodeError as error:
         raise click.UsageError(
-            f"--runtime-env-json is no JSON: {error}; write for example "
+            f"--runtime-env-json is not JSON: {error}; write for example "
             """'{"env_vars": {"NAME": "value"}}'"""
         ) from error
 

@@ -33,7 +33,7 @@ class ModelMethods:
         """Do what ``model_validate`` does with a JSON object.
 
         Raises:
-            ValueError: It is no JSON, or not allowed.
+            ValueError: It is not JSON, or not allowed.
         """
         return cls.model_validate(json.loads(json_data))
 

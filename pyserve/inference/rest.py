@@ -148,7 +148,7 @@ def _parsed(text: bytes) -> Any:
     try:
         return read_exactly(text)
     except (ValueError, RecursionError) as error:
-        raise invalid(f"the request is no JSON: {error}") from None
+        raise invalid(f"the request is not JSON: {error}") from None
 
 
 def _split(body: bytes, json_length: bytes | None) -> tuple[bytes, memoryview]:
@@ -183,7 +183,7 @@ class _Reader:
 
     def __init__(self, document: object, label: str) -> None:
         if not isinstance(document, dict):
-            raise invalid(f"{label} is no JSON object")
+            raise invalid(f"{label} is not a JSON object")
         self._document = document
         self._label = label
 

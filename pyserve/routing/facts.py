@@ -55,6 +55,8 @@ def _facts(replica_id: str, text: str) -> Facts:
         return MappingProxyType(json.loads(text))
     except (ValueError, TypeError, RecursionError) as error:
         _LOGGER.warning(
-            "what replica %s says of itself is no JSON object, and not used: %s", replica_id, error
+            "what replica %s says of itself is not a JSON object, and not used: %s",
+            replica_id,
+            error,
         )
         return NO_FACTS

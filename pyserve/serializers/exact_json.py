@@ -37,7 +37,7 @@ def read_exactly(text: bytes | bytearray) -> Any:
 
 def _refuse_constant(name: str) -> NoReturn:
     """Python's parser takes these as its own, and no other one has to."""
-    raise ValueError(f"{name} is no JSON (RFC 8259, 6): send null, or a text")
+    raise ValueError(f"{name} is not JSON (RFC 8259, 6): send null, or a text")
 
 
 def _finite(text: str) -> float:

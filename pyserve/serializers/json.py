@@ -48,7 +48,7 @@ def _simplified(value: object) -> object:
         return value.tolist()
     if isinstance(value, tuple):  # a named one
         return list(value)
-    raise TypeError(f"{type(value).__qualname__} is no JSON; use msgpack or pickle")
+    raise TypeError(f"{type(value).__qualname__} is not JSON; use msgpack or pickle")
 
 
 def _advice(error: BaseException) -> str:

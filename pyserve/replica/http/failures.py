@@ -61,7 +61,9 @@ def _answer_expected(http: HttpCall, error: Exception) -> bool:
     elif isinstance(error, ModelNotFound):
         http.fail(error.code, str(error))
     elif isinstance(error, InvalidJson):
-        text = f"The body is no JSON: {error}" if error.doc else f"The body is no JSON: {error.msg}"
+        text = (
+            f"The body is not JSON: {error}" if error.doc else f"The body is not JSON: {error.msg}"
+        )
         http.respond(400, JSON, to_json({"detail": text}))
     elif isinstance(error, InvalidBody):
         http.respond(422, JSON, to_json({"detail": error.errors}))

@@ -59,7 +59,7 @@ def to_json(value: Any) -> bytes:
         refusal = error
     # orjson wraps our function's exception in a less informative text.
     cause = refusal.__cause__
-    raise TypeError(f"the result is no JSON: {cause or refusal}") from cause
+    raise TypeError(f"the result is not JSON: {cause or refusal}") from cause
 
 
 def _simplified(value: Any) -> Any:

@@ -215,7 +215,7 @@ def test_the_application_keeps_its_own_prefix(mesh: RunningMesh):
     assert 404 == httpx.get(f"{base}/v2/models/adder/nothing", timeout=_TIMEOUT_S).status_code
     wrong = httpx.post(f"{base}/v2/models/adder/infer", content=b"{", timeout=_TIMEOUT_S)
     assert 400 == wrong.status_code
-    assert "no JSON" in json.loads(wrong.content)["error"]
+    assert "not JSON" in json.loads(wrong.content)["error"]
 
 
 def test_one_model_alone_needs_no_hop():

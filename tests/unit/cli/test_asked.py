@@ -127,7 +127,7 @@ def test_a_file_may_say_what_processes_are_given(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--runtime-env-json", "{"], "--runtime-env-json is no JSON"),
+        (["--runtime-env-json", "{"], "--runtime-env-json is not JSON"),
         (["--runtime-env-json", "[]"], "--runtime-env-json"),
         (["--runtime-env-json", '{"conda": "x"}'], r"--runtime-env-json\['conda'\] is not supp"),
         (["--runtime-env", "bad.yaml"], "bad.yaml:1:5: this is no YAML"),

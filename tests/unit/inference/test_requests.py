@@ -140,14 +140,14 @@ def test_binary_tensors_follow_the_json_both_ways():
 @pytest.mark.parametrize(
     ("body", "length", "said"),
     [
-        (b"{", None, "no JSON"),
-        (b"[]", None, "no JSON object"),
+        (b"{", None, "not JSON"),
+        (b"[]", None, "not a JSON object"),
         (_document().replace(b"3]", b"1e999]"), None, "the number 1e999 is beyond 1.8e308"),
         (_document().replace(b"3]", b"1e39]"), None, r"1e\+39 is beyond the largest FP32"),
         (gzip.compress(_document(), mtime=0), None, "it is compressed by gzip"),
         (_document(id="\ud800"), None, "half of a letter"),
         (_document(inputs="x"), None, "'inputs' must be a list"),
-        (_document(inputs=[1]), None, "an input is no JSON object"),
+        (_document(inputs=[1]), None, "an input is not a JSON object"),
         (_document(inputs=[{"name": "x"}]), None, "'datatype' must be a string"),
         (_document(inputs=[{"name": "y"}]), None, "no input 'y'"),
         (_document(parameters=[]), None, "'parameters' must be an object"),

@@ -93,7 +93,7 @@ def test_what_is_no_json_object_is_nothing_and_is_told(text: str, caplog: pytest
     facts.take([mesh_pb2.ReplicaView(replica_id="a", routing_stats_json=text)])
 
     assert {} == facts.of("a")[0]
-    assert "what replica a says of itself is no JSON object" in caplog.text
+    assert "what replica a says of itself is not a JSON object" in caplog.text
 
 
 @pytest.mark.parametrize(

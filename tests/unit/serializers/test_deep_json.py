@@ -104,7 +104,7 @@ def test_depth_of_something_else_is_refused() -> None:
     value: object = None
     for _ in range(300):
         value = Loose.model_construct(value=value)
-    with pytest.raises(TypeError, match="the result is no JSON"):
+    with pytest.raises(TypeError, match="the result is not JSON"):
         to_json(value)
 
 

@@ -107,10 +107,10 @@ def test_values_that_are_no_calls_are_refused(name, value):
     ("name", "value", "text"),
     [
         ("json", {1: 2}, "builtins.dict.*key must be str"),
-        ("json", {1, 2}, "set is no JSON; use msgpack or pickle"),
-        ("json", b"bytes", "bytes is no JSON"),
+        ("json", {1, 2}, "set is not JSON; use msgpack or pickle"),
+        ("json", b"bytes", "bytes is not JSON"),
         ("json", 2**64, "64-bit"),
-        ("json", numpy.array([1j]), "complex is no JSON"),
+        ("json", numpy.array([1j]), "complex is not JSON"),
         ("msgpack", {1, 2}, "it has a set; use pickle"),
         ("msgpack", [object()], "it has a object; use pickle"),
         ("msgpack", numpy.array([{}]), "array of object; use pickle"),

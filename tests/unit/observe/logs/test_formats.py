@@ -31,7 +31,7 @@ def record(msg: object = "sold", *args: object, level: int = 30, **extra: Any) -
 
 def as_object(made: logging.LogRecord) -> dict[str, Any]:
     def refuse(constant: str) -> None:
-        raise AssertionError(f"{constant} is no JSON")
+        raise AssertionError(f"{constant} is not JSON")
 
     line = JsonFormatter({}).format(made)
     assert "\n" not in line

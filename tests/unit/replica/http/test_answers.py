@@ -133,7 +133,7 @@ async def test_a_long_number_hides_nothing_else_that_is_no_json(
         caplog.clear()
         answer = await _answer(value)
         assert (500, b"Internal Server Error") == (answer.status, answer.body)
-        assert "the result is no JSON: " in caplog.text
+        assert "the result is not JSON: " in caplog.text
         assert text in caplog.text
 
 

@@ -168,14 +168,14 @@ async def test_what_is_no_json_is_refused(annotation: Any, body: bytes) -> None:
     async with serving(_handler(annotation)) as client:
         answer = await client(body)
     assert 400 == answer.status
-    assert "The body is no JSON" in answer.json()["detail"]
+    assert "The body is not JSON" in answer.json()["detail"]
 
 
 @pytest.mark.parametrize("body", [b"", b" \n"])
 async def test_an_empty_body_is_called_empty(body: bytes) -> None:
     async with serving(_handler(dict)) as client:
         answer = await client(body)
-    assert {"detail": "The body is no JSON: it is empty"} == answer.json()
+    assert {"detail": "The body is not JSON: it is empty"} == answer.json()
 
 
 async def test_a_request_refuses_words_that_are_no_json() -> None:
@@ -186,7 +186,7 @@ async def test_a_request_refuses_words_that_are_no_json() -> None:
         refused = await client(b'{"a": NaN}')
         text = await client(b'{"a": "NaN or Infinity"}')
     assert (400, 200) == (refused.status, text.status)
-    assert "NaN is no JSON (RFC 8259, 6)" in refused.json()["detail"]
+    assert "NaN is not JSON (RFC 8259, 6)" in refused.json()["detail"]
 
 
 @pytest.mark.parametrize(
@@ -349,7 +349,7 @@ async def test_a_handler_that_lets_bad_json_pass_answers_400() -> None:
     async with serving(handler) as client:
         answer = await client(b"{]")
     assert 400 == answer.status
-    assert "The body is no JSON" in answer.json()["detail"]
+    assert "The body is not JSON" in answer.json()["detail"]
 
 
 async def test_several_parameters_are_the_fields_of_an_object() -> None:
