@@ -15,7 +15,7 @@ use router_net::grpc::{Encoding, Encodings, Message, Status};
 use router_net::ingress::{Ingress, IngressConfig, IngressLimits};
 use router_net::io::IoThreads;
 use router_net::link::{Command, Event, EventSink, Mailbox, post};
-use router_net::server::{CallSink, Exchange, Method, Server, ServerConfig};
+use router_net::server::{CallSink, Method, ServedCall, Server, ServerConfig};
 use router_net::transcode::ServiceRoute;
 
 const TOKEN: &[u8] = b"token of the fuzzed mesh";
@@ -81,21 +81,21 @@ impl Mesh {
 /// Answers every piece with itself.
 #[derive(Debug, Default)]
 struct Echo {
-    calls: Mutex<HashMap<u64, Arc<Exchange>>>,
+    calls: Mutex<HashMap<u64, Arc<ServedCall>>>,
 }
 
 impl CallSink for Echo {
-    fn begin(&self, exchange: Arc<Exchange>, message: Option<Message>) {
-        let is_http = exchange.http_head().is_some();
+    fn begin(&self, served_call: Arc<ServedCall>, message: Option<Message>) {
+        let is_http = served_call.http_head().is_some();
         let (status, headers) = (StatusCode::OK, HeaderMap::new());
         match message {
-            Some(body) if is_http => send(&exchange, Command::Respond { status, headers, body }),
-            Some(message) => send(&exchange, Command::Reply(message)),
+            Some(body) if is_http => send(&served_call, Command::Respond { status, headers, body }),
+            Some(message) => send(&served_call, Command::Reply(message)),
             None => {
                 if is_http {
-                    send(&exchange, Command::StartResponse { status, headers });
+                    send(&served_call, Command::StartResponse { status, headers });
                 }
-                self.calls.lock().insert(exchange.link().token, exchange);
+                self.calls.lock().insert(served_call.link().token, served_call);
             }
         }
     }
@@ -103,32 +103,32 @@ impl CallSink for Echo {
 
 impl EventSink for Echo {
     fn push(&self, token: u64, event: Event) {
-        let Some(exchange) = self.calls.lock().get(&token).cloned() else { return };
+        let Some(served_call) = self.calls.lock().get(&token).cloned() else { return };
         match event {
             Event::Message(payload) => {
                 let size = payload.len();
-                if exchange.link().take(size) {
-                    send(&exchange, Command::Resume);
+                if served_call.link().take(size) {
+                    send(&served_call, Command::Resume);
                 }
-                exchange.link().begin_write(size);
-                send(&exchange, Command::Message { payload, may_compress: true });
+                served_call.link().begin_write(size);
+                send(&served_call, Command::Message { payload, may_compress: true });
             }
             Event::HalfClose => {
                 self.calls.lock().remove(&token);
                 let (status, metadata) = (Status::ok(), HeaderMap::new());
-                send(&exchange, Command::Finish { status, metadata, message: None });
+                send(&served_call, Command::Finish { status, metadata, message: None });
             }
             Event::Cancel(_) => {
                 self.calls.lock().remove(&token);
-                send(&exchange, Command::Release);
+                send(&served_call, Command::Release);
             }
             _ => {}
         }
     }
 }
 
-fn send(exchange: &Arc<Exchange>, command: Command) {
-    post(exchange.clone(), command).wake();
+fn send(served_call: &Arc<ServedCall>, command: Command) {
+    post(served_call.clone(), command).wake();
 }
 
 fn method(is_streaming: bool) -> Method {
