@@ -317,7 +317,7 @@ class Server:
         max_connection_age_s: float | None = None,
         max_connection_grace_s: float | None = None,
         max_connection_idle_s: float | None = None,
-        idle_bytes_max: int = 50331648,  # of strangers' connections that rest; 0: no limit
+        idle_bytes_max: int = 50331648,  # of strangers' idle connections; 0: no limit
         trusted_proxies: Sequence[str] = (),  # as ``Ingress``, at ports for strangers
         proxy_protocol: bool = False,
         replica_id: str = "",  # what a router's handshake must find; "" for plain servers

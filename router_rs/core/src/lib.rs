@@ -64,9 +64,9 @@ pub use policy::{
 pub use replica::Load;
 pub use rng::SplitMix64;
 pub use router::{
-    ASKED_MAX, Ask, Assignment, Decision, Explanation, Fate, Locality, Measures, NotSet, Offer,
-    Out, Outcome, Refusal, Release, ReleaseCause, ReplicaMeasures, ReplicaStats, ReplicaView,
-    RetryConfig, Router, RouterConfig, RouterStats, Ticket, Told, WaiterId,
+    ASKED_MAX, Assignment, Decision, Explanation, Fate, LeaseRequest, Locality, Measures, NotSet,
+    Offer, Out, Outcome, Refusal, Release, ReleaseCause, ReplicaMeasures, ReplicaStats,
+    ReplicaView, RetryConfig, Router, RouterConfig, RouterStats, Ticket, Told, WaiterId,
 };
 pub use slowest::Slowest;
 pub use time::Nanos;

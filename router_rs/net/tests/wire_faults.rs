@@ -310,7 +310,7 @@ fn put(body: &str) -> String {
 async fn a_late_call_is_answered_by_a_second_replica_and_the_loser_is_cancelled() {
     let (mut one, mut two) = (Fixture::start(config("one")), Fixture::start(config("two")));
     let mut route = route(vec![replica("one", one.port), replica("two", two.port)]);
-    route.router.hedging = true;
+    route.router.config.hedging = true;
     let front = front_of(route);
     let mut client = Http1::connect(&front).await;
     learn(&mut client, &mut one, &mut two).await;
@@ -332,7 +332,7 @@ async fn a_call_that_may_be_repeated_goes_elsewhere_when_its_connection_breaks()
     let (mut one, mut two) = (Fixture::start(config("one")), Fixture::start(config("two")));
     let (port, passing) = pass_on(one.port).await;
     let mut route = route(vec![replica("one", port), replica("two", two.port)]);
-    route.router.retries = RetryConfig { attempts_max: 3, budget_percent: 20 };
+    route.router.config.retries = RetryConfig { attempts_max: 3, budget_percent: 20 };
     let front = front_of(route);
     let mut client = Http1::connect(&front).await;
     loop {
@@ -357,7 +357,7 @@ async fn a_second_replica_that_answers_early_gets_all_of_a_long_body() {
     const BODY_BYTES: usize = 600_000;
     let (mut one, mut two) = (Fixture::start(config("one")), Fixture::start(config("two")));
     let mut route = route(vec![replica("one", one.port), replica("two", two.port)]);
-    route.router.hedging = true;
+    route.router.config.hedging = true;
     let front = front_of(route);
     let mut client = Http1::connect(&front).await;
     learn(&mut client, &mut one, &mut two).await;

@@ -277,7 +277,7 @@ pub(crate) fn check_length(
     length: usize,
 ) -> PyResult<()> {
     let Some(announced) = headers.get(CONTENT_LENGTH) else { return Ok(()) };
-    let may_differ = exchange.head.method == ::http::Method::HEAD
+    let may_differ = served_call.head.method == ::http::Method::HEAD
         || matches!(
             status,
             StatusCode::NO_CONTENT | StatusCode::RESET_CONTENT | StatusCode::NOT_MODIFIED

@@ -183,7 +183,7 @@ impl<E: ClientEnd> Transcoded<E> {
             } else if self.outbox.is_ended {
                 self.is_over = true;
                 if self.outbox.is_broken {
-                    return Poll::Ready(Err(Gone));
+                    return Poll::Ready(Err(Cancelled));
                 }
                 self.end.trailers(HeaderMap::new())?;
             } else if !ready!(self.poll_convert(cx)) {

@@ -31,7 +31,6 @@ mod types;
 mod waiting;
 mod withholding;
 
-pub use asks::{ASKED_MAX, Ask};
 pub use config::{NotSet, RetryConfig, RouterConfig};
 pub use explain::{Explanation, Fate, Out, ReplicaView, Told};
 pub use lease_requests::{ASKED_MAX, LeaseRequest};

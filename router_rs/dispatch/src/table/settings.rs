@@ -16,6 +16,6 @@ pub struct RouterSettings {
 
 impl Default for RouterSettings {
     fn default() -> Self {
-        Self { config: RouterConfig::default(), retry_codes: blame::PASSING }
+        Self { config: RouterConfig::default(), retry_codes: outcome::PASSING }
     }
 }

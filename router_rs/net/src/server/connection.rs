@@ -190,10 +190,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
         is_idle
     }
 
-    /// Like `Rest::look`.
-    fn look_at_rest(&mut self, context: &Context<'_>) -> Option<Word> {
-        let rest = self.rest.as_mut()?;
-        rest.look(!self.connection.has_streams(), context)
+    /// Like `IdleTracker::look`.
+    fn look_at_idle(&mut self, context: &Context<'_>) -> Option<Word> {
+        let idle_tracker = self.idle_tracker.as_mut()?;
+        idle_tracker.look(!self.connection.has_streams(), context)
     }
 }
 
@@ -231,7 +231,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Future for Driver<S> {
                 Poll::Ready(None) => return Poll::Ready(()),
                 Poll::Pending if this.is_flood() => {}
                 Poll::Pending if this.poll_idle(context) => {}
-                Poll::Pending => match this.look_at_rest(context) {
+                Poll::Pending => match this.look_at_idle(context) {
                     None => return Poll::Pending,
                     Some(word) if is_over(&mut this.connection, word, context) => {
                         return Poll::Ready(());
