@@ -366,7 +366,7 @@ async fn a_change_of_settings_keeps_calls_that_wait() {
     support::until("the second call waits", || front.parked() == 1).await;
     let mut changed = route;
     changed.max_queued_requests = 7;
-    changed.router.policy = router_core::PolicyKind::RoundRobin;
+    changed.router.config.policy = router_core::PolicyKind::RoundRobin;
     front.table.apply(vec![changed]);
     assert_eq!(1, front.parked());
     running.reply("pong");
