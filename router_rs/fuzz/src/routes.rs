@@ -1,6 +1,5 @@
 //! Routing tables, and access rules.
 
-use std::time::Duration;
 
 use http::StatusCode;
 use router_core::{
