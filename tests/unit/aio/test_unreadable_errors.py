@@ -77,6 +77,26 @@ async def test_a_call_ends(name: str, development: bool, caplog: pytest.LogCaptu
     await server.stop(None)
 
 
+class HostileType(type):
+    def __getattribute__(cls, name: str) -> Any:
+        raise LookupError
+
+
+async def test_a_call_ends_whose_exception_has_a_type_that_cannot_be_read() -> None:
+    async def call(_request: bytes, _context: Any) -> bytes:
+        raise HostileType("HostileError", (Exception,), {})("text")
+
+    server = Server(settings=ServerSettings())
+    handler: Any = grpc.unary_unary_rpc_method_handler(call)
+    server.add_registered_method_handlers("p.S", {"Call": handler})
+    await server.start()
+    native: Any = server.native
+    answered = native.call("/p.S/Call", b"x")
+    await eventually(lambda: not answered.is_active())
+    assert ("finish", UNKNOWN) == answered.commands[-1][:2]
+    await server.stop(None)
+
+
 WORDS = [ValueError("text"), b"text", 7, {"a": 1}]
 NOT_FOUND = grpc.StatusCode.NOT_FOUND
 
