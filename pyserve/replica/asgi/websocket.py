@@ -429,7 +429,7 @@ class WebSocketSession:
 
 
 def _is_own(name: object) -> bool:
-    # What is not bytes is refused by the native side.
+    # The native side refuses what is not bytes.
     return isinstance(name, bytes) and name.lower().startswith(_NOT_OF_APPLICATIONS)
 
 

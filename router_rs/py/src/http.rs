@@ -213,8 +213,8 @@ fn append(
     if is_for_this_hop(&key) || key.as_str().starts_with(names::PREFIX) {
         return Ok(());
     }
-    // Blanks around a value are no part of it, and over HTTP/2 an error (RFC 9110, 5.5; RFC 9113,
-    // 8.2.1).
+    // A value does not include the blanks around it, and HTTP/2 forbids them (RFC 9110, 5.5; RFC
+    // 9113, 8.2.1).
     let value_bytes = bytes_of(value)?;
     let content = HeaderValue::from_bytes(trim_blanks(&value_bytes)).map_err(|_| {
         let text = format!("header {key:?} has a value with characters that HTTP forbids");
