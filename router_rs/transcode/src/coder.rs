@@ -90,7 +90,7 @@ pub(crate) struct Outbox {
     pub body: VecDeque<Bytes>,
     /// Nothing follows.
     pub is_ended: bool,
-    /// What is there is not all of the answer, which only the end of the connection can say.
+    /// The answer is incomplete, and only breaking off the connection can report that.
     pub is_broken: bool,
     /// Must be done before anything follows.
     pub work: Option<Work>,

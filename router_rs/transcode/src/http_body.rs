@@ -1,4 +1,4 @@
-//! `google.api.HttpBody` at REST paths: a body of any content type, which is no JSON.
+//! `google.api.HttpBody` at REST paths: a body of any content type, unlike those in JSON.
 
 use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
@@ -131,7 +131,7 @@ impl BodyAnswer {
     ) {
         outbox.is_ended = true;
         if self.has_begun {
-            // Nothing in the body could tell it from data.
+            // An error in the body would look like data.
             outbox.is_broken = true;
             return;
         }

@@ -8,7 +8,7 @@ use prost_reflect::{EnumDescriptor, FieldDescriptor, MessageDescriptor, Syntax};
 pub(super) const NO_PRESENCE: bool = false;
 
 /// The marker among the reserved names for an open enum in a converted file (in proto2 all are
-/// closed). It is no name, so no `.proto` reserves it.
+/// closed). It is not a valid name, so a `.proto` cannot reserve it.
 pub(super) const OPEN_ENUM: &str = "(open)";
 
 /// Whether a field with its default can be present.

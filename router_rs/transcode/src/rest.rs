@@ -82,7 +82,7 @@ fn is_json(content_type: &HeaderValue) -> bool {
     ConnectType::parse(content_type) == Some(ConnectType::UnaryJson) || has_suffix() == Some(true)
 }
 
-/// The type of the request's body, if that is no JSON.
+/// The type of the request's body, if it is not JSON.
 fn body_of(route: &Route) -> Option<MessageDescriptor> {
     let message = match &route.body {
         Body::None => None,
@@ -148,7 +148,7 @@ fn answer(parts: &request::Parts, route: &Route, limits: &Limits) -> Box<dyn Ans
 struct Fields {
     input: JsonType,
     place: Place,
-    /// The content type of a body that is no JSON.
+    /// The content type of a body that is not JSON.
     body_type: Option<String>,
     /// From the query, then from the path, which wins.
     values: Vec<(Target, String)>,

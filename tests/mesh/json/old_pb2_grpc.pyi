@@ -54,13 +54,15 @@ class OldAsyncStub(OldStub):
     Load: _aio.UnaryStreamMultiCallable[_old_pb2.File, _httpbody_pb2.HttpBody]  # type: ignore[assignment]
     """Gives the file in pieces, and fails after the first one if it is named so."""
 
-class OldServicer:
+class OldServicer(metaclass=_abc_1.ABCMeta):
+    @_abc_1.abstractmethod
     def Echo(
         self,
         request: _old_pb2.Thing,
         context: _ServicerContext,
     ) -> _typing.Union[_old_pb2.Thing, _abc.Awaitable[_old_pb2.Thing]]: ...
 
+    @_abc_1.abstractmethod
     def Give(
         self,
         request: _wrappers_pb2.BytesValue,
@@ -68,6 +70,7 @@ class OldServicer:
     ) -> _typing.Union[_old_pb2.Thing, _abc.Awaitable[_old_pb2.Thing]]:
         """Gives the message that these bytes are."""
 
+    @_abc_1.abstractmethod
     def Fail(
         self,
         request: _old_pb2.Thing,
@@ -75,12 +78,14 @@ class OldServicer:
     ) -> _typing.Union[_old_pb2.Thing, _abc.Awaitable[_old_pb2.Thing]]:
         """Fails, with a detail from another file."""
 
+    @_abc_1.abstractmethod
     def Store(
         self,
         request: _old_pb2.File,
         context: _ServicerContext,
     ) -> _typing.Union[_old_pb2.File, _abc.Awaitable[_old_pb2.File]]: ...
 
+    @_abc_1.abstractmethod
     def Load(
         self,
         request: _old_pb2.File,

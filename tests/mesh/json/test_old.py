@@ -1,4 +1,4 @@
-"""Closed enums, message sets, messages of other files, and bodies that are no JSON."""
+"""Closed enums, message sets, messages of other files, and bodies that are not JSON."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ pub(super) enum Field {
     Extension(ExtensionDescriptor),
 }
 
-/// What a value of a field is written between, but for its size.
+/// The form in which a single value of a field is written.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Frame {
     Plain,

@@ -25,7 +25,7 @@ pub(super) fn write_item<E>(
     Ok(())
 }
 
-/// The set with its items as plain extensions. What is one already stays.
+/// The set with its items as plain extensions. Fields that are plain already stay.
 pub(super) fn as_extensions(set: &[u8]) -> Result<Vec<u8>, Unwritten> {
     let mut out = Vec::with_capacity(set.len());
     let mut reader = Reader(set);
