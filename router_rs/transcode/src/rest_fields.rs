@@ -136,6 +136,12 @@ fn leaf(field: &FieldDescriptor, text: &str) -> Result<Value, String> {
         };
     }
     // JSON accepts numbers as strings too, except those of enums.
-    let number = kind.as_enum().and_then(|_| text.parse::<i32>().ok());
-    Ok(number.map_or_else(|| Value::String(text.to_owned()), Value::from))
+    if let Some(names) = kind.as_enum()
+        && names.get_value_by_name(text).is_none()
+    {
+        let number = text.parse::<i32>().map(Value::from);
+        let unknown = |_| format!("{}: {} has no name {text:?}", field.full_name(), names.name());
+        return number.map_err(unknown);
+    }
+    Ok(Value::String(text.to_owned()))
 }

@@ -92,6 +92,7 @@ fn what_does_not_fit_a_field_is_refused() {
         ("/v1/things/x?thing.parts.name=a", "write it in the body"),
         ("/v1/things/x?thing.extra.a=1", "write it in the body"),
         ("/v1/things/x?numbers=one", "malformed"),
+        ("/v1/things/x?colours=PURPLE", "Colour has no name"),
         ("/v1/things/x?numbers=9223372036854775808", "malformed"),
         ("/v1/things?count=2147483648", "malformed"),
         ("/v1/things/x?filter.data=*", "malformed"),
