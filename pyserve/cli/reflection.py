@@ -11,6 +11,7 @@ from queue import SimpleQueue
 import grpc
 from google.protobuf import descriptor_pb2, descriptor_pool
 from google.protobuf.descriptor import MethodDescriptor
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2
 
 from pyserve.cli.commands import CommandFailed
@@ -48,6 +49,8 @@ class Reflection:
             CommandFailed: The server has no such service or method.
         """
         if service not in self._services:
+            if self._is_served(service):
+                raise _without_proto(service)
             raise CommandFailed(
                 f"the server has no service {service!r}{_hint(service, self._callable())}"
             )
@@ -95,6 +98,15 @@ class Reflection:
         ]
         return found or self._services
 
+    def _is_served(self, service: str) -> bool:
+        """Tell whether a service is there although reflection does not list it."""
+        request = health_pb2.HealthCheckRequest(service=service)
+        try:
+            health_pb2_grpc.HealthStub(self._channel).Check(request, timeout=self._timeout_s)
+        except grpc.RpcError:
+            return False
+        return True
+
     def _load(self, service: str) -> descriptor_pool.DescriptorPool:
         pool = descriptor_pool.DescriptorPool()
         files: dict[str, descriptor_pb2.FileDescriptorProto] = {}
@@ -131,12 +143,7 @@ class Reflection:
     ) -> None:
         answer = self._ask(question)
         if answer.WhichOneof("message_response") == "error_response":
-            asked = question.file_containing_symbol or question.file_by_filename
-            raise CommandFailed(
-                f"the server's reflection has no .proto of {asked!r}: "
-                f"{answer.error_response.error_message}; a deployment without one is called with "
-                "a handle, or by plain HTTP at its route prefix"
-            )
+            raise _without_proto(question.file_containing_symbol or question.file_by_filename)
         for serialized in answer.file_descriptor_response.file_descriptor_proto:
             file = descriptor_pb2.FileDescriptorProto.FromString(serialized)
             files[file.name] = file
@@ -146,6 +153,13 @@ class Reflection:
     ) -> reflection_pb2.ServerReflectionResponse:
         self._questions.put(question)
         return next(self._answers)
+
+
+def _without_proto(name: str) -> CommandFailed:
+    return CommandFailed(
+        f"the server's reflection has no .proto of {name!r}; a deployment without one is called "
+        "with a handle, or by plain HTTP at its route prefix"
+    )
 
 
 def _hint(name: str, known: list[str]) -> str:
