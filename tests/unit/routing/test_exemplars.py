@@ -11,7 +11,7 @@ from pyserve.routing.exemplars import Exemplars
 from pyserve.routing.measures import add_table
 
 TRACE = bytes(range(16))
-# What a native table says of each deployment.
+# The statistics of each deployment in a native table.
 COUNTS = [name for metric in OF_COUNTS for name in metric.counts]
 
 
