@@ -116,7 +116,7 @@ pub(crate) struct Model {
 impl Model {
     pub(crate) fn new(config: RouterConfig) -> Self {
         Self {
-            router: Router::new(config.clone()),
+            router: Router::new(config),
             config,
             now: Nanos::ZERO,
             sent: BTreeMap::new(),
