@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
-from pyserve.config import routing
-from pyserve.config.declared import Variable
+from pyserve.config import ingress, routing
 from pyserve.config.options import OPTIONS
 from pyserve.observe.metrics.catalogue import METRICS, Metric
 
@@ -63,11 +62,14 @@ def _router_options() -> Iterator[list[str]]:
 def _router_variables() -> Iterator[list[str]]:
     yield ["variable", "of Ray Serve", "default", "meaning"]
     for each in routing.VARIABLES.values():
-        yield [f"`{each.name}`", f"`{each.alias}`", _written(each), each.text]
+        yield [f"`{each.name}`", f"`{each.alias}`", each.default_text(), each.text]
 
 
-def _written(variable: Variable) -> str:
-    return f"{variable.default:g}"
+def _ingress_variables() -> Iterator[list[str]]:
+    yield ["variable", "default", "Ray Serve's name", "meaning"]
+    for each in ingress.VARIABLES.values():
+        alias = each.alias and f"`{each.alias}`"
+        yield [f"`{each.name}`", each.default_text(), alias, each.text]
 
 
 # Metrics by the beginnings of their names, and the labels that the section says all of them have.
@@ -133,6 +135,7 @@ TABLES: Mapping[str, Callable[[], Iterable[Iterable[str]]]] = {
     "deployment options": _deployment_options,
     "options of launchers": _launcher_options,
     "options without an effect": _idle_options,
+    "ingress variables": _ingress_variables,
     "router options": _router_options,
     "router variables": _router_variables,
 } | {f"{name} metrics": partial(_metrics, name) for name in _METRICS}

@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar
 
@@ -24,7 +24,7 @@ from pyserve.config.validation import (
 )
 
 Value = bool | int | float
-Reader = Callable[[Mapping[str, str], str, Any], Value]
+Reader = Callable[[Mapping[str, str], str, Any], Any]
 Class = TypeVar("Class", bound=type)
 
 
@@ -104,17 +104,26 @@ class Variable:
 
     Attributes:
         name: ``PYSERVE_*``.
-        alias: What Ray Serve calls it.
-        default: What it stands for where it is not set.
+        default: The value where it is not set.
         read: Returns the value of a text, see ``pyserve.config.variables``.
         text: What it says, for the reference; Markdown.
+        alias: What Ray Serve calls it; ``""``: it has none.
+        shown: The default in the reference, where it is not the value itself.
     """
 
     name: str
-    alias: str
-    default: Value
+    default: Any
     read: Reader
     text: str
+    alias: str = ""
+    shown: str = ""
+
+    def default_text(self) -> str:
+        """Return the default as the reference shows it."""
+        if self.shown or self.default is None:
+            return self.shown or "none"
+        is_whole = self.default == int(self.default)
+        return str(int(self.default)) if is_whole else f"{self.default:g}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -199,6 +208,35 @@ def declared(owner: Any) -> Mapping[str, Declared]:
         for each in fields(owner)
         if "declared" in each.metadata
     }
+
+
+def setting(default: Any, name: str, read: Reader, text: str, **more: Any) -> Any:
+    """Return the field of a setting that a variable gives; ``more`` is as in ``Variable``."""
+    variable = Variable(name=name, default=default, read=read, text=text, **more)
+    return option(default, text, variable=variable)
+
+
+def variables_of(owner: Any) -> dict[str, Variable]:
+    """Return the variables of a class by the options that they give."""
+    found = {name: each.variable for name, each in declared(owner).items()}
+    return {name: variable for name, variable in found.items() if variable is not None}
+
+
+def read_declared(owner: Any, variables: Mapping[str, str]) -> dict[str, Any]:
+    """Return what the environment says, by the options of a class.
+
+    Raises:
+        OptionError: A variable has a value that cannot be used.
+    """
+    return {
+        name: each.read(variables, each.name, each.default)
+        for name, each in variables_of(owner).items()
+    }
+
+
+def aliases(declared_variables: Iterable[Variable]) -> dict[str, str]:
+    """Return Ray Serve's names by ours."""
+    return {each.name: each.alias for each in declared_variables if each.alias}
 
 
 def check_options(prefix: str, options: Any) -> None:

@@ -6,10 +6,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 from pyserve.config import variables as read
+from pyserve.config.declared import (
+    Reader,
+    aliases,
+    documented,
+    read_declared,
+    setting,
+    variables_of,
+)
 from pyserve.config.http import (
     DEFAULT_HTTP_PORT,
     HTTPOptions,
@@ -38,19 +47,8 @@ OPTION_VARIABLES = (
     "PYSERVE_TRACING_EXPORTER",
     "PYSERVE_TRACING_SAMPLING_RATIO",
 )
-# Ray Serve's names for the same settings.
-ALIASES = {
-    "PYSERVE_BIND_HOST": "RAY_SERVE_DEFAULT_HTTP_HOST",
-    "PYSERVE_INGRESS_PORT": "RAY_SERVE_DEFAULT_HTTP_PORT",
-    "PYSERVE_INGRESS_MAX_CONNECTIONS": "RAY_SERVE_HAPROXY_MAXCONN",
-    "PYSERVE_INGRESS_IO_THREADS": "RAY_SERVE_HAPROXY_NBTHREAD",
-    "PYSERVE_INGRESS_CLIENT_TIMEOUT_S": "RAY_SERVE_HAPROXY_TIMEOUT_CLIENT_S",
-    "PYSERVE_INGRESS_SERVER_TIMEOUT_S": "RAY_SERVE_HAPROXY_TIMEOUT_SERVER_S",
-    "PYSERVE_INGRESS_CONNECT_TIMEOUT_S": "RAY_SERVE_HAPROXY_TIMEOUT_CONNECT_S",
-    "PYSERVE_INGRESS_HARD_STOP_AFTER_S": "RAY_SERVE_HAPROXY_HARD_STOP_AFTER_S",
-    "PYSERVE_INGRESS_KEEP_ALIVE_TIMEOUT_S": "RAY_SERVE_HTTP_KEEP_ALIVE_TIMEOUT_S",
-    "PYSERVE_INGRESS_DRAIN_S": "RAY_SERVE_PROXY_MIN_DRAINING_PERIOD_S",
-    "PYSERVE_REQUEST_TIMEOUT_S": "RAY_SERVE_REQUEST_PROCESSING_TIMEOUT_S",
+# Ray Serve's names of direct ports.
+_DIRECT_ALIASES = {
     "PYSERVE_DIRECT_INGRESS": "RAY_SERVE_ENABLE_DIRECT_INGRESS",
     "PYSERVE_DIRECT_INGRESS_MIN_HTTP_PORT": "RAY_SERVE_DIRECT_INGRESS_MIN_HTTP_PORT",
     "PYSERVE_DIRECT_INGRESS_MAX_HTTP_PORT": "RAY_SERVE_DIRECT_INGRESS_MAX_HTTP_PORT",
@@ -68,61 +66,225 @@ _BYTES_MAX = 2**63 - 1
 _MEBIBYTE = 1024 * 1024
 
 
+def _count(maximum: int = _COUNT_MAX, minimum: int = 1, factor: int = 1) -> Reader:
+    def reader(variables: Mapping[str, str], name: str, default: int | None) -> int | None:
+        found = read.whole(variables, name, minimum=minimum, maximum=maximum)
+        return default if found is None else found * factor
+
+    return reader
+
+
+def _size(variables: Mapping[str, str], name: str, default: int | None) -> int | None:
+    found = read.size_bytes(variables, name, maximum=_BYTES_MAX)
+    return default if found is None else found
+
+
+def _switch(variables: Mapping[str, str], name: str, default: bool) -> bool:
+    return read.switch(variables, name, default=default)
+
+
+def _checked(check: Callable[[str, str], object]) -> Reader:
+    def reader(variables: Mapping[str, str], name: str, default: object) -> object:
+        return check(name, variables[name]) if variables.get(name) else default
+
+    return reader
+
+
+def _origins(variables: Mapping[str, str], name: str, default: tuple[str, ...]) -> tuple[str, ...]:
+    found = read.words(variables, name)
+    for origin in found:
+        if not _ORIGIN.fullmatch(origin):
+            raise refuse(
+                name,
+                origin,
+                "'*', or origins with commas between them, such as https://shop.example.com: "
+                "scheme, host and port, without a path",
+            )
+    return found or default
+
+
+def _trusted(variables: Mapping[str, str], _name: str, _default: object) -> tuple[str, ...]:
+    return read_trusted_proxies(variables)
+
+
+def _speaks_proxy_protocol(variables: Mapping[str, str], _name: str, _default: object) -> bool:
+    return read_proxy_protocol(variables, read_trusted_proxies(variables))
+
+
+_TIME = partial(read.seconds, exclusive=True)
+
+
+@documented
 @dataclass(frozen=True, kw_only=True)
 class IngressSettings:
-    """Limits and times of one ingress. Sizes in bytes, times in seconds.
+    """Limits and times of one ingress. Sizes in bytes, times in seconds."""
 
-    Attributes:
-        port: where it listens when nobody gives an address.
-        location: ``Disabled``: the mesh has no ingress.
-        root_path: a prefix that whoever is in front has removed from the paths; "": none.
-        connections_max: client connections; for one more, an idle one is closed.
-        idle_bytes_max: what connections that rest keep in memory, estimated by what they speak;
-            beyond it those that have rested longest are closed. 0: no limit.
-        streams_max: calls of one HTTP/2 connection at once.
-        io_threads: native threads; None: one for each core, at most four.
-        header_bytes_max: head of one request.
-        body_bytes_max: body of one plain HTTP request; None: no limit.
-        message_bytes_max: one message that is transcoded (JSON, Connect, gRPC-Web).
-        refuses_unknown_fields: JSON with fields that its message does not have is refused (400),
-            unless the client says otherwise; else they are ignored.
-        client_timeout_s: a connection on which nothing happens and no call runs.
-        header_timeout_s: from the first byte of a head to its last.
-        body_timeout_s: a client that neither sends nor takes what it is due.
-        keep_alive_timeout_s: HTTP/1.1, between two requests.
-        server_timeout_s: a replica that sends nothing for a call; None: no limit.
-        connect_timeout_s: of a replica, the handshake included.
-        request_timeout_s: calls for which nobody else says a time; None: no limit.
-        drain_s: how long a draining ingress takes new connections, while its health says no.
-        hard_stop_after_s: longest drain, whatever the deployments allow their calls.
-        cors_origins: who may use gRPC-Web and Connect from a browser; "*": everybody.
-        trusted_proxies: networks of proxies, whose word on the addresses of clients is taken.
-        proxy_protocol: their connections begin with a header of the PROXY protocol, version 2.
-    """
+    port: int = setting(
+        DEFAULT_HTTP_PORT,
+        "PYSERVE_INGRESS_PORT",
+        _count(_PORT_MAX, minimum=0),
+        "where it listens when no address is given",
+        alias="RAY_SERVE_DEFAULT_HTTP_PORT",
+    )
+    location: ProxyLocation = setting(
+        ProxyLocation.EveryNode,
+        "PYSERVE_INGRESS_LOCATION",
+        _checked(check_location),
+        "`Disabled`: the mesh has no ingress",
+        shown="EveryNode",
+    )
+    root_path: str = setting(
+        "",
+        "PYSERVE_INGRESS_ROOT_PATH",
+        _checked(check_root_path),
+        "a prefix that a proxy in front has removed from the paths",
+        shown="none",
+    )
+    connections_max: int = setting(
+        20_000,
+        "PYSERVE_INGRESS_MAX_CONNECTIONS",
+        _count(),
+        "client connections; for one more, the one that has been idle longest has to go",
+        alias="RAY_SERVE_HAPROXY_MAXCONN",
+    )
+    idle_bytes_max: int = setting(
+        48 * 1024 * 1024,
+        "PYSERVE_IDLE_CONNECTION_MEMORY_MB",
+        _count(minimum=0, factor=_MEBIBYTE),
+        "estimated memory of idle connections, in MiB in the variable; beyond it those that "
+        "have been idle longest are closed; 0: no limit",
+        shown="48",
+    )
+    streams_max: int = setting(
+        1024,
+        "PYSERVE_INGRESS_MAX_STREAMS",
+        _count(),
+        "calls of one HTTP/2 connection at once",
+    )
+    io_threads: int | None = setting(
+        None,
+        "PYSERVE_INGRESS_IO_THREADS",
+        _count(_THREADS_MAX),
+        "native threads that serve clients",
+        alias="RAY_SERVE_HAPROXY_NBTHREAD",
+        shown="one for each core, at most 4",
+    )
+    header_bytes_max: int = setting(
+        16 * 1024,
+        "PYSERVE_INGRESS_MAX_HEADER_BYTES",
+        _size,
+        "head of one request",
+    )
+    body_bytes_max: int | None = setting(
+        None,
+        "PYSERVE_INGRESS_MAX_BODY_BYTES",
+        _size,
+        "body of one plain HTTP request",
+    )
+    message_bytes_max: int = setting(
+        4 * 1024 * 1024,
+        "PYSERVE_INGRESS_MAX_MESSAGE_BYTES",
+        _size,
+        "one message that is transcoded (JSON, Connect, gRPC-Web)",
+    )
+    refuses_unknown_fields: bool = setting(
+        False,
+        "PYSERVE_INGRESS_REFUSE_UNKNOWN_FIELDS",
+        _switch,
+        "1: JSON with fields that its message does not have is refused with 400, unless the "
+        "client says otherwise; 0: such fields are ignored",
+    )
+    client_timeout_s: float = setting(
+        3600.0,
+        "PYSERVE_INGRESS_CLIENT_TIMEOUT_S",
+        _TIME,
+        "a connection on which nothing happens and no call runs",
+        alias="RAY_SERVE_HAPROXY_TIMEOUT_CLIENT_S",
+    )
+    header_timeout_s: float = setting(
+        10.0,
+        "PYSERVE_INGRESS_HEADER_TIMEOUT_S",
+        _TIME,
+        "from the first byte of a head to its last",
+    )
+    body_timeout_s: float = setting(
+        60.0,
+        "PYSERVE_INGRESS_BODY_TIMEOUT_S",
+        _TIME,
+        "a client that neither sends nor reads",
+    )
+    keep_alive_timeout_s: float = setting(
+        90.0,
+        "PYSERVE_INGRESS_KEEP_ALIVE_TIMEOUT_S",
+        _TIME,
+        "HTTP/1.1, between two requests",
+        alias="RAY_SERVE_HTTP_KEEP_ALIVE_TIMEOUT_S",
+    )
+    server_timeout_s: float | None = setting(
+        None,
+        "PYSERVE_INGRESS_SERVER_TIMEOUT_S",
+        read.limit_seconds,
+        "a replica that sends nothing for a call",
+        alias="RAY_SERVE_HAPROXY_TIMEOUT_SERVER_S",
+    )
+    connect_timeout_s: float = setting(
+        2.0,
+        "PYSERVE_INGRESS_CONNECT_TIMEOUT_S",
+        _TIME,
+        "connecting to a replica, the handshake included",
+        alias="RAY_SERVE_HAPROXY_TIMEOUT_CONNECT_S",
+    )
+    request_timeout_s: float | None = setting(
+        None,
+        "PYSERVE_REQUEST_TIMEOUT_S",
+        read.limit_seconds,
+        "calls for which neither client nor deployment sets a time",
+        alias="RAY_SERVE_REQUEST_PROCESSING_TIMEOUT_S",
+    )
+    drain_s: float = setting(
+        0.0,
+        "PYSERVE_INGRESS_DRAIN_S",
+        read.seconds,
+        "how long a draining ingress takes new connections, while its health says no",
+        alias="RAY_SERVE_PROXY_MIN_DRAINING_PERIOD_S",
+    )
+    hard_stop_after_s: float = setting(
+        120.0,
+        "PYSERVE_INGRESS_HARD_STOP_AFTER_S",
+        read.seconds,
+        "longest drain, whatever the deployments allow their calls",
+        alias="RAY_SERVE_HAPROXY_HARD_STOP_AFTER_S",
+    )
+    cors_origins: tuple[str, ...] = setting(
+        ("*",),
+        "PYSERVE_INGRESS_CORS_ORIGINS",
+        _origins,
+        "origins that may use gRPC-Web and Connect from a browser; `*`: all",
+        shown="`*`",
+    )
+    trusted_proxies: tuple[str, ...] = setting(
+        (),
+        "PYSERVE_TRUSTED_PROXIES",
+        _trusted,
+        "networks of proxies whose reports of client addresses are trusted",
+        shown="none",
+    )
+    proxy_protocol: bool = setting(
+        False,
+        "PYSERVE_PROXY_PROTOCOL",
+        _speaks_proxy_protocol,
+        "`v2`: connections of trusted proxies begin with a header of the PROXY protocol, version 2",
+        shown="`off`",
+    )
 
-    port: int = DEFAULT_HTTP_PORT
-    location: ProxyLocation = ProxyLocation.EveryNode
-    root_path: str = ""
-    connections_max: int = 20_000
-    idle_bytes_max: int = 48 * 1024 * 1024
-    streams_max: int = 1024
-    io_threads: int | None = None
-    header_bytes_max: int = 16 * 1024
-    body_bytes_max: int | None = None
-    message_bytes_max: int = 4 * 1024 * 1024
-    refuses_unknown_fields: bool = False
-    client_timeout_s: float = 3600.0
-    header_timeout_s: float = 10.0
-    body_timeout_s: float = 60.0
-    keep_alive_timeout_s: float = 90.0
-    server_timeout_s: float | None = None
-    connect_timeout_s: float = 2.0
-    request_timeout_s: float | None = None
-    drain_s: float = 0.0
-    hard_stop_after_s: float = 120.0
-    cors_origins: tuple[str, ...] = ("*",)
-    trusted_proxies: tuple[str, ...] = ()
-    proxy_protocol: bool = False
+
+VARIABLES = variables_of(IngressSettings)
+# That of NodeSettings is shown with those of the ingress.
+ALIASES = (
+    aliases(VARIABLES.values())
+    | _DIRECT_ALIASES
+    | {"PYSERVE_BIND_HOST": "RAY_SERVE_DEFAULT_HTTP_HOST"}
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,86 +324,7 @@ def read_ingress_settings(variables: Mapping[str, str]) -> IngressSettings:
     Raises:
         OptionError: a variable has a value that cannot be used.
     """
-    given = {
-        name: value
-        for name, value in (*_counts(variables), *_times(variables))
-        if value is not None
-    }
-    default = IngressSettings()
-    trusted = read_trusted_proxies(variables)
-    return IngressSettings(
-        **given,  # type: ignore[arg-type]  # the names are those of the fields
-        location=check_location("PYSERVE_INGRESS_LOCATION", variables["PYSERVE_INGRESS_LOCATION"])
-        if variables.get("PYSERVE_INGRESS_LOCATION")
-        else default.location,
-        root_path=check_root_path(
-            "PYSERVE_INGRESS_ROOT_PATH", variables["PYSERVE_INGRESS_ROOT_PATH"]
-        )
-        if variables.get("PYSERVE_INGRESS_ROOT_PATH")
-        else default.root_path,
-        server_timeout_s=read.limit_seconds(variables, "PYSERVE_INGRESS_SERVER_TIMEOUT_S", None),
-        request_timeout_s=read.limit_seconds(variables, "PYSERVE_REQUEST_TIMEOUT_S", None),
-        refuses_unknown_fields=read.switch(variables, "PYSERVE_INGRESS_REFUSE_UNKNOWN_FIELDS"),
-        cors_origins=_origins(variables) or default.cors_origins,
-        trusted_proxies=trusted,
-        proxy_protocol=read_proxy_protocol(variables, trusted),
-    )
-
-
-def _origins(variables: Mapping[str, str]) -> tuple[str, ...]:
-    name = "PYSERVE_INGRESS_CORS_ORIGINS"
-    found = read.words(variables, name)
-    for origin in found:
-        if not _ORIGIN.fullmatch(origin):
-            raise refuse(
-                name,
-                origin,
-                "'*', or origins with commas between them, such as https://shop.example.com: "
-                "scheme, host and port, without a path",
-            )
-    return found
-
-
-def _counts(variables: Mapping[str, str]) -> list[tuple[str, int | None]]:
-    def whole(name: str, maximum: int = _COUNT_MAX, minimum: int = 1) -> int | None:
-        return read.whole(variables, f"PYSERVE_INGRESS_{name}", minimum=minimum, maximum=maximum)
-
-    def size(name: str) -> int | None:
-        return read.size_bytes(variables, f"PYSERVE_INGRESS_{name}", maximum=_BYTES_MAX)
-
-    return [
-        ("port", whole("PORT", _PORT_MAX, 0)),
-        ("connections_max", whole("MAX_CONNECTIONS")),
-        ("idle_bytes_max", _idle_bytes(variables)),
-        ("streams_max", whole("MAX_STREAMS")),
-        ("io_threads", whole("IO_THREADS", _THREADS_MAX)),
-        ("header_bytes_max", size("MAX_HEADER_BYTES")),
-        ("body_bytes_max", size("MAX_BODY_BYTES")),
-        ("message_bytes_max", size("MAX_MESSAGE_BYTES")),
-    ]
-
-
-def _idle_bytes(variables: Mapping[str, str]) -> int | None:
-    name = "PYSERVE_IDLE_CONNECTION_MEMORY_MB"
-    found = read.whole(variables, name, minimum=0, maximum=_COUNT_MAX)
-    return None if found is None else found * _MEBIBYTE
-
-
-def _times(variables: Mapping[str, str]) -> list[tuple[str, float]]:
-    def time(name: str, *, exclusive: bool = True) -> tuple[str, float]:
-        default: float = getattr(IngressSettings, name)
-        variable = f"PYSERVE_INGRESS_{name.upper()}"
-        return name, read.seconds(variables, variable, default, exclusive=exclusive)
-
-    return [
-        time("client_timeout_s"),
-        time("header_timeout_s"),
-        time("body_timeout_s"),
-        time("keep_alive_timeout_s"),
-        time("connect_timeout_s"),
-        time("drain_s", exclusive=False),
-        time("hard_stop_after_s", exclusive=False),
-    ]
+    return IngressSettings(**read_declared(IngressSettings, variables))
 
 
 def read_direct_settings(variables: Mapping[str, str]) -> DirectIngressSettings:

@@ -21,11 +21,13 @@ from pyserve.config.declared import (
     Value,
     Variable,
     Whole,
+    aliases,
     check_options,
     declared,
     documented,
     option,
     router_option,
+    variables_of,
 )
 from pyserve.config.parts import Part
 from pyserve.config.validation import (
@@ -456,10 +458,8 @@ _MODEL_MATCHING = Variable(
 )
 OPTIONS = declared(RequestRouterConfig)
 # By the options that they are the defaults of.
-VARIABLES: dict[str, Variable] = {
-    name: each.variable for name, each in OPTIONS.items() if each.variable is not None
-} | {"model_matching_timeout_s": _MODEL_MATCHING}
-ALIASES = {each.name: each.alias for each in VARIABLES.values()}
+VARIABLES = variables_of(RequestRouterConfig) | {"model_matching_timeout_s": _MODEL_MATCHING}
+ALIASES = aliases(VARIABLES.values())
 
 RouterDefaults = dict[str, Value]
 """What routers of a process do where a deployment does not say it, by the names of its options."""
