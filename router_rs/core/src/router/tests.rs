@@ -277,7 +277,7 @@ fn the_share_of_a_new_replica_grows_with_time() {
 #[test]
 fn new_settings_count_from_now_and_keep_the_calls() {
     let config = RouterConfig { queue_len_max: 1, ..config() };
-    let mut router = with_replicas(Router::new(config.clone()), &[1, 1]);
+    let mut router = with_replicas(Router::new(config), &[1, 1]);
     let running = [send(&mut router, Nanos::ZERO), send(&mut router, Nanos::ZERO)];
     let waiter = park(&mut router, None, Nanos::ZERO);
     let refused = Decision::Refused(Refusal::QueueFull { limit: 1 });
