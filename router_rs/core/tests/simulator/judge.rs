@@ -141,10 +141,12 @@ impl Part<'_> {
         let answers =
             |from, until| (answers(self.ours, from, until), answers(self.rival, from, until));
         let (ours, rivals) = answers(settled, self.until);
-        if rivals >= WINDOW_ANSWERS {
+        // Of both: who looks only where the rival has many finds those seeds in which it was lucky.
+        let most = ours.max(rivals);
+        if most >= WINDOW_ANSWERS {
             figures.push(("answers".to_owned(), ANSWERS_MIN, ours, rivals));
             let length = self.until.saturating_sub(settled);
-            let window = (length.0 as f64 * WINDOW_ANSWERS / rivals).max(WINDOW.0 as f64);
+            let window = (length.0 as f64 * WINDOW_ANSWERS / most).max(WINDOW.0 as f64);
             // Of equal length, none shorter than that.
             let count = (length.0 as f64 / window).floor().max(1.0);
             for index in 0..count as u64 {
@@ -157,7 +159,8 @@ impl Part<'_> {
             }
         }
         let (ours, rivals) = (self.times(self.ours), self.times(self.rival));
-        if rivals.len() as f64 >= WINDOW_ANSWERS && !ours.is_empty() {
+        let most = ours.len().max(rivals.len()) as f64;
+        if most >= WINDOW_ANSWERS && !ours.is_empty() && !rivals.is_empty() {
             figures.push(("mean".to_owned(), TIME_MAX, mean(&ours), mean(&rivals)));
             let p99 = |times: &[f64]| quantile(times, 990);
             figures.push(("p99".to_owned(), TIME_MAX, p99(&ours), p99(&rivals)));
