@@ -125,26 +125,15 @@ impl Exclusive {
         quiet.0 as f64 > self.work_ns * LONG
     }
 
-    /// How many calls more a replica may take that has answered nothing for so long.
+    /// How long a replica may answer nothing until it may take one call more.
     #[inline]
-    pub(crate) fn eased(&self, quiet: Nanos) -> u32 {
-        (quiet.0 as f64 / self.patience_ns()) as u32
-    }
-
-    /// When a replica that has answered nothing since then may take one call more than at `now`.
-    pub(crate) fn eases_at(&self, quiet_since: Nanos, now: Nanos) -> Nanos {
-        let eased = f64::from(self.eased(now.saturating_sub(quiet_since)));
-        // One nanosecond more, since a time is cut to a whole number of them.
-        quiet_since.saturating_add(Nanos(((eased + 1.0) * self.patience_ns()) as u64 + 1))
+    pub(crate) fn patience(&self) -> Nanos {
+        Nanos((self.work_ns * PATIENCE) as u64 + 1)
     }
 
     /// Mean work of a call; 0: unknown.
     pub(crate) fn work_ns(&self) -> f64 {
         self.work_ns
-    }
-
-    fn patience_ns(&self) -> f64 {
-        (self.work_ns * PATIENCE).max(1.0)
     }
 }
 
@@ -214,17 +203,5 @@ mod tests {
     fn nothing_is_kept_in_reserve_behind_a_long_call() {
         let enough = |quiet_ms| after(100).enough(1e6, Nanos::from_millis(quiet_ms));
         assert_eq!([Some(2), Some(1)], [20, 21].map(enough));
-    }
-
-    #[test]
-    fn a_silent_replica_takes_one_call_more_after_each_such_time() {
-        let exclusive = after(100);
-        let since = Nanos::from_secs(1);
-        let first = exclusive.eases_at(since, since);
-        assert_eq!(1_160, first.as_millis());
-        let eased = |at: Nanos| exclusive.eased(at.saturating_sub(since));
-        assert_eq!((0, 1), (eased(Nanos(first.0 - 2)), eased(first)));
-        let second = exclusive.eases_at(since, first);
-        assert_eq!((1_320, 2), (second.as_millis(), eased(second)));
     }
 }

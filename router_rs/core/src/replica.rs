@@ -65,8 +65,11 @@ pub(crate) struct Replica {
     pub(crate) pace: Pace,
     /// Since when it has had calls and answered none; of no meaning while it has none.
     pub(crate) quiet_since: Nanos,
-    /// By its last word it could work on another call beside those that it had.
-    pub(crate) may_overlap: bool,
+    /// After so long without an answer it may take one call more, by the calls of then: those that
+    /// came later, if they are shorter, say nothing of how long it may be silent.
+    pub(crate) patience: Nanos,
+    /// By its last word it could work on another call beside so many.
+    pub(crate) overlaps: u32,
     /// The last attempt found no connection.
     pub(crate) is_unreached: bool,
     /// If it takes its calls in steps.
@@ -100,7 +103,8 @@ impl Replica {
             held: u32::MAX,
             pace: Pace::default(),
             quiet_since: Nanos::ZERO,
-            may_overlap: false,
+            patience: Nanos::ZERO,
+            overlaps: 0,
             is_unreached: false,
             demand: Demand::default(),
             batch: None,
@@ -163,6 +167,21 @@ impl Replica {
     #[inline]
     pub(crate) fn quiet(&self, now: Nanos) -> Nanos {
         Nanos(now.saturating_sub(self.quiet_since).0 >> self.octaves)
+    }
+
+    /// How many calls more it may take because it has been silent, if it may be so for `patience` by
+    /// the calls of now.
+    #[inline]
+    pub(crate) fn eased(&self, patience: Nanos, now: Nanos) -> u32 {
+        let each = self.patience.max(patience).0.max(1);
+        u32::try_from(self.quiet(now).0 / each).unwrap_or(u32::MAX)
+    }
+
+    /// When it may take one call more than at `now`, if it stays silent.
+    pub(crate) fn eases_at(&self, patience: Nanos, now: Nanos) -> Nanos {
+        let each = self.patience.max(patience).saturating_mul(1 << self.octaves);
+        let times = u64::from(self.eased(patience, now)) + 1;
+        self.quiet_since.saturating_add(each.saturating_mul(times))
     }
 
     /// How many more calls it could get if none were held back.

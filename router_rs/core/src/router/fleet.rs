@@ -330,7 +330,7 @@ impl Fleet {
     pub(super) fn take_beyond(&mut self, slot: u32, now: Nanos) {
         let replica = &mut self.replicas[slot as usize];
         if replica.in_flight == 0 {
-            replica.quiet_since = now;
+            (replica.quiet_since, replica.patience) = (now, self.late.exclusive.patience());
         }
         replica.pace.count(&mut self.pool, now);
         replica.pace.on_sent(&self.pool, now);

@@ -33,8 +33,8 @@ impl Fleet {
         self.late.exclusive.on_answer(took, alone);
         let was_kept = alone.is_none() && self.is_kept(slot);
         let replica = &mut self.replicas[slot as usize];
-        replica.may_overlap = alone.is_none();
-        replica.quiet_since = now;
+        replica.overlaps = if alone.is_some() { 0 } else { replica.pace.working() };
+        (replica.quiet_since, replica.patience) = (now, self.late.exclusive.patience());
         if self.late.exclusive.is_proven() == was_proven {
             self.bind(slot, now);
         } else {
@@ -49,7 +49,8 @@ impl Fleet {
             return;
         }
         self.late.exclusive.on_idle();
-        self.replicas[slot as usize].may_overlap = true;
+        let replica = &mut self.replicas[slot as usize];
+        replica.overlaps = replica.pace.working();
         if self.late.exclusive.is_proven() {
             self.bind(slot, now);
         } else {
@@ -61,9 +62,9 @@ impl Fleet {
     #[inline]
     pub(super) fn watch_silence(&mut self, now: Nanos) {
         if self.late.is_on && self.late.eases_at.is_none() && self.late.exclusive.is_proven() {
+            let patience = self.late.exclusive.patience();
             let kept = self.replicas.iter().filter(|one| one.is_held_back() && one.is_in());
-            self.late.eases_at =
-                kept.map(|one| self.late.exclusive.eases_at(one.quiet_since, now)).min();
+            self.late.eases_at = kept.map(|one| one.eases_at(patience, now)).min();
         }
     }
 
@@ -121,12 +122,16 @@ impl Fleet {
     pub(super) fn bind(&mut self, slot: u32, now: Nanos) {
         let Self { replicas, late, pool, .. } = self;
         let (replica, exclusive) = (&mut replicas[slot as usize], &late.exclusive);
-        let is_bound = late.is_on && !self.is_batching && !replica.may_overlap;
+        let is_bound = late.is_on && !self.is_batching;
         let quiet = replica.quiet(now);
         // Beside the calls of a slow one the way there is short.
         let gap_ns = pool.turnaround_ns(replica.tier) / f64::from(1_u32 << replica.octaves);
         let enough = if is_bound { exclusive.enough(gap_ns, quiet) } else { None };
-        let held = enough.map_or(u32::MAX, |enough| enough.saturating_add(exclusive.eased(quiet)));
+        let eased = replica.eased(exclusive.patience(), now);
+        // Beside calls that await something it takes one more, and says again whether it idles. If
+        // it took any number while the others take one, all that wait would go there.
+        let least = if replica.overlaps > 0 { replica.overlaps.saturating_add(1) } else { 0 };
+        let held = enough.map_or(u32::MAX, |enough| enough.saturating_add(eased).max(least));
         if replica.held != held {
             replica.held = held;
             self.refresh(slot);
@@ -165,12 +170,17 @@ mod tests {
 
     /// A router that binds late, of so many replicas that say that they work on one call at a time.
     fn late_binding(replicas: usize) -> (Router, Nanos) {
+        late_binding_of(replicas, 10)
+    }
+
+    /// The same with calls of so many milliseconds.
+    fn late_binding_of(replicas: usize, took_ms: u64) -> (Router, Nanos) {
         let mut router = router(replicas);
         let mut now = Nanos::ZERO;
-        for _ in 0..20 * replicas {
+        for _ in 0..100 * replicas {
             let call = send(&mut router, now);
-            now = now.saturating_add(Nanos::from_millis(10));
-            router.complete(call.ticket, alone(10), now, &mut Vec::new());
+            now = now.saturating_add(Nanos::from_millis(took_ms));
+            router.complete(call.ticket, alone(took_ms), now, &mut Vec::new());
         }
         (router, now)
     }
@@ -212,19 +222,63 @@ mod tests {
     }
 
     #[test]
-    fn a_replica_that_idles_beside_its_call_takes_more_at_once() {
+    fn a_replica_that_idles_beside_its_calls_takes_one_more_each_time() {
         let (mut router, now) = late_binding(1);
         let call = send(&mut router, now);
-        park(&mut router, now);
-        park(&mut router, now);
-        let mut wanted = Vec::new();
-        router.wanted_asks(&mut wanted);
-        assert_eq!(vec![LeaseRequest { replica: call.replica, when_idle: true }], wanted);
-        let mut released = Vec::new();
-        assert!(!router.on_lease(call.replica, now, &mut released), "all that wait have gone");
-        assert_eq!(2, released.len(), "{released:?}");
+        (0..2).for_each(|_| park(&mut router, now));
+        let (mut wanted, mut released) = (Vec::new(), Vec::new());
+        for taken in 1..=2 {
+            router.wanted_asks(&mut wanted);
+            assert_eq!(vec![LeaseRequest { replica: call.replica, when_idle: true }], wanted);
+            router.on_lease(call.replica, now, &mut released);
+            assert_eq!(taken, released.len(), "{released:?}");
+        }
         router.wanted_asks(&mut wanted);
         assert!(wanted.is_empty());
+    }
+
+    /// The third one proves that calls await something now; until then the first replica to say so
+    /// does not get all that wait.
+    #[test]
+    fn calls_that_await_are_spread_although_one_replica_is_the_first_to_idle() {
+        let (mut router, now) = late_binding(3);
+        let first = send(&mut router, now).replica;
+        for _ in 0..2 {
+            send(&mut router, now);
+        }
+        (0..9).for_each(|_| park(&mut router, now));
+        let mut released = Vec::new();
+        for _ in 0..3 {
+            router.on_lease(first, now, &mut released);
+        }
+        assert_eq!(9, released.len(), "{released:?}");
+        let stats = router.stats();
+        let in_flight: Vec<u32> = stats.replicas.iter().map(|stats| stats.in_flight).collect();
+        assert_eq!(vec![4; 3], in_flight);
+    }
+
+    /// Short calls after a change of the mix say nothing of how long the one before takes.
+    #[test]
+    fn a_replica_in_a_long_call_is_not_silent_beside_the_short_calls_of_another() {
+        let (mut router, mut now) = late_binding_of(2, 1_000);
+        let (long, other) = (send(&mut router, now), send(&mut router, now));
+        now = now.saturating_add(Nanos::from_secs(1));
+        router.complete(other.ticket, alone(1_000), now, &mut Vec::new());
+        for _ in 0..100 {
+            let call = send(&mut router, now);
+            assert_eq!(other.replica, call.replica);
+            now = now.saturating_add(Nanos::from_millis(10));
+            router.complete(call.ticket, alone(10), now, &mut Vec::new());
+        }
+        send(&mut router, now);
+        park(&mut router, now);
+        let at = router.next_wakeup().expect("somebody looks");
+        let mut released = Vec::new();
+        router.tick(at, &mut released);
+        for release in released {
+            let Release::Send { assignment, .. } = release else { panic!("{release:?}") };
+            assert_ne!(long.replica, assignment.replica);
+        }
     }
 
     #[test]
