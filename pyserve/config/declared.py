@@ -1,4 +1,4 @@
-"""What is written once about an option or a variable of the environment, and what follows from it.
+"""Declarations of options and of environment variables: each is written once.
 
 An option is a field of a frozen dataclass. ``option`` declares it: the default, what may be written
 in its place, and a sentence. From that come its check, its line in the class's docstring, its part

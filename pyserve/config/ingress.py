@@ -144,7 +144,7 @@ class IngressSettings:
         20_000,
         "PYSERVE_INGRESS_MAX_CONNECTIONS",
         _count(),
-        "client connections; for one more, the one that has been idle longest has to go",
+        "client connections; for one more, an idle one is closed",
         alias="RAY_SERVE_HAPROXY_MAXCONN",
     )
     idle_bytes_max: int = setting(

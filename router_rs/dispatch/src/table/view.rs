@@ -21,7 +21,7 @@ use crate::table::settings::RouterSettings;
 use crate::table::snapshot::{DeploymentRoute, ReplicaRoute};
 use crate::table::split::Share;
 
-/// What the process of the router adds to a view.
+/// Additions to a view by the process of the router.
 #[derive(Debug, Default)]
 pub struct Added {
     /// The methods of services, by their full names. Those of others are not known.
