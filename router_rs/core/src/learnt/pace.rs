@@ -373,12 +373,12 @@ impl Pace {
         self.slowness_after(pool, self.silent)
     }
 
-    /// The slowness from ended calls alone. It is never below 1: the time of a fast replica counts
+    /// The slowness from ended calls alone. It is not below 1: the time of a fast replica counts
     /// fully in the pool, and that of a slow one as if it were not slow, so the pool is soon as
     /// fast as the fastest.
     ///
     /// Where other routers send calls as well, their effect on a replica is not visible otherwise,
-    /// so any difference counts.
+    /// so any difference counts, also below 1.
     #[inline]
     pub(crate) fn usual_slowness(&self, pool: &Pool) -> f32 {
         if pool.is_shared() { self.usual.slowness } else { self.usual.sure_slowness }
