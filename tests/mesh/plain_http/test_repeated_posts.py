@@ -17,8 +17,9 @@ from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.slow
 
-REQUESTS = 10
-# A replica may take over a request before it is killed itself.
+# A replica may take over a request before it is killed itself, so each may be repeated twice: not
+# more than the ten repetitions that are allowed however few calls there are.
+REQUESTS = 5
 _REPEATED = {2, 3}
 
 
@@ -64,7 +65,7 @@ async def test_a_plain_handler_that_is_marked_loses_none(
             key,
             lambda each: asyncio.create_task(client.post("/marked", json={"key": each})),
         )
-    assert [200] * REQUESTS == [each.status_code for each in answers]
+    assert [200] * REQUESTS == [each.status_code for each in answers], answers[0].text
     assert _REPEATED >= {each.json()["attempt"] for each in answers}
 
 
