@@ -111,8 +111,9 @@ class WebSocketSession:
         self._closed = asyncio.Event()  # The client has closed, or is gone.
         self._ponged = asyncio.Event()
         self._ping: bytes | None = None
-        # Until then the reader waited, and a pong may have lain unread.
-        self._unread_until = -math.inf
+        # Until then the client has sent something, or the reader waited and a pong may have lain
+        # unread.
+        self._heard_until = -math.inf
         self._denial: tuple[int, list[tuple[bytes, bytes]]] | None = None
         self._helpers: list[asyncio.Task[None]] = []
         self._is_draining = False
@@ -336,6 +337,8 @@ class WebSocketSession:
                 piece = await self._call.read()
                 if not piece:
                     break
+                # No pong can come within a frame (RFC 6455, 5.4), and a large one takes its time.
+                self._heard_until = asyncio.get_running_loop().time()
                 await self._feed(piece)
                 await self._wait_for_room()  # So a client cannot send more than is read.
         except ClientDisconnected:
@@ -364,9 +367,9 @@ class WebSocketSession:
 
     async def _wait_for_room(self) -> None:
         if self._state is _State.OPEN and self._inbox.is_full:
-            self._unread_until = math.inf
+            self._heard_until = math.inf
             await self._inbox.room()
-            self._unread_until = asyncio.get_running_loop().time()
+            self._heard_until = asyncio.get_running_loop().time()
 
     async def _on_event(self, event: events.Event) -> None:
         if isinstance(event, events.CloseConnection):
@@ -417,8 +420,8 @@ class WebSocketSession:
                     await self._write(events.Ping(payload=self._ping))
                     await self._ponged.wait()
             except TimeoutError:
-                # A client whose pong has not been read yet has not vanished.
-                if loop.time() - self._unread_until >= _PONG_TIMEOUT_S:
+                # A client that sends, or whose pong has not been read yet, has not vanished.
+                if loop.time() - self._heard_until >= _PONG_TIMEOUT_S:
                     reason = "keepalive ping timeout"
                     await self._close_ourselves(_INTERNAL, reason, told=_ABNORMAL)
                     return

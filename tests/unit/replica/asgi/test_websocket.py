@@ -379,24 +379,6 @@ async def test_a_code_that_no_frame_may_have_is_refused(code: Any) -> None:
     assert repr(code) in refused[0]
 
 
-async def test_a_keepalive_ping_that_stays_unanswered_closes(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(websocket, "_PING_INTERVAL_S", 0.01)
-    monkeypatch.setattr(websocket, "_PONG_TIMEOUT_S", 1.0)  # The first one is answered in it.
-    app = Echo()
-    async with serving(app) as served:
-        client = Client(served)
-        await client.accepted()
-        ping = await client.next()
-        client.send(ping.response())
-        assert isinstance(await client.next(), events.Ping)  # The next one; this stays unanswered.
-        close = await client.next()
-        assert (1011, "keepalive ping timeout") == (close.code, close.reason)
-        client.send(close.response())
-        await served.released(client.call)
-
-
 @pytest.mark.parametrize(
     ("sent", "expected"),
     [
