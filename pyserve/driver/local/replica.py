@@ -238,6 +238,9 @@ class LocalReplica:
 
     def _on_answered(self, call: LocalCall, threads: ThreadsOfCall) -> None:
         del self._tasks[call]
+        # Nothing else would end it for its caller. asyncio logs what the task has raised.
+        if call.code() is None:
+            self._end(call, StatusCode.INTERNAL, "the call ended without an answer: see the log")
         # A thread cannot be stopped: its place stays taken until it has come back.
         threads.when_done(lambda: self.post(self._settle, self._weight(call)))
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import os
 import threading
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ import pytest
 
 import pyserve
 from pyserve.driver.local import find_local
-from pyserve.exceptions import MeshNotFound, RequestTimeout, SerializationError
+from pyserve.exceptions import MeshNotFound, RemoteError, RequestTimeout, SerializationError
 from tests.support.waiting import wait_until
 
 CLOSED: list[str] = []
@@ -316,3 +317,21 @@ def test_held_values_are_freed_with_what_refers_to_them():
     del held
 
     wait_until(lambda: references.held_count == 0, 5, "nothing is held")
+
+
+def test_a_call_ends_although_its_failure_cannot_be_described(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    def status(*_: object, **__: object) -> None:
+        raise LookupError("no status")
+
+    monkeypatch.setattr("pyserve.driver.local.replica.status_of_plain", status)
+    call = run(Greeter.bind()).remote("one", "too many")
+    with pytest.raises(RemoteError, match="ended without an answer"):
+        call.result(timeout_s=30)
+    wait_until(lambda: _collected() and "no status" in caplog.text, what="asyncio has logged it")
+
+
+def _collected() -> bool:
+    gc.collect()
+    return True
