@@ -88,7 +88,10 @@ def _members(kind: type) -> dict[str, _Member]:
         name: member
         for each in reversed(kind.__mro__)
         for name, member in vars(each).items()
-        if isinstance(member, _Member) and name not in _LOCAL_MEMBERS
+        # Those of a group cannot be set, and its arguments have the same exceptions.
+        if isinstance(member, _Member)
+        and name not in _LOCAL_MEMBERS
+        and member.__objclass__ is not BaseExceptionGroup
     }
 
 

@@ -263,3 +263,10 @@ def test_what_was_unknown_on_the_way_is_known_again_where_it_came_from(
     rebuilt = sent(on_the_way)
     assert kind is type(rebuilt)
     assert ("where", 5) == rebuilt.args
+
+
+def test_the_members_of_a_group_are_sent_once() -> None:
+    group = ExceptionGroup("several", [ValueError(f"{number:0100}") for number in range(12)])
+    rebuilt = sent(group)
+    assert isinstance(rebuilt, ExceptionGroup)
+    assert [str(each) for each in group.exceptions] == [str(each) for each in rebuilt.exceptions]
