@@ -220,6 +220,11 @@ class RemoteError(PyserveError):
         self.message = message
         self.remote_traceback = remote_traceback
 
+    def __repr__(self) -> str:
+        # That of the exception which it stands for inside of another one, whose text has it.
+        shown = self.__dict__.get("_pyserve_shown")
+        return shown if isinstance(shown, str) else super().__repr__()
+
     def __str__(self) -> str:
         text = f"{self.type_name}: {self.message}" if self.message else self.type_name
         return f"{text}\n\n{self.remote_traceback}" if self.remote_traceback else text

@@ -9,8 +9,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from pyserve.interrupts import FAILURES
-
 # By this package's own directory, not by its name: users have folders of that name too.
 _NOT_USER_CODE = (f"{Path(__file__).parent.parent}{os.sep}", importlib.__file__, "<frozen ")
 # Modules between this package and the user code that they run.
@@ -49,8 +47,9 @@ def blames_user_code(error: BaseException) -> bool:
 def text_of(error: BaseException) -> str:
     """Return the text of an exception of user code, whatever its ``__str__`` does."""
     try:
-        return str(error)
-    except FAILURES as broken:
+        # Of a subclass of str, every method may be the user's.
+        return str.__str__(str(error))
+    except BaseException as broken:
         return f"<its __str__ raised {type(broken).__name__}>"
 
 
@@ -58,7 +57,7 @@ def has_text(error: BaseException) -> bool:
     """Tell whether an exception of user code can be shown."""
     try:
         str(error)
-    except FAILURES:
+    except BaseException:
         return False
     return True
 

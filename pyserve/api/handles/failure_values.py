@@ -32,7 +32,6 @@ from pyserve.api.handles.failure_bases import (
     scalar_of,
     state_of,
 )
-from pyserve.interrupts import FAILURES
 
 _TUPLE = 1  # The msgpack extension of a tuple, which exceptions compare their arguments by.
 _KNOWN = 2  # That of a value of another kind: its kind, and what makes it again.
@@ -42,6 +41,10 @@ _VALUES_MAX = 8 * 1024
 _TEXT_CHARACTERS_MAX = 500
 _INT_MIN, _INT_END = -(2**63), 2**64  # msgpack's
 _SCALARS = (str, int, float, bytes)
+# Python's own descriptor: a metaclass may have another one.
+_NAME: Any = vars(type)["__name__"]
+# Kinds that are sent with their texts.
+_WITH_TEXTS = frozenset(("enum", "flag", "class", "of", "fields", "numpy"))
 # numpy's kinds whose bytes are the value: no objects, no structures.
 _NUMPY_KINDS = frozenset("biufcSUmM")
 
@@ -73,7 +76,7 @@ Nested = Callable[[Exception, int], bytes]
 
 The second argument is for ``plain``: so many levels may follow.
 """
-Rebuild = Callable[[bytes], Exception]
+Rebuild = Callable[[bytes], object]
 """Undoes it."""
 
 
@@ -83,11 +86,13 @@ class Values:
     Args:
         nested: For exceptions among them.
         rebuild: The same.
+        as_shown: Whether a value that would show as another text arrives as its ``Repr``.
     """
 
-    def __init__(self, nested: Nested, rebuild: Rebuild) -> None:
+    def __init__(self, nested: Nested, rebuild: Rebuild, *, as_shown: bool = False) -> None:
         self._nested = nested
         self._rebuild = rebuild
+        self._as_shown = as_shown
 
     def plain(self, value: object, depth: int = DEPTH_MAX) -> object:
         """Return a value as ``pack`` takes it; never fails."""
@@ -103,7 +108,7 @@ class Values:
         try:
             return self._of_kind(value, kind, depth)
         # Of subclasses and their reprs anything may come, and users' keys cannot be read.
-        except Exception:
+        except BaseException:
             return shown(value)
 
     def _of_kind(self, value: Any, kind: type, depth: int) -> object:
@@ -183,12 +188,14 @@ class Values:
         kind, payload = self.unpack(data)
         if kind == "error" and isinstance(payload, bytes):
             return self._rebuild(payload)
+        texts = payload[-2:] if isinstance(payload, list) and len(payload) > 2 else [payload] * 2
         try:
-            return _made(kind, payload)
+            made = _made(kind, payload)
         except Exception:  # Not here, or of another release: nothing that an exception may fail by.
-            if isinstance(payload, list) and len(payload) > 2:
-                return Repr(str(payload[-2]), str(payload[-1]))
-            return Repr(str(payload), str(payload))
+            return Repr(str(texts[0]), str(texts[1]))
+        if self._as_shown and kind in _WITH_TEXTS and _texts(made) != texts:
+            return Repr(str(texts[0]), str(texts[1]))
+        return made
 
 
 def pack(value: object) -> bytes:
@@ -203,8 +210,14 @@ def shown(value: object, characters_max: int = _TEXT_CHARACTERS_MAX) -> object:
 
 
 def cut(text: str, characters_max: int) -> str:
-    """Return the beginning of a text."""
+    """Return the beginning of a text, as a plain one."""
+    text = exact(text)
     return text if len(text) <= characters_max else text[: characters_max - 4] + " ..."
+
+
+def exact(text: str) -> str:
+    """Return a text as ``str`` itself, as ``pack`` takes it; subclasses have methods of users."""
+    return str.__str__(text)
 
 
 def _size(value: object, depth: int, count: int = 0) -> int:
@@ -212,16 +225,22 @@ def _size(value: object, depth: int, count: int = 0) -> int:
     count += 1
     if not depth or count > _VALUES_MAX:
         return count
-    inner: Iterable[object] = items_of(value) or ()
-    if isinstance(value, Exception):
-        inner = (*value.args, *vars(value).values())
-    elif dataclasses.is_dataclass(type(value)):
-        inner = fields_of(value).values()
-    for each in inner:
+    for each in _inner(value):
         count = _size(each, depth - 1, count)
         if count > _VALUES_MAX:
             break
     return count
+
+
+def _inner(value: object) -> Iterable[object]:
+    try:
+        if isinstance(value, Exception):
+            return (*value.args, *vars(value).values())
+        if dataclasses.is_dataclass(type(value)):
+            return fields_of(value).values()
+        return items_of(value) or ()
+    except BaseException:  # Properties of users.
+        return ()
 
 
 def _texts(value: object, characters_max: int = _TEXT_CHARACTERS_MAX) -> list[str]:
@@ -229,8 +248,8 @@ def _texts(value: object, characters_max: int = _TEXT_CHARACTERS_MAX) -> list[st
     for describe in (repr, str):
         try:
             text = describe(value)
-        except FAILURES as broken:
-            name, why = type(value).__name__, type(broken).__name__
+        except BaseException as broken:
+            name, why = _NAME.__get__(type(value)), _NAME.__get__(type(broken))
             text = f"<a {name} whose {describe.__name__} raised {why}>"
         found.append(cut(text, characters_max))
     return found

@@ -24,7 +24,17 @@ from pyserve.api.handles.failure_state import (
     put_note,
     put_state,
 )
-from pyserve.api.handles.failure_values import DEPTH_MAX, Repr, Values, cut, imported, pack, shown
+from pyserve.api.handles.failure_values import (
+    DEPTH_MAX,
+    Rebuild,
+    Repr,
+    Values,
+    cut,
+    exact,
+    imported,
+    pack,
+    shown,
+)
 from pyserve.api.pickling import class_of_code, id_in_code
 from pyserve.errors import Abort, RemoteError
 from pyserve.observe.failures import ANSWER_MARK
@@ -41,14 +51,21 @@ FAILURE_BYTES_MAX = 8 * 1024
 
 _FIELDS_BYTES_MAX = FAILURE_BYTES_MAX * 3 // 4  # The traceback has the rest.
 _TEXT_CHARACTERS_MAX = 1500
+_NAME_CHARACTERS_MAX = 300
 _NOTES_MAX = 8
+_NOTE_CHARACTERS_MAX = 200
+_NOTE_BYTES_MAX = 600  # of a note that is no plain text
 _CUT_CHARACTERS = (1500, 700, 300, 100)  # of each text of an exception that is too large
 _VALUE_BYTES_MAX = _FIELDS_BYTES_MAX // 3  # of each value that is no text
 # An exception inside of another one: without a traceback, since both share the room.
 _NESTED_BYTES_MAX = FAILURE_BYTES_MAX // 4
 _NOTHING_KEPT: Mapping[str, object] = {"args": None, "state": None, "members": None}
 _FAILURE = "_pyserve_failure"  # What a RemoteError was made of, for the next process.
-_OF_THIS_PROCESS = ("__notes__", "remote_traceback", ANSWER_MARK, _FAILURE)
+_SHOWN = "_pyserve_shown"  # What the repr of a RemoteError inside of an exception is.
+_OF_THIS_PROCESS = ("__notes__", "remote_traceback", ANSWER_MARK, _FAILURE, _SHOWN)
+# Python's own descriptors: a metaclass may have others.
+_MODULE: Any = vars(type)["__module__"]
+_QUALNAME: Any = vars(type)["__qualname__"]
 
 
 class RemoteTraceback(Exception):
@@ -65,19 +82,49 @@ class RemoteTraceback(Exception):
 def encode_failure(error: BaseException) -> bytes:
     """Return an exception as at most ``FAILURE_BYTES_MAX`` bytes for the trailer.
 
-    Long texts are cut; the beginning and the end of the traceback stay.
+    Long texts are cut; the beginning and the end of the traceback stay. Never fails: of an
+    exception that cannot be read, its type and its text are left.
     """
+    try:
+        data = _encoded(error)
+    # Any step may run the user's code, and a call whose failure has no description would not get
+    # its own exception.
+    except BaseException:
+        return _bare(error)
+    return data if len(data) <= FAILURE_BYTES_MAX else _bare(error)
+
+
+def _bare(error: BaseException) -> bytes:
+    kind = type(error)
+    text = cut(text_of(error), _CUT_CHARACTERS[1])
+    return pack({"type": _name_of(kind), "text": text, "abort": issubclass(kind, Abort)})
+
+
+def _name_of(kind: type) -> str:
+    module: object = _MODULE.__get__(kind)
+    place = exact(module) if isinstance(module, str) else "unknown"
+    return cut(f"{place}:{exact(_QUALNAME.__get__(kind))}", _NAME_CHARACTERS_MAX)
+
+
+def _encoded(error: BaseException) -> bytes:
     if type(error) is Abort:  # The status itself says everything.
         return pack({"abort": True})
     came = vars(error).get(_FAILURE) if isinstance(error, RemoteError) else None
     if isinstance(came, bytes):  # From further away: as it was there.
-        return came
+        return bytes(came)
     if isinstance(error, RemoteError):
         return _with_traceback(
-            {"type": error.type_name, "text": cut(error.message, _TEXT_CHARACTERS_MAX)},
-            error.remote_traceback,
+            {
+                "type": cut(str(error.type_name), _NAME_CHARACTERS_MAX),
+                "text": cut(str(error.message), _TEXT_CHARACTERS_MAX),
+            },
+            exact(str(error.remote_traceback)),
         )
-    full = _described(error, DEPTH_MAX)
+    # The members of a group are what it is for, so they may have all the room.
+    values = _ROOMY if isinstance(error, BaseExceptionGroup) else _VALUES
+    full = _described(error, DEPTH_MAX, values)
+    if len(pack(full)) > _FIELDS_BYTES_MAX:
+        full = _described(error, DEPTH_MAX, _SPARING)
     if isinstance(error, Abort):
         full["abort"] = True
     data = pack(full)
@@ -88,30 +135,49 @@ def encode_failure(error: BaseException) -> bytes:
     return _with_traceback(full, format_from_user_code(error))
 
 
-def _described(error: BaseException, depth: int) -> dict[str, object]:
+def _described(error: BaseException, depth: int, values: Values) -> dict[str, object]:
     kind = type(error)
     said: dict[str, object] = {
-        "type": f"{kind.__module__}:{kind.__qualname__}",
+        "type": _name_of(kind),
         "class": id_in_code(kind),
         "text": cut(text_of(error), _TEXT_CHARACTERS_MAX),
     }
     try:
-        return {**said, "notes": _notes(error), **_state(error, depth)}
-    except Exception:  # Any attribute of it may be code of the user's.
+        found = {**said, "notes": _notes(error, values), **_state(error, depth, values)}
+        pack(found)
+    except BaseException:  # Any attribute of it may be code of the user's.
         return {**said, "notes": [], **_NOTHING_KEPT}
+    return found
 
 
-def _nested(error: Exception, depth: int) -> bytes:
+def _nested(error: Exception, depth: int, values: Values) -> bytes:
     """Return an exception that another one has as an argument: one of a group, for example."""
     came = vars(error).get(_FAILURE) if isinstance(error, RemoteError) else None
     if isinstance(came, bytes) and len(came) <= _NESTED_BYTES_MAX:
-        return came
-    full = _described(error, depth)
+        return bytes(came)
+    full = {**_described(error, depth, values), **_shown_as(error)}
     data = pack(full)
-    if len(data) <= _NESTED_BYTES_MAX:
+    if len(data) <= (_FIELDS_BYTES_MAX if values is _ROOMY else _NESTED_BYTES_MAX):
         return data
+    if values is not _SPARING:
+        return _nested(error, depth, _SPARING)
     text = cut(text_of(error), _CUT_CHARACTERS[1])
     return pack({**full, "text": text, "notes": [], **_NOTHING_KEPT})
+
+
+def _shown_as(error: Exception) -> dict[str, object]:
+    """Return the ``repr`` of an exception, if it is not that of its type and its text."""
+    try:
+        text = cut(repr(error), _CUT_CHARACTERS[2])
+    except BaseException:  # Users'.
+        return {}
+    usual = _usual_repr(_name_of(type(error)), text_of(error))
+    return {} if text == usual else {"shown": text}
+
+
+def _usual_repr(name: str, text: str) -> str:
+    kind = name.rpartition(":")[2].rpartition(".")[2]
+    return f"{kind}({text!r})" if text else f"{kind}()"
 
 
 def is_abort(data: bytes) -> bool:
@@ -132,23 +198,26 @@ def rebuild(data: bytes) -> Exception:
     from plain values. Where there is no such type, a ``RemoteError`` is returned, and in the
     place of ``StopIteration`` and ``StopAsyncIteration`` a ``RuntimeError`` that came from it.
     """
-    return _raisable(_rebuilt(data))
+    return _raisable(_rebuilt(data, _unpacked(data), lambda: _fields(data, _AS_SHOWN)))
 
 
-def _rebuilt(data: bytes) -> Exception:
-    fields = _unpacked(data)
+def _rebuilt(
+    data: bytes, fields: Mapping[str, object], as_shown: _AsShown | None = None
+) -> Exception:
     name, text = str(fields.get("type", "unknown")), str(fields.get("text", ""))
     trace = str(fields.get("traceback", ""))
-    error = _same_type(name, text, fields)
+    error = _same_type(name, text, fields, as_shown)
     if error is None:
         error = RemoteError(name, text, trace)
         error.__dict__[_FAILURE] = data
     else:
         put_cause(error, RemoteTraceback(trace))
         error.__dict__["remote_traceback"] = trace
-    notes: Any = fields.get("notes") or ()
-    for note in notes:
-        put_note(error, str(note))
+    notes = fields.get("notes")
+    for note in notes if isinstance(notes, list) else ():
+        # Values of subclasses of texts stay what they are; what stands for a value is its text.
+        plain = not isinstance(note, str) or isinstance(note, Repr)
+        put_note(error, str(note) if plain else note)
     return error
 
 
@@ -209,7 +278,7 @@ def _cut_noting(value: object, characters_max: int) -> object:
     return f"{value[:characters_max]} ... ({len(value) - characters_max} characters cut)"
 
 
-def _state(error: BaseException, depth: int) -> dict[str, object]:
+def _state(error: BaseException, depth: int, values: Values) -> dict[str, object]:
     """Return what the type needs to make the exception again."""
     maker, arguments, kept, sets, state = "", error.args, vars(error), False, None
     try:
@@ -218,17 +287,17 @@ def _state(error: BaseException, depth: int) -> dict[str, object]:
         # A class method of the type makes those whose constructor does not, pydantic's for example.
         is_own = getattr(made_by, "__self__", None) is type(error)
         if made_by is type(error) or is_own:
-            maker = made_by.__name__ if is_own else ""
+            maker = exact(made_by.__name__) if is_own else ""
             arguments = tuple(reduced[1])
             state = reduced[2] if len(reduced) > 2 else None
             kept = state if isinstance(state, dict) else {} if state is None else kept
             sets = state is not None and has_setter(type(error))
-    except Exception:  # noqa: S110  # The user's own; what every exception has has to do.
+    except BaseException:  # noqa: S110  # The user's own; what every exception has has to do.
         pass
     fields: dict[str, object] = {
-        "args": [_plain(each, depth) for each in arguments],
+        "args": [_plain(each, depth, values) for each in arguments],
         "state": {
-            str(key): _plain(value, depth)
+            exact(str(key)): _plain(value, depth, values)
             for key, value in kept.items()
             if key not in _OF_THIS_PROCESS
         },
@@ -237,28 +306,36 @@ def _state(error: BaseException, depth: int) -> dict[str, object]:
     return {
         **fields,
         **({"maker": maker} if maker else {}),
-        **({"set": [_plain(state, depth)]} if sets else {}),
-        "members": {name: _plain(each, depth) for name, each in members.items()},
+        **({"set": [_plain(state, depth, values)]} if sets else {}),
+        "members": {exact(name): _plain(each, depth, values) for name, each in members.items()},
     }
 
 
-def _plain(value: object, depth: int) -> object:
-    found = _VALUES.plain(value, depth)
-    if not isinstance(value, str) and len(pack(found)) > _VALUE_BYTES_MAX:
-        return shown(value)
-    return found
+def _plain(value: object, depth: int, values: Values) -> object:
+    found = values.plain(value, depth)
+    room = _FIELDS_BYTES_MAX if values is _ROOMY else _VALUE_BYTES_MAX
+    if isinstance(value, str) or len(pack(found)) <= room:
+        return found
+    return shown(value) if values is _SPARING else _plain(value, depth, _SPARING)
 
 
-def _same_type(name: str, text: str, fields: Mapping[str, object]) -> Exception | None:
+_AsShown = Callable[[], Mapping[str, object]]
+"""Returns the fields again, where what shows as another text in this process is a ``Repr``."""
+
+
+def _same_type(
+    name: str, text: str, fields: Mapping[str, object], as_shown: _AsShown | None
+) -> Exception | None:
     found = _type_of(name, fields.get("class"))
     if found is None:
         return None
     same = fields.get("same_characters")
     end = same if isinstance(same, int) and same > 0 else _TEXT_CHARACTERS_MAX
     others: dict[_Make, Exception] = {}
-    for make in (_made_anew, _made_as_it_was, _made_of_text):
+    for make in (_made_anew, _made_as_it_was, _made_as_shown, _made_of_text):
         try:
-            error = make(found, fields)
+            given = fields if make is not _made_as_shown or as_shown is None else as_shown()
+            error = make(found, given)
             if cut(text_of(error), _TEXT_CHARACTERS_MAX)[:end] == text[:end]:
                 return error
             others[make] = error
@@ -311,6 +388,12 @@ def _made_as_it_was(kind: type[Exception], fields: Mapping[str, Any]) -> Excepti
     return error
 
 
+def _made_as_shown(kind: type[Exception], fields: Mapping[str, Any]) -> Exception:
+    # A value that shows as another text here, since its class is not known, is one of many maybe:
+    # the others stay. Constructors need not take what stands for it.
+    return _made_as_it_was(kind, fields)
+
+
 def _put(error: Exception, fields: Mapping[str, Any]) -> None:
     members = fields.get("members") or {}
     if "set" in fields and has_setter(type(error)):
@@ -339,11 +422,20 @@ def _type_of(name: str, class_id: object) -> type[Exception] | None:
     return found if isinstance(found, type) and issubclass(found, Exception) else None
 
 
-def _notes(error: BaseException) -> list[str]:
+def _notes(error: BaseException, values: Values) -> list[object]:
     notes = vars(error).get("__notes__")
     if not isinstance(notes, list):  # Anything may have been put there.
         return []
-    return [cut(note, 200) for note in notes[:_NOTES_MAX] if isinstance(note, str)]
+    first = list.__getitem__(notes, slice(_NOTES_MAX))
+    return [_note(each, values) for each in first if isinstance(each, str)]
+
+
+def _note(note: str, values: Values) -> object:
+    if type(note) is not str and values is not _SPARING:
+        found = values.plain(note)
+        if len(pack(found)) <= _NOTE_BYTES_MAX:
+            return found
+    return cut(note, _NOTE_CHARACTERS_MAX)
 
 
 def _cut_bytes(text: str, size_max: int) -> str:
@@ -358,15 +450,43 @@ def _cut_bytes(text: str, size_max: int) -> str:
 
 
 def _unpacked(data: bytes) -> dict[str, object]:
+    return _fields(data, _VALUES)
+
+
+def _fields(data: bytes, values: Values) -> dict[str, object]:
     try:
-        fields = _VALUES.unpack(data)
+        fields = values.unpack(data)
     except Exception:  # msgpack raises several kinds; a garbled trailer is a failure all the same.
         return {"text": "its description could not be read"}
     return fields if isinstance(fields, dict) else {"text": "its description is no map"}
 
 
 def _rebuild_nested(data: bytes) -> Exception:
-    return _rebuilt(data)
+    fields = _unpacked(data)
+    error = _rebuilt(data, fields)
+    if isinstance(error, RemoteError) and _FAILURE in vars(error):
+        error.__dict__[_SHOWN] = str(
+            fields.get("shown") or _usual_repr(error.type_name, error.message)
+        )
+    return error
 
 
-_VALUES = Values(_nested, _rebuild_nested)
+def _shown_nested(data: bytes) -> object:
+    error = _rebuild_nested(data)
+    if isinstance(error, RemoteError) and _SHOWN in vars(error):
+        return Repr(repr(error), error.message)
+    return error
+
+
+def _values(rebuild: Rebuild = _rebuild_nested, *, as_shown: bool = False) -> Values:
+    def nested(error: Exception, depth: int) -> bytes:
+        return _nested(error, depth, made)
+
+    made = Values(nested, rebuild, as_shown=as_shown)
+    return made
+
+
+_VALUES = _values()
+_ROOMY = _values()  # One value may have all the room.
+_SPARING = _values()  # Notes are plain texts.
+_AS_SHOWN = _values(_shown_nested, as_shown=True)  # What shows otherwise here is a Repr.

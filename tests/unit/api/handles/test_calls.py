@@ -178,12 +178,25 @@ async def test_an_answer_that_comes_after_the_mesh_is_gone_ends_the_call(
 
 
 async def test_a_failure_that_cannot_be_rebuilt_ends_the_call(
+    handle: pyserve.DeploymentHandle, caller: FakeCaller, monkeypatch: pytest.MonkeyPatch
+):
+    def rebuild(data: bytes) -> Exception:
+        raise LookupError(data)
+
+    monkeypatch.setattr("pyserve.api.handles.statuses.rebuild", rebuild)
+    response = handle.remote()
+    caller.calls[0].fails(grpc.StatusCode.INTERNAL, "", ((FAILURE_KEY, b"failure"),))
+    with pytest.raises(LookupError):
+        await asyncio.wait_for(response, 30)
+
+
+async def test_odd_notes_of_a_failure_leave_it(
     handle: pyserve.DeploymentHandle, caller: FakeCaller
 ):
     response = handle.remote()
     failure = msgpack.packb({"type": "builtins:ValueError", "text": "no", "notes": 5})
     caller.calls[0].fails(grpc.StatusCode.INTERNAL, "", ((FAILURE_KEY, failure),))
-    with pytest.raises(TypeError):
+    with pytest.raises(ValueError, match="no"):
         await asyncio.wait_for(response, 30)
 
 
