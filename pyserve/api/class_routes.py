@@ -124,6 +124,18 @@ def _routes(app: Any) -> Iterator[Any]:
                 yield route
 
 
+def methods_among(app: Any) -> Iterator[Callable[..., Any]]:
+    """Yield the functions in class bodies that are routes of ``app`` with a ``self``."""
+    for route in _routes(app):
+        if (function := getattr(route.endpoint, _FUNCTION, None)) is not None:
+            yield inspect.unwrap(function)
+
+
+def websocket_routes(app: Any) -> Iterator[Any]:
+    """Yield the WebSocket routes of a FastAPI application and of the routers it includes."""
+    return (route for route in _routes(app) if not hasattr(route, "methods"))
+
+
 def routes_with_paths(app: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Yield the HTTP routes of a FastAPI application with their whole paths, in order.
 

@@ -15,6 +15,7 @@ from pyserve.api.handles.handle import DeploymentHandle
 from pyserve.api.ingress import ingress_of
 from pyserve.api.pickling import Pickler
 from pyserve.api.policy import check_policy
+from pyserve.api.travel import check_code
 from pyserve.batching import Batched, BatchOptions, check_chain
 from pyserve.config import DeploymentOptions, LoggingConfig
 from pyserve.config.placement import check_placement_group
@@ -170,7 +171,7 @@ class _Graph:
             )
         return PackedDeployment(
             name=name,
-            code=ship(deployment.target),
+            code=_ship(name, deployment.target),
             arguments=arguments,
             interceptors=self._dumps(application, list(options.interceptors))
             if options.interceptors
@@ -216,6 +217,20 @@ class _Graph:
                 f"configuration) and make it in the constructor"
             ) from error
         return pickler.with_sources(buffer.getvalue())
+
+
+def _ship(name: DeploymentName, target: Code) -> ShippedCode:
+    try:
+        return ship(target)
+    except UsageError:
+        raise
+    except Exception as error:
+        check_code(name, target)
+        # Its check looks at the beginning only.
+        raise UsageError(
+            f"the code of deployment {name!r} cannot travel to the replicas: "
+            f"{type(error).__name__}: {error}. Put it into a module, which replicas import"
+        ) from error
 
 
 def _takes_http(target: Code) -> bool:

@@ -19,12 +19,13 @@ from pyserve.api.class_routes import (
     require_bound,
 )
 from pyserve.api.deployment import Deployment
+from pyserve.api.modules import INGRESS_ATTRIBUTE
+from pyserve.api.web_reference import reference, restore
 from pyserve.errors import UsageError
 from pyserve.signatures import read_signature
 
 Target = TypeVar("Target", bound=type)
 
-_ATTRIBUTE = "__pyserve_ingress__"
 # As the deployment of an application without a class is named in the files of Ray Serve's users.
 _EMPTY = "ASGIIngressDeployment"
 
@@ -40,6 +41,12 @@ class WebIngress:
     def __init__(self, source: Any) -> None:
         self.source = source
         self.is_factory = _is_factory(source)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # This is pickled with a class that travels by value; its application need not.
+        if (found := reference(self.source)) is not None:
+            return _restored, found
+        return WebIngress, (self.source,)
 
     async def build(self, target: type) -> Callable[..., Any]:
         """Return the application as the replicas of ``target`` serve it.
@@ -90,8 +97,12 @@ class IngressDecorator:
         mark_methods(target)
         if not _is_factory(self._app):
             bind_routes(self._app, target)
-        setattr(target, _ATTRIBUTE, WebIngress(self._app))
+        setattr(target, INGRESS_ATTRIBUTE, WebIngress(self._app))
         return target
+
+
+def _restored(*found: Any) -> WebIngress:
+    return WebIngress(restore(*found))
 
 
 def _keep_arguments(self: Any, *args: object, **kwargs: object) -> None:
@@ -118,7 +129,8 @@ def ingress(app: Any, /) -> IngressDecorator:
     Args:
         app: FastAPI, Starlette or any other ASGI 3 application; or a function without parameters
             that builds one, ``def`` or ``async def``, which every replica calls after the
-            constructor of the class.
+            constructor of the class. Replicas import an application that a module has; one of
+            ``__main__``, a notebook or a function is pickled.
 
     Raises:
         UsageError: ``app`` is neither.
@@ -129,7 +141,7 @@ def ingress(app: Any, /) -> IngressDecorator:
 
 def ingress_of(target: object) -> WebIngress | None:
     """Return what ``ingress`` has left on a class or on one of its bases."""
-    found = getattr(target, _ATTRIBUTE, None) if isinstance(target, type) else None
+    found = getattr(target, INGRESS_ATTRIBUTE, None) if isinstance(target, type) else None
     return found if isinstance(found, WebIngress) else None
 
 

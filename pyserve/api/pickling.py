@@ -25,16 +25,28 @@ from pyserve.signatures import annotations_of
 _SOURCES_CHARACTERS_MAX = 1 << 20
 
 
-def dumps(value: object) -> bytes:
+def dumps(value: object, *, bytes_max: int | None = None) -> bytes:
     """Return the pickle of a class, a function or a web application.
 
     Raises:
         TypeError: Some part of it cannot be pickled; the text says which.
+        ValueError: It has more than ``bytes_max``.
     """
-    buffer = io.BytesIO()
+    buffer = io.BytesIO() if bytes_max is None else _Bounded(bytes_max)
     pickler = Pickler(buffer)
     pickler.dump(value)
     return pickler.with_sources(buffer.getvalue())
+
+
+class _Bounded(io.BytesIO):
+    def __init__(self, bytes_max: int) -> None:
+        super().__init__()
+        self._bytes_max = bytes_max
+
+    def write(self, data: Any, /) -> int:
+        if self.tell() + len(data) > self._bytes_max:
+            raise ValueError(f"the pickle has more than {self._bytes_max} bytes")
+        return super().write(data)
 
 
 class Pickler(CodePickler):

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
+from pyserve.api.modules import INGRESS_ATTRIBUTE, is_being_imported
 from pyserve.api.pickling import Pickler
 from pyserve.errors import PyserveError, UsageError
 
@@ -54,6 +55,9 @@ def check_code(name: str, target: Any) -> None:
         UsageError: As of ``check_arguments``.
     """
     if (error := _refusal(target)) is not None:
+        if hasattr(target, INGRESS_ATTRIBUTE) and is_being_imported():
+            # The module may yet name its application, which is then imported.
+            return
         _refuse(
             f"deployment {name!r}",
             _way_to(target.__qualname__, target),
