@@ -193,7 +193,7 @@ impl Fields {
             }
         }
         let variables = route.variables.iter().cloned().map(Target::single);
-        let in_path = variables.zip(captured);
+        let in_path = variables.zip(captured.map_err(wrong)?);
         // A repeated field takes all its values, any other the last one.
         values.extend(in_path);
         let body_type = body_of(route).map(|_| {

@@ -9,6 +9,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
 
 use http::{HeaderMap, HeaderValue, StatusCode};
 use router_dispatch::End;
@@ -24,6 +25,10 @@ use super::outlet::{Outlet, Started, accepted_encoding, check_metadata, wire_siz
 use super::request_body::Taken;
 use super::served_call::ServedCall;
 use crate::link::{CancelReason, Command, Event};
+
+/// A call's deadline starts at the client when it is sent and here when it arrives, so the client's
+/// reset comes a little before or after the deadline of this side.
+const TIMERS_DIFFER: Duration = Duration::from_millis(50);
 
 pub(super) struct CallTask {
     pub(super) served_call: Arc<ServedCall>,
@@ -67,12 +72,22 @@ impl CallTask {
     fn check_cancelled(&mut self, context: &mut Context<'_>) {
         if self.outlet.poll_cancelled(context).is_ready() {
             self.outlet.abandon();
-            self.cancel(CancelReason::Client);
+            self.cancel(self.reason_of_reset());
         } else if let Some(deadline) = &mut self.deadline
             && deadline.poll(context).is_ready()
         {
             let status = Status::new(Code::DeadlineExceeded, "the deadline has passed");
             self.fail(&status, CancelReason::Deadline);
+        }
+    }
+
+    /// The client resets the stream as well when its deadline has passed, and its timer may be the
+    /// first.
+    fn reason_of_reset(&self) -> CancelReason {
+        let is_late = |at: Instant| at <= Instant::now() + TIMERS_DIFFER;
+        match self.served_call.link.deadline {
+            Some(at) if is_late(at) => CancelReason::Deadline,
+            _ => CancelReason::Client,
         }
     }
 
@@ -92,7 +107,7 @@ impl CallTask {
                 Ok(Taken::End) => self.on_request_end(),
                 Ok(Taken::Cancelled) => {
                     self.outlet.abandon();
-                    self.cancel(CancelReason::Client);
+                    self.cancel(self.reason_of_reset());
                 }
                 Err(status) => self.fail(&status, CancelReason::Client),
             }

@@ -41,8 +41,8 @@ pub enum Matched<'a> {
     Nothing,
 }
 
-/// The values of the route's variables, in their order, decoded.
-pub(crate) type Captured = Vec<String>;
+/// The values of the route's variables, in their order, decoded; or a sentence: one is not UTF-8.
+pub(crate) type Captured = Result<Vec<String>, String>;
 
 type Segments<'a> = SmallVec<[&'a str; 8]>;
 
@@ -143,7 +143,7 @@ impl Node {
             return (!self.leaves.is_empty() && visit(&self.leaves))
                 || (!self.rest.is_empty() && visit(&self.rest));
         };
-        let literal = self.literals.get(&*decode(segment));
+        let literal = decode(segment).ok().and_then(|text| self.literals.get(&*text));
         if literal.is_some_and(|node| node.visit(segments, at + 1, visit)) {
             return true;
         }
@@ -172,21 +172,21 @@ fn capture(route: &Route, segments: &[&str]) -> Captured {
         let end = if is_open { segments.len() } else { variable.end };
         let values = &segments[variable.start.min(end)..end];
         if variable.is_single(template) {
-            return decode(values[0]).into_owned();
+            return decode(values[0]).map(Cow::into_owned);
         }
         // In a value of several segments an encoded slash stays encoded: it is not a separator.
         let kept = values.iter().map(|value| decode_but_slashes(value));
-        kept.collect::<Vec<String>>().join("/")
+        Ok(kept.collect::<Result<Vec<String>, String>>()?.join("/"))
     };
     template.variables.iter().map(value).collect()
 }
 
-/// Invalid UTF-8 becomes replacement characters, which match neither a number nor a field name.
-fn decode(segment: &str) -> Cow<'_, str> {
-    percent_decode_str(segment).decode_utf8_lossy()
+fn decode(segment: &str) -> Result<Cow<'_, str>, String> {
+    let decoded = percent_decode_str(segment).decode_utf8();
+    decoded.map_err(|_| format!("the path has {segment:?}, which is not UTF-8"))
 }
 
-fn decode_but_slashes(segment: &str) -> String {
-    let parts: Vec<&str> = segment.split("%2F").flat_map(|part| part.split("%2f")).collect();
-    parts.into_iter().map(decode).collect::<Vec<_>>().join("%2F")
+fn decode_but_slashes(segment: &str) -> Result<String, String> {
+    let parts = segment.split("%2F").flat_map(|part| part.split("%2f"));
+    Ok(parts.map(decode).collect::<Result<Vec<_>, _>>()?.join("%2F"))
 }

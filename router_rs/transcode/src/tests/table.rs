@@ -12,7 +12,7 @@ fn found(table: &MethodTable, http_method: &str, path: &str) -> String {
         Matched::OtherMethods(allowed) => format!("allowed: {allowed}"),
         Matched::Route(route, captured) => {
             let name = route.method.path.rsplit('/').next().unwrap();
-            format!("{name} {}", captured.join(" "))
+            format!("{name} {}", captured.map_or_else(|error| error, |found| found.join(" ")))
         }
     }
 }
@@ -32,6 +32,9 @@ fn paths_lead_to_methods_by_the_most_special_template() {
         ("GET", "/v1/shelves//things/2", "-"),
         ("GET", "/v1/things/a%2Fb", "Get a/b"),
         ("GET", "/v1/things/a:b", "Get a:b"),
+        ("GET", "/v1/things/%FF", r#"Get the path has "%FF", which is not UTF-8"#),
+        ("GET", "/v1/files/a/%C3%28/c", r#"Get the path has "%C3%28", which is not UTF-8"#),
+        ("GET", "/v1/%FF", "-"),
         ("GET", "/v1/things", "List "),
         ("GET", "/v1/things/", "-"),
         ("GET", "/v1/files", "Get "),
