@@ -102,7 +102,7 @@ def test_a_request_is_one_trace_through_all_its_stages(mesh: RunningMesh, receiv
     answer = get(mesh, trace_id, baggage="tenant=blue", **{"x-model": "rare"})
 
     assert apps.FRAMES == answer["frames"]
-    assert [6, 12] == answer["scores"]
+    assert [4, 8] == answer["scores"]
     found = awaited(receiver, trace_id, *EVERY_PROCESS, "load Scores.get_model")
     own, naive = found.one("own work"), found.one("default.Pipeline/naive", SERVER)
     door = next(each for each in found.all("GET /", SERVER) if each.id.hex() == answer["span_id"])
