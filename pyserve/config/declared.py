@@ -11,7 +11,7 @@ import inspect
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, TypeVar
 
 from pyserve.config.validation import (
@@ -106,7 +106,7 @@ class Variable:
         name: ``PYSERVE_*``.
         default: The value where it is not set.
         read: Returns the value of a text, see ``pyserve.config.variables``.
-        text: What it says, for the reference; Markdown.
+        text: What it says, for the reference; Markdown. ``""``: what its option says.
         alias: What Ray Serve calls it; ``""``: it has none.
         shown: The default in the reference, where it is not the value itself.
     """
@@ -114,7 +114,7 @@ class Variable:
     name: str
     default: Any
     read: Reader
-    text: str
+    text: str = ""
     alias: str = ""
     shown: str = ""
 
@@ -190,7 +190,11 @@ def option(
     **more: Any,
 ) -> Any:
     """Return the field of an option; ``more`` is as in ``Declared``."""
-    metadata = {"declared": Declared(default=default, text=text, check=check, **more)}
+    variable = more.pop("variable", None)
+    if variable is not None and not variable.text:
+        variable = replace(variable, text=text)
+    declaration = Declared(default=default, text=text, check=check, variable=variable, **more)
+    metadata = {"declared": declaration}
     if factory is not None:
         return field(default_factory=factory, metadata=metadata)
     return field(default=default, metadata=metadata)
@@ -212,7 +216,7 @@ def declared(owner: Any) -> Mapping[str, Declared]:
 
 def setting(default: Any, name: str, read: Reader, text: str, **more: Any) -> Any:
     """Return the field of a setting that a variable gives; ``more`` is as in ``Variable``."""
-    variable = Variable(name=name, default=default, read=read, text=text, **more)
+    variable = Variable(name=name, default=default, read=read, **more)
     return option(default, text, variable=variable)
 
 

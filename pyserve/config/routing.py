@@ -162,7 +162,6 @@ class RequestRouterConfig(Part):
             alias="RAY_SERVE_ROUTER_RETRY_INITIAL_BACKOFF_S",
             default=0.025,
             read=partial(read.seconds, exclusive=True),
-            text="how long a replica that has refused a call is left alone",
         ),
     )
     backoff_multiplier: float | None = router_option(
@@ -174,7 +173,6 @@ class RequestRouterConfig(Part):
             alias="RAY_SERVE_ROUTER_RETRY_BACKOFF_MULTIPLIER",
             default=2.0,
             read=partial(read.number, minimum=1),
-            text="how much longer after each further refusal",
         ),
     )
     max_backoff_s: float | None = router_option(
@@ -186,7 +184,6 @@ class RequestRouterConfig(Part):
             alias="RAY_SERVE_ROUTER_RETRY_MAX_BACKOFF_S",
             default=0.5,
             read=read.seconds,
-            text="the longest such time",
         ),
     )
     slow_start_s: float = router_option(
@@ -231,7 +228,6 @@ class RequestRouterConfig(Part):
             alias="RAY_SERVE_HAPROXY_HEALTH_CHECK_FALL",
             default=5,
             read=_count(0),
-            text="failures in a row that put a replica out; 0: never",
         ),
     )
     ejection_rise: int | None = router_option(
@@ -243,7 +239,6 @@ class RequestRouterConfig(Part):
             alias="RAY_SERVE_HAPROXY_HEALTH_CHECK_RISE",
             default=2,
             read=_count(1),
-            text="good answers in a row that bring it back",
         ),
     )
     ejection_interval_s: float | None = router_option(
