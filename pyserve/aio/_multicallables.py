@@ -44,8 +44,8 @@ class _MultiCallable:
         self._interceptors = channel.interceptors(self.kind)
         self._config = channel.config_of(method)
         # Requests that come one after the other are not kept for a second attempt.
-        repeats = self._config is not None and not self.kind.request_streaming
-        self._retry = self._config.retry if self._config and repeats else None
+        keeps_requests = not self.kind.request_streaming
+        self._retry = self._config.retry if self._config and keeps_requests else None
         # Without these a call goes straight to the native channel.
         credentials = channel.call_credentials.plugins
         self._direct = not (self._interceptors or credentials or self._retry)
