@@ -92,12 +92,14 @@ class FakeCluster:
     async def close(self) -> None:
         """End every process and every answer."""
         self.break_watches()
-        for process in self._processes.values():
-            with contextlib.suppress(ProcessLookupError):
-                process.kill()
         for task in self._lives:
             task.cancel()
         await asyncio.gather(*self._lives, return_exceptions=True)
+        for process in self._processes.values():
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+        # Without that the loop might end before it has noticed their ends and closed their pipes.
+        await asyncio.gather(*(process.communicate() for process in self._processes.values()))
 
     # What clients ask for.
 
