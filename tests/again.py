@@ -1,8 +1,8 @@
 """Run pytest, and once more by itself what failed by chance: `python -m tests.again ...`.
 
-Tests of real processes wait for the machine, and of eleven thousand one now and then loses to it.
-At most `MOST` failures of such tests are run a second time, alone. Each is named at the end even if
-it passes then, because a test that fails by chance has a fault to mend.
+Tests wait for processes and for the machine, and of eleven thousand one now and then loses to
+it. At most `MOST` failures are run a second time, alone. Each is named at the end even if it passes
+then, because a test that fails by chance has a fault to mend.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import pytest
 
 # More failures than this have a cause that a second run would hide.
 MOST = 3
-# Tests that start processes. No other test fails by chance.
-FOLDERS = ("tests/mesh/", "tests/contract/", "tests/docs/", "tests/benchmarks/")
+# Tests that only read the tree. They never fail by chance.
+FINAL = ("tests/tidy/", "tests/typing/")
 
 
 class Failures:
@@ -30,7 +30,7 @@ class Failures:
         if not report.failed:
             return
         self.names.append(report.nodeid)
-        if report.when == "teardown" or not report.nodeid.startswith(FOLDERS):
+        if report.when == "teardown" or report.nodeid.startswith(FINAL):
             self.is_final = True
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:

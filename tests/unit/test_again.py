@@ -26,14 +26,15 @@ def _after(*reports: pytest.TestReport) -> bool:
     return failures.may_run_again
 
 
-def test_a_few_tests_of_processes_run_again():
+def test_a_few_failures_run_again():
     assert _after(*(_report(f"{FILE}::test_{n}") for n in range(MOST)))
-    assert _after(_report(FILE, "setup"), _report("tests/unit/test_x.py", outcome="passed"))
+    assert _after(_report("tests/unit/test_x.py::test"))
+    assert _after(_report(FILE, "setup"), _report("tests/tidy/test_x.py", outcome="passed"))
 
 
 def test_what_chance_does_not_explain_is_final():
     assert not _after(*(_report(f"{FILE}::test_{n}") for n in range(MOST + 1)))
-    assert not _after(_report("tests/unit/test_x.py::test"))
+    assert not _after(_report("tests/tidy/test_x.py::test"))
     assert not _after(_report(FILE), _report(FILE, "teardown"))
     assert not _after()
 

@@ -4,16 +4,17 @@ import pytest
 from wsproto import events
 
 from pyserve.replica.asgi import websocket
+from tests.support.virtual_time import use_virtual_time
 from tests.unit.replica.asgi.serving import serving
 from tests.unit.replica.asgi.test_websocket import Client, Echo
 
 
-@pytest.mark.slow
 async def test_a_client_within_a_large_frame_is_not_taken_for_gone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It can't send its pong before the frame's last byte."""
-    monkeypatch.setattr(websocket, "_PING_INTERVAL_S", 0.01)
+    use_virtual_time(monkeypatch)
+    monkeypatch.setattr(websocket, "_PING_INTERVAL_S", 0.105)  # The client sees it 5 ms later.
     monkeypatch.setattr(websocket, "_PONG_TIMEOUT_S", 0.5)
     app = Echo()
     async with serving(app) as served:
@@ -38,8 +39,9 @@ async def test_a_client_within_a_large_frame_is_not_taken_for_gone(
 async def test_a_keepalive_ping_that_stays_unanswered_closes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(websocket, "_PING_INTERVAL_S", 0.01)
-    monkeypatch.setattr(websocket, "_PONG_TIMEOUT_S", 1.0)  # The first one is answered in it.
+    use_virtual_time(monkeypatch)
+    monkeypatch.setattr(websocket, "_PING_INTERVAL_S", 0.105)  # The client sees it 5 ms later.
+    monkeypatch.setattr(websocket, "_PONG_TIMEOUT_S", 1.0)
     app = Echo()
     async with serving(app) as served:
         client = Client(served)

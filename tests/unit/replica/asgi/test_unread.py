@@ -9,6 +9,7 @@ import pytest
 from wsproto import events
 
 from pyserve.replica.asgi import websocket
+from tests.support.virtual_time import use_virtual_time
 from tests.support.waiting import eventually
 from tests.unit.replica.asgi.serving import serving
 from tests.unit.replica.asgi.test_websocket import ACCEPT, Client
@@ -77,8 +78,9 @@ async def test_pings_and_the_close_behind_unread_messages_are_answered() -> None
 async def test_a_client_whose_pong_lies_unread_is_not_taken_for_gone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(websocket, "_PING_INTERVAL_S", 0.01)
-    monkeypatch.setattr(websocket, "_PONG_TIMEOUT_S", 0.05)
+    use_virtual_time(monkeypatch)
+    monkeypatch.setattr(websocket, "_PING_INTERVAL_S", 0.105)
+    monkeypatch.setattr(websocket, "_PONG_TIMEOUT_S", 1.0)
     app = Busy()
     async with serving(app) as served:
         client = Client(served)
