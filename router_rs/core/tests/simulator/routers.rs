@@ -34,6 +34,8 @@ enum Place {
 struct Open {
     router: usize,
     offered_at: Nanos,
+    /// When it was offered, or came back last: it may rest then, and others go first.
+    waits_since: Nanos,
     sent_at: Nanos,
     place: Place,
 }
@@ -173,7 +175,7 @@ impl Routers {
                 open.place = Place::Parked(waiter);
                 desk.parked.insert(waiter, call);
                 if self.what_keys_are != Keys::Models {
-                    desk.patient.insert((open.offered_at, call));
+                    desk.patient.insert((open.waits_since, call));
                 }
                 // Calls held back for a better replica do not count, but have their bound too.
                 let places = u64::from(self.capacity)
@@ -205,8 +207,8 @@ impl Routers {
             | Release::Unreachable { waiter }) = release;
             let desk = &mut self.desks[router];
             let call = desk.parked.remove(&waiter).expect("a release names a parked call");
-            let offered_at = self.calls[&call].offered_at;
-            desk.patient.remove(&(offered_at, call));
+            let &Open { offered_at, waits_since, .. } = &self.calls[&call];
+            desk.patient.remove(&(waits_since, call));
             match release {
                 Release::Send { assignment, .. } => {
                     desk.check_turn(offered_at);
@@ -242,8 +244,9 @@ impl Routers {
 
     /// A sent call is with its router again, which may send it elsewhere.
     fn bring_back(&mut self, call: u32, now: Nanos) -> (usize, Ticket) {
-        let open = &self.calls[&call];
+        let open = self.calls.get_mut(&call).expect("the call is open");
         let Place::Sent(ticket, replica) = open.place else { panic!("{open:?} is not sent") };
+        open.waits_since = now;
         let desk = &mut self.desks[open.router];
         desk.back(replica);
         desk.watched_until = now.saturating_add(WATCHED);
@@ -304,7 +307,7 @@ impl System for Routers {
             desk.check_turn(now);
         }
         let (router, place) = (wants.router, Place::Undecided);
-        let open = Open { router, offered_at: now, sent_at: now, place };
+        let open = Open { router, offered_at: now, waits_since: now, sent_at: now, place };
         self.calls.insert(call, open);
         self.decided(call, decision, now, moves);
     }
@@ -341,7 +344,7 @@ impl System for Routers {
             Place::Parked(waiter) => {
                 let desk = &mut self.desks[open.router];
                 desk.parked.remove(&waiter);
-                desk.patient.remove(&(open.offered_at, call));
+                desk.patient.remove(&(open.waits_since, call));
                 desk.router.abandon(waiter, now);
                 self.calls.remove(&call);
             }
@@ -438,8 +441,8 @@ impl Desk {
         *self.in_flight.get_mut(&replica).expect("it has been sent a call") -= 1;
     }
 
-    /// A call that was offered at `offered_at` is sent: nobody who came longer than the horizon
-    /// before it may wait still.
+    /// A call that was offered at `offered_at` is sent: nobody who has waited since longer than the
+    /// horizon before that may wait still.
     fn check_turn(&self, offered_at: Nanos) {
         if let Some((first, call)) = self.patient.first() {
             let overtaken_for = offered_at.saturating_sub(*first);
