@@ -67,6 +67,15 @@ class Repr(str):
     def __str__(self) -> str:
         return self._text
 
+    def __getattr__(self, name: str) -> Any:
+        """Say why the value's own attributes are not there."""
+        raise AttributeError(
+            f"there is no {name!r}: only the text of {self!r} could be sent with its exception; "
+            f"an attribute of the exception itself can have it",
+            name=name,
+            obj=self,
+        )
+
     def __reduce__(self) -> tuple[Any, ...]:
         return Repr, (str.__str__(self), self._text)
 

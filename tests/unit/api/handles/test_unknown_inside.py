@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import sys
 from typing import Any
 
@@ -52,6 +54,17 @@ def test_an_argument_is_a_remote_error(kind: type[Exception], members: dict[str,
         assert RemoteError is type(inner)
         assert ("no_such_module:DbError", str(error.args[1])) == (inner.type_name, inner.message)
         assert not hasattr(again, "__notes__")
+
+
+def test_an_attribute_that_was_not_sent_is_explained() -> None:
+    error = TwoError("404", object())
+    again = sent(error)
+    assert isinstance(again.second, Repr)
+    assert not hasattr(again.second, "status_code")
+    with pytest.raises(AttributeError, match="'status_code': only the text of <object object"):
+        _ = again.second.status_code
+    for copied in (copy.deepcopy(again.second), pickle.loads(pickle.dumps(again.second))):
+        assert (Repr, again.second) == (type(copied), copied)
 
 
 @pytest.mark.parametrize(
