@@ -5,11 +5,14 @@ name, and they and ``basicConfig(force=True)`` remove the handlers of the root l
 ``logging.disable`` silences all loggers of the process.
 A process of the mesh runs user code that does so, and its tracebacks must be written nevertheless.
 So pyserve's own records in such a process have their own handlers and their own level.
+
+Records of user code go to pyserve's handlers only until user code says where they go.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import sys
 from collections.abc import Iterator, Sequence
@@ -20,6 +23,7 @@ from pyserve.observe.logs.guarded import BROKEN, GuardedLogger
 _NAME = "pyserve"
 _handlers: list[logging.Handler] | None = None
 _NOBODY = logging.NullHandler()
+_basic_config = logging.basicConfig
 
 
 class KeptLogger(GuardedLogger):
@@ -114,18 +118,54 @@ def keep_loggers(handlers: Sequence[logging.Handler], level: int | str) -> None:
     set_level(level)
 
 
+def give_way_to_user_code() -> None:
+    """Let ``basicConfig`` and new handlers of user code act as if pyserve had no handlers.
+
+    ``basicConfig`` does nothing where the root logger has handlers. Records of user code that reach
+    a handler for standard output or standard error would be there twice.
+    """
+    for handler in own_handlers():
+        handler.addFilter(_has_no_other_terminal)
+    logging.basicConfig = _configure_basically
+
+
+@functools.wraps(_basic_config)
+def _configure_basically(**kwargs: Any) -> None:
+    handlers = logging.getLogger().handlers
+    own = own_handlers()
+    if handlers and all(each in own for each in handlers):
+        handlers.clear()
+    try:
+        _basic_config(**kwargs)
+    finally:
+        if not handlers:  # Its arguments were wrong.
+            handlers[:] = own
+
+
+def _has_no_other_terminal(record: logging.LogRecord) -> bool:
+    """Whether pyserve has to write a record, since no handler of user code shows it."""
+    if _is_own(record.name):
+        return True
+    logger = logging.getLogger().manager.loggerDict.get(record.name)
+    if not isinstance(logger, logging.Logger):
+        logger = logging.getLogger()
+    own = own_handlers()
+    return not any(_is_on_terminal(each) for each in _handlers_of(logger) if each not in own)
+
+
 @contextlib.contextmanager
 def keeping_nothing() -> Iterator[None]:
     """Undo in the end what ``keep_loggers`` has done meanwhile; for tests."""
     global _handlers
     root = logging.getLogger()
     handlers, level, own = root.handlers[:], root.level, logging.getLogger(_NAME).level
-    maker, before = root.manager.loggerClass, _handlers
+    maker, before, configure = root.manager.loggerClass, _handlers, logging.basicConfig
     _handlers = None
     try:
         yield
     finally:
         _handlers = before
+        logging.basicConfig = configure
         root.manager.loggerClass = maker
         root.handlers[:] = handlers
         root.setLevel(level)

@@ -23,7 +23,7 @@ from pyserve.errors import OptionError
 from pyserve.folders import PrivateFolder
 from pyserve.observe.logs.files import open_rotating_file
 from pyserve.observe.logs.formats import formatter_of, output_as_json
-from pyserve.observe.logs.kept import keep_loggers
+from pyserve.observe.logs.kept import give_way_to_user_code, keep_loggers
 from pyserve.observe.logs.requests import RequestFilter
 
 _QUEUE_LENGTH_MAX = 10_000
@@ -240,3 +240,4 @@ def log_to_standard_error(
     handler.setFormatter(formatter_of(encoding, facts, line_bytes_max=OUTPUT_LINE_BYTES_MAX))
     handler.addFilter(RequestFilter())
     keep_loggers([handler], level)
+    give_way_to_user_code()

@@ -182,6 +182,56 @@ def test_handlers_of_user_code_get_what_pyserve_logs(standard_error: Output) -> 
     assert 1 == standard_error.getvalue().count("ValueError: for the collector")
 
 
+def test_basic_config_of_user_code_is_obeyed(standard_error: Output) -> None:
+    log_to_standard_error()
+    logging.basicConfig(level=logging.DEBUG, format="shop says %(levelname)s: %(message)s")
+    logging.getLogger("shop").debug("opened")
+    logging.basicConfig(format="too late %(message)s")
+    logging.getLogger("shop").info("sold out")
+    fail(BEFORE, "as before")
+    text = standard_error.getvalue()
+    assert ["shop says DEBUG: opened", "shop says INFO: sold out"] == text.splitlines()[:2]
+    assert 1 == text.count("ValueError: as before") == text.count("opened")
+    assert 1 == text.count("sold out")
+    assert "shop says ERROR: it raised" not in text
+
+
+def test_basic_config_with_wrong_arguments_changes_nothing(standard_error: Output) -> None:
+    log_to_standard_error()
+    with pytest.raises(ValueError, match="nonsense"):
+        logging.basicConfig(nonsense=1)  # type: ignore[call-overload]
+    logging.getLogger("shop").error("sold out")
+    assert 1 == standard_error.getvalue().count("sold out")
+
+
+@pytest.mark.parametrize("name", [None, "shop", "shop.till"])
+def test_a_line_that_user_code_shows_itself_is_shown_once(
+    standard_error: Output, name: str | None
+) -> None:
+    log_to_standard_error()
+    shown = logging.StreamHandler()
+    shown.setFormatter(logging.Formatter("shown: %(message)s"))
+    logging.getLogger(name).addHandler(shown)
+    try:
+        logging.getLogger("shop.till").warning("sold out")
+        logging.getLogger("elsewhere").warning("closed")
+        fail(BEFORE, "ours")
+    finally:
+        logging.getLogger(name).removeHandler(shown)
+    text = standard_error.getvalue()
+    assert (1, 1) == (text.count("sold out"), text.count("shown: sold out"))
+    assert (1, int(name is None)) == (text.count("closed"), text.count("shown: closed"))
+    assert 1 == text.count("ValueError: ours")
+
+
+def test_a_line_that_user_code_also_keeps_elsewhere_is_shown(standard_error: Output) -> None:
+    log_to_standard_error()
+    kept = io.StringIO()
+    logging.getLogger().addHandler(logging.StreamHandler(kept))
+    logging.getLogger("shop").warning("sold out")
+    assert 1 == kept.getvalue().count("sold out") == standard_error.getvalue().count("sold out")
+
+
 def test_a_collector_around_the_method_of_loggers_gets_each_record(
     standard_error: Output, monkeypatch: pytest.MonkeyPatch
 ) -> None:
