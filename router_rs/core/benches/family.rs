@@ -30,7 +30,9 @@ fn main() {
     if let Some(seed) = number("--show") {
         return println!("{}", workload(seed));
     }
-    let fresh = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
+    // In milliseconds, so that the next run begins beyond the seeds of this one.
+    let fresh =
+        || SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_millis() as u64);
     let first = number("--first").unwrap_or_else(fresh);
     let count = number("--count").unwrap_or(200);
     let policy = |name: &str, default| {
