@@ -66,8 +66,8 @@ class KeptLogger(GuardedLogger):
         for handler in own:
             self.give(handler, record)
         rest: Any = logging.Logger(self.name)
-        for handler in _handlers_of(self):
-            if handler not in own and not _is_on_terminal(handler):
+        for handler in _of_user_code(self):
+            if not _is_on_terminal(handler):
                 rest.addHandler(_Guarded(handler, self))
         if not rest.handlers:
             rest.addHandler(_NOBODY)  # Without any, ``logging.lastResort`` would write it.
@@ -131,15 +131,15 @@ def give_way_to_user_code() -> None:
 
 @functools.wraps(_basic_config)
 def _configure_basically(**kwargs: Any) -> None:
-    handlers = logging.getLogger().handlers
-    own = own_handlers()
-    if handlers and all(each in own for each in handlers):
-        handlers.clear()
+    root = logging.getLogger()
+    before = root.handlers[:]
+    if next(_of_user_code(root), None) is None:
+        root.handlers.clear()
     try:
         _basic_config(**kwargs)
-    finally:
-        if not handlers:  # Its arguments were wrong.
-            handlers[:] = own
+    except BaseException:  # Its arguments were wrong.
+        root.handlers[:] = before
+        raise
 
 
 def _has_no_other_terminal(record: logging.LogRecord) -> bool:
@@ -149,8 +149,7 @@ def _has_no_other_terminal(record: logging.LogRecord) -> bool:
     logger = logging.getLogger().manager.loggerDict.get(record.name)
     if not isinstance(logger, logging.Logger):
         logger = logging.getLogger()
-    own = own_handlers()
-    return not any(_is_on_terminal(each) for each in _handlers_of(logger) if each not in own)
+    return not any(map(_is_on_terminal, _of_user_code(logger)))
 
 
 @contextlib.contextmanager
@@ -211,10 +210,12 @@ def _is_own(name: str) -> bool:
     return name == _NAME or name.startswith(f"{_NAME}.")
 
 
-def _handlers_of(logger: logging.Logger) -> Iterator[logging.Handler]:
+def _of_user_code(logger: logging.Logger) -> Iterator[logging.Handler]:
+    """Yield the handlers that get what ``logger`` logs, without pyserve's."""
+    own = own_handlers()
     each: Any = logger
     while each is not None:
-        yield from each.handlers
+        yield from (handler for handler in each.handlers if handler not in own)
         each = each.parent if each.propagate else None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import logging
 import logging.config
@@ -202,6 +203,17 @@ def test_basic_config_with_wrong_arguments_changes_nothing(standard_error: Outpu
         logging.basicConfig(nonsense=1)  # type: ignore[call-overload]
     logging.getLogger("shop").error("sold out")
     assert 1 == standard_error.getvalue().count("sold out")
+
+
+@pytest.mark.parametrize("arguments", [{"nonsense": 1}, {"handlers": []}])
+def test_basic_config_brings_back_no_handler(
+    standard_error: Output, arguments: dict[str, Any]
+) -> None:
+    log_to_standard_error()
+    logging.getLogger().handlers.clear()
+    with contextlib.suppress(ValueError):
+        logging.basicConfig(**arguments)
+    assert [] == logging.getLogger().handlers
 
 
 @pytest.mark.parametrize("name", [None, "shop", "shop.till"])
