@@ -104,8 +104,8 @@ PASSING = "\r"
 # it once it has read the first; a replica empties it beyond the second if no controller does.
 OUTPUT_FILE_KEPT_BYTES = 1 << 20
 OUTPUT_FILE_BYTES_MAX = 16 << 20
-# How often output and its size are polled, since nothing announces them. It takes 2 µs a file.
-OUTPUT_LOOK_PERIOD_S = 0.2
+# The least between two reads of output, and how often a replica looks at its file's size.
+OUTPUT_READ_PERIOD_S = 0.2
 OUTPUT_BOUND_PERIOD_S = 5.0
 
 

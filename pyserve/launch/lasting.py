@@ -18,8 +18,9 @@ import signal
 import subprocess
 from collections.abc import Sequence
 
-from pyserve.config.control import OUTPUT_LOOK_PERIOD_S
+from pyserve.config.control import OUTPUT_READ_PERIOD_S
 from pyserve.control.replicas.launching import ReplicaOrder
+from pyserve.launch.file_changes import FileChanges
 from pyserve.launch.identity import Identity, identify, output_of
 from pyserve.launch.kernel_kills import KernelKills, reap
 from pyserve.launch.ledger import Grant
@@ -126,6 +127,10 @@ class LastingLocalLauncher(LocalLauncher):
     _watcher: asyncio.Task[None] | None = None
 
     @functools.cached_property
+    def _changes(self) -> FileChanges:
+        return FileChanges()
+
+    @functools.cached_property
     def _draining(self) -> dict[int, asyncio.Task[None]]:
         """Strays that end, by their groups."""
         return {}
@@ -186,8 +191,7 @@ class LastingLocalLauncher(LocalLauncher):
         for process in processes:
             if isinstance(process, LastingProcess):
                 process.let_go()
-        if self._watcher is not None:
-            self._watcher.cancel()
+        self._stop_watching()
 
     async def close(self) -> None:
         """Kill all that is left and wait for it; see ``Launcher.close``."""
@@ -196,8 +200,7 @@ class LastingLocalLauncher(LocalLauncher):
             task.cancel()
             await asyncio.wait([task])
             await drain(group, 0)
-        if self._watcher is not None:
-            self._watcher.cancel()
+        self._stop_watching()
 
     def _begin(self, start: Start, command: Sequence[str], token_reader: int) -> Child:
         try:
@@ -262,15 +265,26 @@ class LastingLocalLauncher(LocalLauncher):
 
     def _add(self, replica_id: ReplicaId, process: LastingProcess) -> None:
         self._processes[replica_id] = process
+        self._changes.add(process.output.path)
         if self._watcher is None:
             self._watcher = asyncio.get_running_loop().create_task(self._watch_output())
 
     async def _watch_output(self) -> None:
+        is_all = True
         while True:
+            if is_all:
+                await self._changes.wait()
+            is_all = True
             for process in list(self._processes.values()):
                 if isinstance(process, LastingProcess):
-                    process.output.read()
-            await asyncio.sleep(OUTPUT_LOOK_PERIOD_S)
+                    is_all &= process.output.read()
+            # One that writes a line at a time is read five times a second, not at each line.
+            await asyncio.sleep(OUTPUT_READ_PERIOD_S)
+
+    def _stop_watching(self) -> None:
+        if self._watcher is not None:
+            self._watcher.cancel()
+            self._changes.close()
 
     def _find(self, replica_id: ReplicaId, memo: str) -> Identity | None:
         if memo:

@@ -48,13 +48,13 @@ class OutputFile:
             raise
         self._read_to = int(os.pread(self._position, _POSITION_DIGITS, 0) or b"0")
 
-    def read(self) -> None:
-        """Pass on what is new, a mebibyte at most."""
+    def read(self) -> bool:
+        """Pass on what is new, a mebibyte at most; return whether that was all."""
         size = os.fstat(self.descriptor).st_size
         if size < self._read_to:  # Emptied meanwhile.
             self._read_to = 0
         if size == self._read_to:
-            return
+            return True
         data = os.pread(self.descriptor, _READ_BYTES, self._read_to)
         self._read_to += len(data)
         self._pass_on(data)
@@ -64,6 +64,7 @@ class OutputFile:
             self._read_to = 0
         # Left in the page cache, which outlives this process.
         os.pwrite(self._position, f"{self._read_to:0{_POSITION_DIGITS}d}".encode(), 0)
+        return len(data) < _READ_BYTES
 
     def close(self, *, remove: bool) -> None:
         """Close the file; with ``remove`` also pass on the rest and delete it. Idempotent."""
