@@ -48,6 +48,7 @@ class AsgiApplication:
         self._state = self._lifespan.state
         self._sessions: set[WebSocketSession] = set()
         self._turns = Turns()
+        self._is_draining = False
 
     async def startup(self) -> None:
         """Run the startup of the application's lifespan.
@@ -70,13 +71,16 @@ class AsgiApplication:
 
         session = WebSocketSession(self._app, call, self._state, self._turns)
         self._sessions.add(session)
+        if self._is_draining:
+            session.drain()
         try:
             await session.run()
         finally:
             self._sessions.discard(session)
 
     def drain(self) -> None:
-        """Ask the clients of all WebSockets to reconnect; requests go on."""
+        """Ask the clients of all WebSockets, also of later ones, to reconnect; requests go on."""
+        self._is_draining = True
         for session in self._sessions:
             session.drain()
 

@@ -227,6 +227,29 @@ async def test_a_drain_asks_the_client_to_come_again() -> None:
     assert [(1012, "")] == app.left
 
 
+async def test_after_a_drain_new_clients_are_asked_too_and_requests_answered() -> None:
+    app = Echo()
+
+    async def both(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "websocket":
+            await app(scope, receive, send)
+            return
+        await send({"type": "http.response.start", "status": 200})
+        await send({"type": "http.response.body", "body": b"answered"})
+
+    async with serving(both) as served:
+        served.application.drain()
+        client = Client(served)
+        await client.accepted()
+        close = await client.next()
+        assert 1012 == close.code
+        client.send(close.response())
+        await served.released(client.call)
+        answered = await served.released(served.request(method="GET"))
+        assert b"answered" in answered[0]
+    assert [(1012, "")] == app.left
+
+
 async def test_a_message_that_is_too_large_closes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(websocket, "_MESSAGE_BYTES_MAX", 10_000)
     app = Echo()
