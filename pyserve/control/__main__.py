@@ -331,7 +331,11 @@ class _Mesh:
         try:
             # Else they go on with their last view, until another controller comes.
             if is_whole:
+                # Not while ingresses take connections: whoever came back would be closed again.
+                announced_s = min(ingress.drain_s, ingress.hard_stop_after_s)
+                closing = loop.call_later(announced_s, self._controller.close_web_sockets)
                 await self._ingresses.drain(grace_s, deadline - loop.time())
+                closing.cancel()  # The end of replicas closes them too.
             await self._controller.drain(max(deadline - loop.time(), 0.0))
         finally:
             self._controller.runs.close()

@@ -122,6 +122,7 @@ class Controller:
         self._sessions = Members(
             self.state, self._specs, self._applications, self.output, development=development
         )
+        self.close_web_sockets = self._sessions.close_web_sockets
         self._reconfiguring = Reconfiguring()
         engine = (launcher.name, launcher.capabilities)
         self._admissions = Admissions(

@@ -439,6 +439,10 @@ class Worker:
         elif kind == "reconfigure" and self._reconfigurer is not None:
             # It comes after Ready only, and what ends needs it no more.
             self._reconfigurer.take(command.reconfigure)
+        elif kind == "close_web_sockets" and self._application is not None:
+            self._application.drain()
+            if self._server is not None:  # Balancers at direct ports go elsewhere.
+                self._server.native.set_healthy(False)
 
     def _take_limits(self, limits: mesh_pb2.Limits) -> None:
         self._limit = limits.max_ongoing_requests

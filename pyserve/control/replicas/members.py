@@ -55,6 +55,7 @@ class Members(Mapping[ReplicaId, Session]):
         self._ranks = Ranks(state)
         self._development = development
         self._sessions: dict[ReplicaId, Session] = {}
+        self._closes_web_sockets = False
 
     def __getitem__(self, replica_id: ReplicaId) -> Session:
         return self._sessions[replica_id]
@@ -121,6 +122,14 @@ class Members(Mapping[ReplicaId, Session]):
                 )
                 self._sessions[replica.id].send(mesh_pb2.ReplicaCommand(limits=limits))
 
+    def close_web_sockets(self) -> None:
+        """Have all WebSockets closed, also those of replicas that are ready later; calls go on."""
+        self._closes_web_sockets = True
+        for replica_id, session in self._sessions.items():
+            replica = self._state.replicas.get(replica_id)
+            if replica is not None and replica.phase is Phase.RUNNING:
+                session.send(_close_web_sockets())
+
     def hear(self, session: Session, message: mesh_pb2.ReplicaMessage, now: float) -> bool:
         """Take one message of a replica; return whether it is still this replica's session."""
         replica = self._state.replicas.get(session.replica_id)
@@ -129,6 +138,8 @@ class Members(Mapping[ReplicaId, Session]):
         match message.WhichOneof("kind"):
             case "ready":
                 self._on_ready(replica, message.ready, now)
+                if self._closes_web_sockets:
+                    session.send(_close_web_sockets())
             case "failed":
                 failure = Failure(
                     message.failed.summary, message.failed.traceback, message.failed.user_code
@@ -197,3 +208,7 @@ class Members(Mapping[ReplicaId, Session]):
         replica = new_replica(key, version, EXTERNAL_SLOT, now, taken, name=hello.replica_id)
         self._state.on_external(replica)
         return replica
+
+
+def _close_web_sockets() -> mesh_pb2.ReplicaCommand:
+    return mesh_pb2.ReplicaCommand(close_web_sockets=mesh_pb2.CloseWebSockets())

@@ -163,18 +163,24 @@ class Draining(_message.Message):
     def __init__(self) -> None: ...
 
 class ReplicaCommand(_message.Message):
-    __slots__ = ("assign", "drain", "limits", "ping", "reconfigure")
+    __slots__ = ("assign", "drain", "limits", "ping", "reconfigure", "close_web_sockets")
     ASSIGN_FIELD_NUMBER: _ClassVar[int]
     DRAIN_FIELD_NUMBER: _ClassVar[int]
     LIMITS_FIELD_NUMBER: _ClassVar[int]
     PING_FIELD_NUMBER: _ClassVar[int]
     RECONFIGURE_FIELD_NUMBER: _ClassVar[int]
+    CLOSE_WEB_SOCKETS_FIELD_NUMBER: _ClassVar[int]
     assign: Assign
     drain: Drain
     limits: Limits
     ping: Ping
     reconfigure: Reconfigure
-    def __init__(self, assign: _Optional[_Union[Assign, _Mapping]] = ..., drain: _Optional[_Union[Drain, _Mapping]] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., ping: _Optional[_Union[Ping, _Mapping]] = ..., reconfigure: _Optional[_Union[Reconfigure, _Mapping]] = ...) -> None: ...
+    close_web_sockets: CloseWebSockets
+    def __init__(self, assign: _Optional[_Union[Assign, _Mapping]] = ..., drain: _Optional[_Union[Drain, _Mapping]] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., ping: _Optional[_Union[Ping, _Mapping]] = ..., reconfigure: _Optional[_Union[Reconfigure, _Mapping]] = ..., close_web_sockets: _Optional[_Union[CloseWebSockets, _Mapping]] = ...) -> None: ...
+
+class CloseWebSockets(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
 
 class Ping(_message.Message):
     __slots__ = ()
