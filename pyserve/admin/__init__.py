@@ -8,8 +8,7 @@ nothing for it. Payloads and secrets are never shown.
 from pyserve.admin.context import AdminContext, Described, Door, Front
 from pyserve.admin.gathering import NodeGathering
 from pyserve.admin.hosting import ThreadedAdmin, make_admin, showing_metrics
-from pyserve.admin.places import advertised_address
-from pyserve.admin.server import AdminServer
+from pyserve.admin.server import AdminServer, advertised_address
 
 __all__ = [
     "AdminContext",

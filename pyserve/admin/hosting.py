@@ -10,8 +10,7 @@ from pathlib import Path
 from pyserve.admin.buckets import bounds_of, others_taken
 from pyserve.admin.context import AdminContext, Front
 from pyserve.admin.gathering import NodeGathering
-from pyserve.admin.places import advertised_address, listening_host
-from pyserve.admin.server import AdminServer
+from pyserve.admin.server import AdminServer, advertised_address, listening_host
 from pyserve.config import MeshSettings
 from pyserve.config.metrics import MODEL_BUCKETS, REQUEST_BUCKETS, MetricsSettings
 from pyserve.loop_thread import LoopThread

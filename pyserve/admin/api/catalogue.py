@@ -8,9 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pyserve.admin.api.methods import methods_of
+from pyserve.admin.api.methods import methods_of, operations_of
 from pyserve.admin.api.openapi import Part, document_of
-from pyserve.admin.api.operations import operations_of
 from pyserve.admin.context import Described, Front
 from pyserve.admin.documents import Documents
 from pyserve.admin.rate_limits import RateLimited

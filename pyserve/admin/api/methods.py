@@ -1,8 +1,8 @@
-"""The methods that can be tried, each with a form for its request, from descriptors. Pure."""
+"""Forms for everything callable: methods of services, and operations of plain HTTP. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable, Iterator, Mapping
 from typing import Any
 
 from google.protobuf import descriptor_pb2
@@ -13,7 +13,8 @@ from google.protobuf.descriptor import (
     MethodDescriptor,
 )
 
-from pyserve.admin.api.pools import methods_in
+from pyserve.admin.api.openapi import VERBS
+from pyserve.admin.api.schemas import methods_in
 from pyserve.admin.context import Described
 
 # Messages may be recursive, and deep ones are filled in as JSON anyway.
@@ -80,11 +81,15 @@ def _fields(kind: Descriptor, depth: int, budget: _Budget) -> list[dict[str, Any
 
 
 def _field(field: FieldDescriptor, depth: int, budget: _Budget) -> dict[str, Any]:
-    found: dict[str, Any] = {"name": field.json_name, "label": field.name, "type": _type(field)}
+    found: dict[str, Any] = {
+        "name": field.json_name,
+        "label": field.name,
+        "type": _type_of_field(field),
+    }
     if _is_map(field):
         assert field.message_type is not None, "its entries"
         key, value = (field.message_type.fields_by_name[name] for name in ("key", "value"))
-        one = {"name": "value", "label": "value", "type": _type(value)}
+        one = {"name": "value", "label": "value", "type": _type_of_field(value)}
         more = {"key": _input(key, depth, budget), "value": one | _input(value, depth, budget)}
         return {**found, "kind": "map", **more}
     if field.is_repeated:
@@ -132,7 +137,7 @@ def _values(kind: EnumDescriptor) -> list[str]:
     return [value.name for value in kind.values[:_ENUM_VALUES_MAX]]
 
 
-def _type(field: FieldDescriptor) -> str:
+def _type_of_field(field: FieldDescriptor) -> str:
     if field.message_type is not None:
         return field.message_type.full_name
     return field.enum_type.full_name if field.enum_type is not None else _NAMES[field.type]
@@ -141,3 +146,167 @@ def _type(field: FieldDescriptor) -> str:
 def _is_map(field: FieldDescriptor) -> bool:
     kind = field.message_type
     return kind is not None and kind.GetOptions().map_entry
+
+
+# Forms for plain HTTP operations, made from an OpenAPI document.
+
+Field = dict[str, Any]
+_VALUES_MAX = 200
+_HINT_CHARACTERS_MAX = 300
+_SIMPLE = {"integer": "integer", "number": "number", "boolean": "bool", "string": "text"}
+# The forms in which a body can be filled in, the most convenient first.
+_BODIES = (
+    ("application/json", "json"),
+    ("multipart/form-data", "form"),
+    ("application/x-www-form-urlencoded", "urlencoded"),
+    ("text/plain", "raw"),
+    ("application/octet-stream", "raw"),
+    ("*/*", "raw"),
+)
+
+
+def operations_of(
+    document: Mapping[str, Any], without: Container[str] = ()
+) -> Iterator[dict[str, Any]]:
+    """Yield a form for each operation.
+
+    Args:
+        document: Of OpenAPI 3.1.
+        without: Paths that have other forms.
+    """
+    for path, item in document["paths"].items():
+        if path in without:
+            continue
+        for verb in sorted(VERBS & item.keys(), key=list(item).index):
+            yield _Forms(document).operation(path, verb, item)
+
+
+class _Forms:
+    """Makes the form of one operation."""
+
+    def __init__(self, document: Mapping[str, Any]) -> None:
+        self._document = document
+        self._left = _FIELDS_MAX
+
+    def operation(self, path: str, verb: str, item: Mapping[str, Any]) -> dict[str, Any]:
+        operation = item[verb]
+        parameters = [*item.get("parameters", ()), *operation.get("parameters", ())]
+        return {
+            "kind": "http",
+            "verb": verb.upper(),
+            "path": path,
+            "group": ", ".join(operation.get("tags", ())),
+            "summary": str(operation.get("summary", "")),
+            "about": str(operation.get("description", "")),
+            "parameters": [self._parameter(self._resolved(each)) for each in parameters],
+            "body": self._body(self._resolved(operation.get("requestBody") or {})),
+        }
+
+    def _parameter(self, given: Mapping[str, Any]) -> Field:
+        schema = given.get("schema")
+        if schema is None:
+            content: Mapping[str, Any] = given.get("content") or {}
+            schema = next((each.get("schema", {}) for each in content.values()), {})
+        found = self.field(str(given["name"]), schema, _DEPTH_MAX)
+        if "content" in given:
+            found |= {"kind": "json", "repeated": False}
+        if said := given.get("description"):
+            found["hint"] = str(said)[:_HINT_CHARACTERS_MAX]
+        return {**found, "in": given["in"], "required": bool(given.get("required"))}
+
+    def _body(self, given: Mapping[str, Any]) -> dict[str, Any] | None:
+        content = given.get("content") or {}
+        for name, kind in _BODIES:
+            if name in content:
+                schema = content[name].get("schema")
+                is_open = kind == "raw" or not schema
+                found: dict[str, Any] = {"type": name, "kind": "raw" if is_open else kind}
+                if not is_open:
+                    found["field"] = self.field("", schema, _DEPTH_MAX + 1)
+                return found
+        others = list(content)
+        return {"type": others[0], "kind": "raw"} if others else None
+
+    def field(self, name: str, schema: Any, depth: int) -> Field:
+        """Return the description of the input for a value."""
+        self._left -= 1
+        schema = self._resolved(schema if isinstance(schema, Mapping) else {})
+        found: Field = {"name": name, "label": name, "type": _type_of_schema(schema)}
+        if hint := _hint(schema):
+            found["hint"] = hint
+        return found | self._input(schema, depth)
+
+    def _input(self, schema: Mapping[str, Any], depth: int) -> Field:
+        values = schema.get("enum", [schema["const"]] if "const" in schema else None)
+        if values is not None:
+            are_texts = all(isinstance(each, str) for each in values)
+            return {"kind": "enum", "values": values[:_VALUES_MAX]} if are_texts else _JSON
+        kind = schema.get("type")
+        if kind == ["string", "integer"]:
+            return {"kind": "long"}
+        if kind == "string" and schema.get("format") == "binary":
+            return {"kind": "file"}
+        if kind == "string" and "contentMediaType" in schema:
+            return {"kind": "file"}
+        if kind == "string" and schema.get("contentEncoding") == "base64":
+            return {"kind": "bytes"}
+        if kind == "array":
+            item = self.field("", schema.get("items", {}), depth)
+            is_simple = not item.get("repeated") and self._left > 0
+            of_item = {key: item[key] for key in item if key not in ("name", "label", "hint")}
+            return {**of_item, "repeated": True} if is_simple else _JSON
+        if kind == "object" or "properties" in schema:
+            return self._object(schema, depth)
+        return {"kind": _SIMPLE[kind]} if isinstance(kind, str) and kind in _SIMPLE else _JSON
+
+    def _object(self, schema: Mapping[str, Any], depth: int) -> Field:
+        properties, others = schema.get("properties"), schema.get("additionalProperties")
+        if depth <= 1 or self._left <= 0:
+            return _JSON
+        if properties:
+            required = schema.get("required", ())
+            fields = [
+                {**self.field(name, each, depth - 1), "required": name in required}
+                for name, each in properties.items()
+            ]
+            return {"kind": "message", "fields": fields}
+        if isinstance(others, Mapping) and others:
+            value = self.field("value", others, depth - 1)
+            if not value.get("repeated"):
+                return {"kind": "map", "key": {"kind": "text"}, "value": value}
+        return _JSON
+
+    def _resolved(self, given: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Resolve references, and drop the alternative that a value is null."""
+        for _ in range(_FIELDS_MAX):  # References may go in a circle.
+            reference = given.get("$ref")
+            if isinstance(reference, str) and reference.startswith("#/components/"):
+                section, _, name = reference.removeprefix("#/components/").partition("/")
+                target = self._document["components"].get(section, {}).get(name, {})
+                given = {**target, **{key: given[key] for key in given if key != "$ref"}}
+                continue
+            options = [each for each in given.get("anyOf", ()) if each.get("type") != "null"]
+            if len(options) == 1:
+                given = {**options[0], **{key: given[key] for key in given if key != "anyOf"}}
+                continue
+            if len(parts := given.get("allOf", ())) == 1:
+                given = {**parts[0], **{key: given[key] for key in given if key != "allOf"}}
+                continue
+            break
+        return given
+
+
+_JSON: Field = {"kind": "json", "repeated": False}
+
+
+def _type_of_schema(schema: Mapping[str, Any]) -> str:
+    title = schema.get("title") if "properties" in schema else None
+    kind = title or schema.get("format") or schema.get("type") or "any"
+    return " or ".join(map(str, kind)) if isinstance(kind, list) else str(kind)
+
+
+def _hint(schema: Mapping[str, Any]) -> str:
+    said = [str(schema["description"])] if "description" in schema else []
+    if schema.get("default") is not None:
+        said.append(f"default: {schema['default']}")
+    return "; ".join(said)[:_HINT_CHARACTERS_MAX]

@@ -6,7 +6,7 @@ The admin server mounts them behind its check of the mesh token.
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
@@ -14,13 +14,13 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from pyserve.admin.api.catalogue import Catalogue
-from pyserve.admin.api.deployments import deployment_details
-from pyserve.admin.api.models import models
-from pyserve.admin.api.overview import Between, overview
+from pyserve.admin.api.histograms import Histogram
+from pyserve.admin.api.overview import Between, deployment, overview
 from pyserve.admin.api.sampler import Sampler, TooManyViewers
-from pyserve.admin.calls.asking import Calls, not_kept
-from pyserve.admin.calls.routes import Routes
+from pyserve.admin.api.snapshot import Batches, Cache, MeshSnapshot, Routed
+from pyserve.admin.calls.asking import Calls, Routes, not_kept
 from pyserve.admin.documents import Documents
+from pyserve.admin.rounding import rate, seconds, share
 from pyserve.admin.trying import (
     REQUEST_BYTES_MAX,
     DoorClosed,
@@ -37,10 +37,8 @@ if TYPE_CHECKING:
 
     from pyserve.admin.context import Front
     from pyserve.admin.trying import Event
-
 PAGE_HEADER = "x-pyserve-page"
 """A header that a form of another site cannot send: a browser's preflight is refused."""
-
 _NO_STORE = {"cache-control": "no-store"}
 _STREAMED = {**_NO_STORE, "x-accel-buffering": "no"}
 
@@ -265,3 +263,132 @@ def _unread(status: int, text: str) -> Response:
     answer = _refusal(status, text)
     answer.headers["connection"] = "close"
     return answer
+
+
+# One deployment with everything known about it.
+
+
+def deployment_details(between: Between, application: str, name: str) -> dict[str, Any] | None:
+    """Return one deployment as JSON, ``None`` if there is none with that name."""
+    found = next(
+        (
+            (of, each)
+            for of in between.now.status.applications
+            for each in of.deployments
+            if (of.name, each.name) == (application, name)
+        ),
+        None,
+    )
+    if found is None:
+        return None
+    target = f"{application}/{name}"
+    routed = between.routed.get(target, Routed())
+    return {
+        **deployment(between, *found),
+        "interval_s": round(between.passed_s, 3),
+        "counts": dict(routed.counts),
+        "releases": dict(routed.releases),
+        "batches": [
+            _batches(function, each, between.passed_s)
+            for (of, function), each in sorted(between.batches.items())
+            if of == target
+        ],
+        "latency": histogram(routed.answered),
+        "parked_wait": histogram(routed.parked),
+    }
+
+
+def _batches(function: str, found: Batches, passed_s: float) -> dict[str, Any]:
+    left = sum(found.reasons.values())
+    reasons = sorted(found.reasons.items(), key=lambda item: item[1], reverse=True)
+    return {
+        "function": function,
+        "batches_per_second": rate(left, passed_s),
+        "size_mean": seconds(found.sizes.mean_s),
+        "wait_mean_s": seconds(found.waits.mean_s),
+        "wait_p99_s": seconds(found.waits.quantile(0.99)),
+        "run_mean_s": seconds(found.runs.mean_s),
+        "waiting": found.waiting_now,
+        "reasons": [
+            {"reason": reason, "batches": count, "share": share(count, left)}
+            for reason, count in reasons
+            if count
+        ],
+        "sizes": histogram(found.sizes),
+    }
+
+
+def histogram(found: Histogram) -> Mapping[str, Any]:
+    """Return a histogram as JSON."""
+    return {
+        "buckets": list(found.bounds),
+        "counts": list(found.counts),
+        "sum": round(found.sum_s, 6),
+    }
+
+
+# The models that replicas have loaded, and the cost of keeping them loaded.
+
+# More do not fit on a screen.
+_MODELS_SHOWN_MAX = 500
+
+
+def models(look: MeshSnapshot) -> dict[str, Any]:
+    """Return the models of all replicas as JSON, those used most first.
+
+    Counts are those of this node's replicas since they started; of a replica elsewhere only the
+    ids are known.
+    """
+    found: list[dict[str, Any]] = [
+        {
+            "target": target,
+            "replica": replica,
+            "function": function,
+            "model": name,
+            "load_s": seconds(each.get("load_s")),
+            "held": bool(each.get("held")),
+            **{word: int(each.get(word, 0)) for word in _OF_MODELS},
+        }
+        for (target, replica, function), cache in look.caches.items()
+        for name, each in cache.models.items()
+    ]
+    found.sort(key=lambda each: each["hits"], reverse=True)
+    told = {(each["replica"], each["model"]) for each in found}
+    return {
+        "models": found[:_MODELS_SHOWN_MAX],
+        "models_left_out": len(found[_MODELS_SHOWN_MAX:]),
+        "caches": [_cache(*key, cache) for key, cache in sorted(look.caches.items())],
+        "others": [
+            {"replica": replica, "model": name}
+            for replica, names in sorted(look.models.items())
+            for name in names
+            if (replica, name) not in told
+        ][:_MODELS_SHOWN_MAX],
+    }
+
+
+_OF_MODELS = ("bytes", "hits", "misses", "loads", "evictions")
+
+
+def _cache(target: str, replica: str, function: str, cache: Cache) -> dict[str, Any]:
+    counts = cache.counts
+    hits, misses = counts.get("hit", 0), counts.get("miss", 0)
+    return {
+        "target": target,
+        "replica": replica,
+        "function": function,
+        "models": counts.get("models", 0),
+        "models_max": counts.get("max"),
+        "bytes": counts.get("bytes", 0),
+        "loading": counts.get("loading", 0),
+        "waiting": counts.get("waiting", 0),
+        "hits": hits,
+        "misses": misses,
+        "hit_share": share(hits, hits + misses),
+        "loads": counts.get("loaded", 0),
+        "loads_failed": counts.get("failed", 0),
+        "evictions": counts.get("evictions", 0),
+        "reloads": counts.get("reloads", 0),
+        "load_mean_s": seconds(cache.load_times.mean_s),
+        "load_p99_s": seconds(cache.load_times.quantile(0.99)),
+    }

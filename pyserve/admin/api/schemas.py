@@ -1,13 +1,17 @@
-"""Protobuf messages as JSON Schema, by the JSON mapping of proto3. Pure."""
+"""Descriptors of services, and their messages as JSON Schema by proto3's JSON mapping. Pure."""
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterable, Iterator
 from typing import Any
 
-from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf import descriptor_pool
+from google.protobuf.descriptor import Descriptor, FieldDescriptor, MethodDescriptor
+
+from pyserve.admin.context import Described
 
 Schema = dict[str, Any]
-
 PREFIX = "#/components/schemas/"
 _TEXT: Schema = {"type": "string"}
 _INTEGER: Schema = {"type": "integer"}
@@ -109,3 +113,30 @@ def _choices(message: Descriptor) -> str:
         if len(oneof.fields) > 1
     ]
     return "; ".join(f"At most one of {each}" for each in groups)
+
+
+# Descriptor pools from deployments' descriptions of their services.
+
+_LOGGER = logging.getLogger(__name__)
+
+
+def methods_in(described: Described) -> Iterator[MethodDescriptor]:
+    """Yield the methods of a deployment that have a ``.proto``."""
+    pool = _pool(described.files)
+    for name in described.services:
+        try:
+            service = pool.FindServiceByName(name)
+        except KeyError:
+            continue  # It is of handles, or of code that has no file.
+        yield from service.methods
+
+
+def _pool(files: Iterable[bytes]) -> descriptor_pool.DescriptorPool:
+    pool = descriptor_pool.DescriptorPool()
+    for serialized in files:
+        try:
+            pool.AddSerializedFile(serialized)
+        except TypeError as error:
+            # One file that contradicts another must not hide the rest.
+            _LOGGER.info("a method cannot be described: %s", error)
+    return pool

@@ -5,16 +5,15 @@ from __future__ import annotations
 import base64
 import json
 import re
+import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pyserve.admin.trying.envelopes import MESSAGE, envelope
 from pyserve.errors import UsageError
 
 REQUEST_BYTES_MAX = 8 << 20
 """Of what the page sends: the ingress takes 4 MiB of a message, which JSON may carry as base64."""
-
 _METHOD = re.compile(r"/[A-Za-z_][\w.]*/[A-Za-z_]\w*", re.ASCII)
 _TARGET = re.compile(r"/[!-~]*", re.ASCII)
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", re.ASCII)
@@ -151,3 +150,35 @@ def _line(given: Mapping[str, Any], name: str) -> str:
     if not isinstance(value, str) or not (value.isprintable() and value.isascii()):
         raise UsageError(f"{name} is one line of ASCII")
     return value
+
+
+# Connect's envelopes of streams (connectrpc.com/docs/protocol): flags, length, message.
+
+MESSAGE, END = 0, 2
+"""Flags: a message as it is, and how the stream has ended. Compression is not asked for."""
+_HEAD = struct.Struct(">BI")
+
+
+def envelope(flags: int, content: bytes) -> bytes:
+    """Return a message in its envelope."""
+    return _HEAD.pack(flags, len(content)) + content
+
+
+class Envelopes:
+    """Takes a stream apart as it comes."""
+
+    def __init__(self) -> None:
+        self._rest = bytearray()
+
+    def feed(self, data: bytes) -> list[tuple[int, bytes]]:
+        """Add what has come; return flags and content of each envelope that is whole now."""
+        self._rest += data
+        found: list[tuple[int, bytes]] = []
+        while len(self._rest) >= _HEAD.size:
+            flags, length = _HEAD.unpack_from(self._rest)
+            end = _HEAD.size + length
+            if len(self._rest) < end:
+                break
+            found.append((flags, bytes(self._rest[_HEAD.size : end])))
+            del self._rest[:end]
+        return found

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from pyserve.admin.calls import routes
-from pyserve.admin.calls.records import Call, read_record
-from pyserve.admin.calls.routes import Routes
+from pyserve.admin.calls import asking
+from pyserve.admin.calls.asking import Routes
+from pyserve.admin.calls.store import Call, read_record
 from pyserve.admin.documents import Documents
 from tests.unit.admin.test_calls import Record
 
@@ -98,7 +98,7 @@ async def test_what_is_no_document_names_nothing(document: dict[str, Any]) -> No
 
 
 async def test_a_replica_that_does_not_say_keeps_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(routes, "_TIMEOUT_S", 0.01)
+    monkeypatch.setattr(asking, "_TIMEOUT_S", 0.01)
     front = Front()
     front.hangs = True
     assert ["GET /"] == await _named(front, _call("GET /", "/items/7"))

@@ -8,10 +8,8 @@ from typing import Any
 
 import pytest
 
-from pyserve.admin.calls.explaining import Known, explanation
-from pyserve.admin.calls.records import read_record
-from pyserve.admin.calls.store import SLOW_FOR_S, CallStore
-from pyserve.admin.calls.timeline import REASONS
+from pyserve.admin.calls.explaining import REASONS, Known, explanation
+from pyserve.admin.calls.store import SLOW_FOR_S, CallStore, read_record
 from pyserve.batching.lanes import Reason
 from pyserve.observe.records import Attempt
 

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from pyserve.admin.api.models import models
+from pyserve.admin.api.resources import models
 from pyserve.admin.api.snapshot import Cache
 from tests.unit.admin.builders import look, times
 

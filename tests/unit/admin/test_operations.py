@@ -9,8 +9,8 @@ import pytest
 from fastapi import FastAPI, File, Form, Header, UploadFile
 from pydantic import BaseModel
 
+from pyserve.admin.api.methods import operations_of
 from pyserve.admin.api.openapi import Part, document_of
-from pyserve.admin.api.operations import operations_of
 
 
 class Colour(Enum):

@@ -3,8 +3,8 @@
 import json
 from dataclasses import replace
 
-from pyserve.admin.api.deployments import deployment_details
 from pyserve.admin.api.overview import Between, overview
+from pyserve.admin.api.resources import deployment_details
 from pyserve.admin.api.snapshot import Routed
 from tests.unit.admin.builders import CART, attempts, look, routed, status, times
 

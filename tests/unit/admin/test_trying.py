@@ -13,7 +13,7 @@ import pytest
 
 from pyserve.admin.context import Door
 from pyserve.admin.trying import DoorClosed, TooManyTries, Tries, Wanted, message_of, wanted_of
-from pyserve.admin.trying.envelopes import END, MESSAGE, Envelopes, envelope
+from pyserve.admin.trying.wanted import END, MESSAGE, Envelopes, envelope
 from pyserve.errors import UsageError
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pyserve.admin.calls.explaining import Known, explanation, summary
-from pyserve.admin.calls.records import read_record
+from pyserve.admin.calls.store import read_record
 from pyserve.cli.explain_text import as_list, as_text, together
 from tests.unit.admin.test_calls import Record, attempt, batch
 
