@@ -9,10 +9,9 @@ from typing import Any
 
 import grpc
 
-from pyserve.aio._call_credentials import CallCredentials
 from pyserve.aio._call_state import CallState
 from pyserve.aio._client_interceptors import KINDS, Kind
-from pyserve.aio._credentials import ChannelTls, read_channel_credentials
+from pyserve.aio._credentials import CallCredentials, ChannelTls, read_channel_credentials
 from pyserve.aio._metadata import MetadataLike, WireMetadata, to_wire
 from pyserve.aio._multicallables import (
     StreamStreamMultiCallable,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import grpc
 
 from pyserve.aio._http import HttpCall, HttpHandler
-from pyserve.aio._lateness import LATE_DETAILS, is_late
+from pyserve.aio._outcome import LATE_DETAILS, is_late
 from pyserve.aio._watched import note_failure
 from pyserve.bridge import end_if_forked, rust
 from pyserve.observe.failures import exc_info_of, failure_logger

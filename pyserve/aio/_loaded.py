@@ -1,17 +1,17 @@
-"""The generated modules that this process has imported."""
+"""The generated modules that this process has imported, and services described by them."""
 
 from __future__ import annotations
 
 import contextlib
 import importlib
 import sys
+from collections.abc import Iterable
 
 from google.protobuf import descriptor_pool
 from google.protobuf.descriptor import FileDescriptor, ServiceDescriptor
 
 # Of pyserve and of what it imports: no message of these files is in a user's Any.
 _OWN = ("pyserve/", "grpc/", "opentelemetry/", "google/protobuf/descriptor.proto")
-
 _SERVICES, _MESSAGES = "_pb2_grpc", "_pb2"  # How the modules of a file end.
 _BYTES_MAX = 1 << 20  # A client library of a cloud may bring hundreds of files.
 
@@ -58,3 +58,34 @@ def loaded_files() -> list[FileDescriptor]:
             break
         files.append(found[name])
     return files
+
+
+# Describes services to the native server, so that clients of other protocols can call them.
+
+
+def describing_files(services: Iterable[str]) -> list[bytes]:
+    """Return the files that describe ``services`` and what their messages may have in them.
+
+    They are serialized, dependencies first.
+
+    Args:
+        services: Full names. Services whose generated module has not been imported are left out:
+            their clients can send protobuf, which needs no description, but not JSON.
+    """
+    found: dict[str, bytes] = {}
+    for name in services:
+        try:
+            service = find_service(name)
+        except KeyError:
+            continue
+        _add(service.file, found)
+    for file in loaded_files() if found else ():
+        _add(file, found)
+    return list(found.values())
+
+
+def _add(file: FileDescriptor, found: dict[str, bytes]) -> None:
+    if file.name not in found:
+        for dependency in file.dependencies:
+            _add(dependency, found)
+        found[file.name] = file.serialized_pb

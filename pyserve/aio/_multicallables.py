@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import grpc
 
-from pyserve.aio._call_credentials import method_text
 from pyserve.aio._calls import StreamStreamCall, StreamUnaryCall, UnaryStreamCall, UnaryUnaryCall
 from pyserve.aio._client_interceptors import INTERCEPTED_CALLS, KINDS, InterceptedCall, Kind
+from pyserve.aio._credentials import method_text
 from pyserve.aio._metadata import MetadataLike
 from pyserve.aio._options import compression_number
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 
-from pyserve.aio._lateness import LATE_DETAILS, is_late
 from pyserve.aio._metadata import status_number, to_wire
 from pyserve.aio._watched import note_failure
 from pyserve.bridge import end_if_forked
@@ -19,9 +18,7 @@ from pyserve.observe.places import text_of
 
 if TYPE_CHECKING:
     from pyserve.aio._context import ServicerContext
-
 _LOGGER = failure_logger(__name__)
-
 _NEUTRAL_DETAILS = "The service raised an exception; its log has the traceback."
 _WRONG_RESPONSE_DETAILS = "The service returned a response of the wrong type."
 _CANCELLED_DETAILS = "The handler of the call was cancelled."
@@ -168,3 +165,27 @@ def _report_suppressed_abort(context: ServicerContext) -> None:
             context.method.path,
             extra={"place": context.method.path},
         )
+
+
+# Errors that say no more than that the deadline of the call itself has passed.
+
+LATE_DETAILS = "The deadline of the call has passed."
+
+
+def is_late(error: BaseException, remaining_s: float | None) -> bool:
+    """Tell whether a handler gave up because its call's deadline has passed.
+
+    A handler often waits for something (a nested call, ``asyncio.timeout``) that has the same
+    deadline as its own call. Either may expire first, and the caller must get the same status in
+    both cases.
+
+    Args:
+        error: What the handler raised.
+        remaining_s: What ``time_remaining()`` of its call says.
+    """
+    if remaining_s != 0:
+        return False
+    if isinstance(error, grpc.RpcError):
+        code = getattr(error, "code", None)
+        return callable(code) and code() is grpc.StatusCode.DEADLINE_EXCEEDED
+    return isinstance(error, TimeoutError)

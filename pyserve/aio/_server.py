@@ -15,10 +15,10 @@ import grpc
 from pyserve.aio._context import ServicerContext
 from pyserve.aio._credentials import ServerCredentials, server_tls
 from pyserve.aio._dispatch import Resolver, starter_at, starter_of_resolved
-from pyserve.aio._doors import describing_files
 from pyserve.aio._handlers import CallKit, Method, RpcMethodHandler, make_method, make_spawn
 from pyserve.aio._http import HttpCall
 from pyserve.aio._http_tasks import http_starter
+from pyserve.aio._loaded import describing_files
 from pyserve.aio._options import ChannelArguments, ServerSettings, read_server_options
 from pyserve.aio._threads import thread_kit
 from pyserve.aio._watched import OnEnd, make_on_logged_call

@@ -6,19 +6,21 @@ one task and one context, and looks nothing up.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Coroutine
-from typing import Any
+import asyncio
+import contextvars
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator
+from typing import TYPE_CHECKING, Any
 
 from pyserve.aio._context import ServicerContext
 from pyserve.aio._handlers import CallKit, Messages, Method, is_coroutine_function
 from pyserve.aio._outcome import fail, finish_stream, finish_unary, release
-from pyserve.aio._pool import steps_on_threads
 from pyserve.aio._streams import MessageStream, RequestIterator
 from pyserve.bridge import CallStarter, rust
 from pyserve.request import CURRENT
 
+if TYPE_CHECKING:
+    from pyserve.aio._http import HttpCall
 AsyncRunner = Callable[[ServicerContext, int, bytes | None], Coroutine[Any, Any, None]]
-
 # Messages a generator may yield without a turn of the loop in between. A generator that never
 # waits would otherwise hold the loop until its 64 KiB are full. Arbitrary, about 0.1 ms.
 _MESSAGES_PER_TURN_MAX = 64
@@ -194,3 +196,67 @@ def starter_of(runner: AsyncRunner, method: Method, kit: CallKit) -> CallStarter
             context.task = task
 
     return start
+
+
+# Runs `def` functions on the server's pool, for tasks of the loop that wait for them.
+#
+# A thread cannot be cancelled: the task that waits for one ends after it, so that the request keeps
+# its place at the gate as long as it keeps a thread.
+
+_END = object()
+
+
+async def on_thread(
+    call: HttpCall | ServicerContext,
+    context: contextvars.Context,
+    function: Callable[..., Any],
+    *args: Any,
+) -> Any:
+    """Call ``function`` on a thread with the variables of ``context``.
+
+    Cancelled while it waits for a thread, it is not called. Cancelled while it runs, its end
+    is waited for.
+
+    Raises:
+        Exception: Whatever ``function`` raises; RuntimeError in place of StopIteration.
+    """
+    work = call.kit.executor().submit(_call, context, function, args)
+    future = asyncio.wrap_future(work)
+    try:
+        return await asyncio.shield(future)
+    except asyncio.CancelledError:
+        if not work.cancel():
+            await _finished(future)
+        raise
+
+
+async def steps_on_threads(
+    call: HttpCall | ServicerContext, items: Iterator[Any]
+) -> AsyncGenerator[Any, None]:
+    """Make the steps of a plain iterator on threads, one after the other; close it there too."""
+    context = contextvars.copy_context()
+    try:
+        while (item := await on_thread(call, context, next, items, _END)) is not _END:
+            yield item
+    finally:
+        close = getattr(items, "close", None)
+        if close is not None:
+            await on_thread(call, context, close)
+
+
+def _call(context: contextvars.Context, function: Callable[..., Any], args: Any) -> Any:
+    try:
+        return context.run(function, *args)
+    except StopIteration as error:  # No future can carry it.
+        raise RuntimeError("a handler raised StopIteration") from error
+
+
+async def _finished(future: asyncio.Future[Any]) -> None:
+    """Wait for the end of a thread's work, with any outcome and even if cancelled meanwhile."""
+    while not future.done():
+        try:
+            await asyncio.wait([future])
+        except asyncio.CancelledError:
+            continue
+    if not future.cancelled():
+        future.exception()  # So that it is not reported as never retrieved.

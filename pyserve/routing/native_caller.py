@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pyserve.api.handles.calls import Pinned
-from pyserve.api.handles.statuses import error_of
+from pyserve.api.handles.outgoing import error_of
 from pyserve.bridge import LoopEndpoint, endpoint_of, running_endpoint, rust
 from pyserve.errors import BackPressure
 from pyserve.routing.carrying import outgoing

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from pyserve.api.context import attached
 from pyserve.api.handles.framing import HELD_BYTES_MIN
-from pyserve.api.handles.inputs import Input
+from pyserve.api.handles.inputs import Input, Use, note
 from pyserve.api.handles.leases import Lease
-from pyserve.api.handles.nested import Use, note
 from pyserve.api.handles.options import checked_wait
 from pyserve.api.handles.outgoing import check_may_block
 from pyserve.api.handles.response import DeploymentResponse

@@ -6,8 +6,10 @@ starts it: at once, or when its inputs are there.
 
 from __future__ import annotations
 
+import asyncio
+import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from sys import modules
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -24,10 +26,8 @@ from pyserve.api.handles.framing import (
     frame_request,
     held_bytes_min,
 )
-from pyserve.api.handles.inputs import Input, arrived
-from pyserve.api.handles.nested import Use, encode_call
+from pyserve.api.handles.inputs import Input, Use, arrived, encode_call
 from pyserve.api.handles.outgoing import OutgoingCall, running_loop
-from pyserve.api.handles.ray_references import RAY, holds_any, resolved
 from pyserve.observe.delays import PROCESS_DELAYS, asks
 from pyserve.observe.traces.sampled import IS_SAMPLED
 from pyserve.request import CURRENT, Request, new_request_id
@@ -38,21 +38,14 @@ if TYPE_CHECKING:
     from pyserve.api.handles.calls import Caller, Message
     from pyserve.serializers import Parts
     from pyserve.types import DeploymentKey
-
 Call = TypeVar("Call", bound=OutgoingCall)
 References = tuple[tuple[int | str, object], ...]
-
 DEFAULT_CODEC = "pickle"
-
 # Smaller bodies are joined with the header before them: the native half copies them anyway, and one
 # piece is cheaper to pass than two.
 _JOINED_BYTES_MAX = 64 * 1024
-
-
 # Types of most arguments, which are neither inputs nor large in themselves.
 _SMALL = frozenset({int, float, bool, str, type(None), list, dict, tuple})
-
-
 # Node and zone first, by the option ``_prefer_local_routing``.
 _LOCALITIES = {None: None, True: (True, True), "zone": (False, True), False: (False, False)}
 
@@ -296,3 +289,69 @@ def _hold_flags(by_reference: bool | None) -> int:
 
 def _joined(parts: Parts) -> Message:
     return join(parts) if size_bytes(parts) < _JOINED_BYTES_MAX else parts
+
+
+# References of Ray itself (`ray.ObjectRef`) among the arguments of a call.
+#
+# As in Ray Serve they are resolved before the call is sent: arguments of their own, and those that
+# lie in a list, a tuple or a dict that is an argument. Nothing here imports Ray: a process that has
+# not done so has no such references.
+
+RAY = "ray"
+"""In ``sys.modules`` of those processes that may have some."""
+
+
+def holds_any(values: Iterable[object]) -> bool:
+    """Tell whether a reference is among the values, or lies in one of them."""
+    kind = _kind()
+    return any(isinstance(each, kind) for value in values for each in (value, *_within(value)))
+
+
+async def resolved(
+    args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return arguments with values in the places of references.
+
+    Raises:
+        Exception: What the task of the first reference that has none has raised.
+    """
+    kind = _kind()
+    places = [*args, *kwargs.values()]
+    found = {
+        id(each): each
+        for value in places
+        for each in (value, *_within(value))
+        if isinstance(each, kind)
+    }
+    if not found:
+        return args, kwargs
+    answers = await asyncio.gather(*map(_value, found.values()))
+    values = dict(zip(found, answers, strict=True))
+    given = [_replaced(value, values) for value in places]
+    return tuple(given[: len(args)]), dict(zip(kwargs, given[len(args) :], strict=True))
+
+
+async def _value(reference: Any) -> Any:
+    return await reference
+
+
+def _replaced(value: Any, values: dict[int, Any]) -> Any:
+    if id(value) in values:
+        return values[id(value)]
+    if not any(id(each) in values for each in _within(value)):
+        return value
+    if type(value) is dict:
+        return {key: values.get(id(each), each) for key, each in value.items()}
+    return type(value)(values.get(id(each), each) for each in value)
+
+
+def _within(value: object) -> Iterator[object]:
+    if type(value) in (list, tuple):
+        yield from value  # type: ignore[misc]  # it is one of the two
+    elif type(value) is dict:
+        yield from value.values()
+
+
+def _kind() -> Any:
+    # One that is being imported does not have it yet.
+    return getattr(sys.modules[RAY], "ObjectRef", ())

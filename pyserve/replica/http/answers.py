@@ -6,7 +6,7 @@ import sys
 from collections.abc import Awaitable, Coroutine, Iterator
 from typing import TYPE_CHECKING, Any
 
-from pyserve.aio._pool import steps_on_threads
+from pyserve.aio._tasks import steps_on_threads
 from pyserve.replica import iterators
 from pyserve.replica.asgi.http import (
     BODILESS,

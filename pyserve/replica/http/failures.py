@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from grpc import StatusCode
 
 from pyserve.aio import ClientDisconnected
-from pyserve.aio._lateness import LATE_DETAILS, is_late
+from pyserve.aio._outcome import LATE_DETAILS, is_late
 from pyserve.aio._watched import note_failure
 from pyserve.bridge import end_if_forked
 from pyserve.errors import Abort, BatchError, ModelNotFound

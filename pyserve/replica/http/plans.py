@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from pyserve.aio import HttpFunction
-from pyserve.aio._pool import on_thread, steps_on_threads
+from pyserve.aio._tasks import on_thread, steps_on_threads
 from pyserve.replica.http.answers import answer
 from pyserve.replica.http.arguments import Arguments, arguments_of
 from pyserve.replica.http.failures import answer_failure

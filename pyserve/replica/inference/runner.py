@@ -9,7 +9,7 @@ from typing import Any
 
 from grpc import StatusCode
 
-from pyserve.aio._pool import on_thread, steps_on_threads
+from pyserve.aio._tasks import on_thread, steps_on_threads
 from pyserve.errors import Abort
 from pyserve.inference.declaration import Model
 from pyserve.inference.tensors import Array

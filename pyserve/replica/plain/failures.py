@@ -12,7 +12,7 @@ from typing import Any
 from grpc import StatusCode
 
 from pyserve.aio import Status
-from pyserve.aio._lateness import LATE_DETAILS, is_late
+from pyserve.aio._outcome import LATE_DETAILS, is_late
 from pyserve.api.handles.failures import FAILURE_KEY, encode_failure
 from pyserve.errors import Abort, ModelNotFound, PyserveError
 from pyserve.observe.failures import exc_info_of, failure_logger

@@ -17,9 +17,8 @@ from fastapi import FastAPI
 import pyserve
 from pyserve.api.code import receive, ship
 from pyserve.api.graph import pack
-from pyserve.api.ingress import ingress_of
+from pyserve.api.ingress import ingress_of, reference
 from pyserve.api.modules import is_being_imported, is_importable
-from pyserve.api.web_reference import reference
 from pyserve.errors import UsageError
 from pyserve.types import ApplicationName
 

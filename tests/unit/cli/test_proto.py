@@ -213,7 +213,7 @@ def test_a_service_whose_messages_are_all_in_other_files_is_described(tmp_path: 
     for check in (
         "from pyserve.replica.servicers import find_services as find;"
         "(found,) = find(type('Mine', (stubs.UseServicer,), {})); print(found.file.name)",
-        "from pyserve.aio._doors import describing_files as files;"
+        "from pyserve.aio._loaded import describing_files as files;"
         "print('use.proto' if any(b'use.proto' in file for file in files(['use.Use'])) else '')",
     ):
         told = subprocess.run(

@@ -183,7 +183,7 @@ async def test_a_failure_that_cannot_be_rebuilt_ends_the_call(
     def rebuild(data: bytes) -> Exception:
         raise LookupError(data)
 
-    monkeypatch.setattr("pyserve.api.handles.statuses.rebuild", rebuild)
+    monkeypatch.setattr("pyserve.api.handles.outgoing.rebuild", rebuild)
     response = handle.remote()
     caller.calls[0].fails(grpc.StatusCode.INTERNAL, "", ((FAILURE_KEY, b"failure"),))
     with pytest.raises(LookupError):

@@ -17,7 +17,7 @@ import pytest
 
 import pyserve
 from pyserve.api.handles.failures import FAILURE_KEY, encode_failure, rebuild
-from pyserve.api.handles.statuses import error_of
+from pyserve.api.handles.outgoing import error_of
 from pyserve.errors import Abort
 
 DAY = datetime.datetime(2026, 10, 25, 2, 30)
