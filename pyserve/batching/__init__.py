@@ -2,11 +2,10 @@
 
 from pyserve.batching.activity import PROCESS_ACTIVITY, StepState
 from pyserve.batching.batcher import Batcher, BatchStats
-from pyserve.batching.chains import check_chain
 from pyserve.batching.collated import BatchRequest
 from pyserve.batching.decorator import Batched, batch, drain, flush, make_batched
 from pyserve.batching.lanes import Batch, Drop, Reason
-from pyserve.batching.options import BatchOptions
+from pyserve.batching.options import BatchOptions, check_chain
 
 __all__ = [
     "PROCESS_ACTIVITY",

@@ -12,20 +12,20 @@ import inspect
 import math
 import time
 from collections.abc import Callable
+from itertools import islice
 from typing import Any
 
 from grpc import StatusCode
 
 from pyserve.batching.activity import PROCESS_ACTIVITY, Steps
 from pyserve.batching.batcher import Batcher, BatchStats
-from pyserve.batching.kept import keep_batch
 from pyserve.batching.lanes import Batch, Drop
-from pyserve.batching.measures import BatchMeasures
 from pyserve.batching.options import BatchOptions, size_of
 from pyserve.batching.runs import Call, Caller, Run
 from pyserve.batching.streams import BatchStream, StreamCall, StreamRun
 from pyserve.errors import BackPressure, BatchError, PyserveError, RequestTimeout
-from pyserve.observe.delays import PROCESS_DELAYS
+from pyserve.observe.delays import MEMBERS_MAX, PROCESS_DELAYS, BatchDelay, wall_clock_from
+from pyserve.observe.metrics.tally import SIZE_BOUNDS, Tally
 from pyserve.observe.traces.process import PROCESS_TRACING
 from pyserve.observe.traces.sampled import IS_SAMPLED
 from pyserve.request import CURRENT, LOCAL_REPLICA, Source
@@ -345,3 +345,68 @@ def _waits(call: Call) -> bool:
 
 def _reads(call: StreamCall) -> bool:
     return call.is_live()
+
+
+# Records a finished batch, to explain later where the time of its calls went.
+
+
+def keep_batch(
+    label: str, run: Run | StreamRun, now: float, duration_s: float, *, has_failed: bool
+) -> None:
+    """Keep a batch that has ended now, after a run of ``duration_s``.
+
+    This makes the members' request objects, which are otherwise not needed, so it is for few
+    batches.
+    """
+    batch: Batch[Any] = run.batch
+    wall = wall_clock_from(now)
+    members = [
+        (call.source.request().request_id, wall(arrival))
+        for call, arrival in islice(zip(batch.items, batch.arrivals, strict=True), MEMBERS_MAX)
+        if call.source is not None
+    ]
+    PROCESS_DELAYS.add_batch(
+        BatchDelay(
+            function=label,
+            reason=str(batch.reason),
+            model_id=batch.key,
+            size=len(batch.items),
+            left_at=wall(now - duration_s),
+            ended_at=wall(now),
+            failed=has_failed,
+            request_id=run.source.request_id(),
+            members=tuple(members),
+        )
+    )
+
+
+# Statistics of one queue's batches, in plain lists: a handful of additions for each batch.
+
+
+class BatchMeasures:
+    """The times and sizes of batches. For the queue's thread; others may read them.
+
+    Attributes:
+        waits: How long the oldest call of each batch waited.
+        runs: How long the batches took.
+        sizes: Calls of a batch.
+        failed: Batches whose function raised.
+    """
+
+    __slots__ = ("failed", "runs", "sizes", "waits")
+
+    def __init__(self) -> None:
+        self.waits = Tally()
+        self.runs = Tally()
+        self.sizes = Tally(SIZE_BOUNDS)
+        self.failed = 0
+
+    def begin(self, calls: int, waited_s: float) -> None:
+        """Count a batch that leaves."""
+        self.sizes.add(calls)
+        self.waits.add(waited_s)
+
+    def end(self, duration_s: float, *, has_failed: bool) -> None:
+        """Count one that has run."""
+        self.runs.add(duration_s)
+        self.failed += has_failed

@@ -13,10 +13,9 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
-from pyserve.batching.begun import begin
 from pyserve.batching.lanes import Batch
 from pyserve.batching.results import checked, fail_all
-from pyserve.batching.runs import BatchRequestSource, columns_of, context_of
+from pyserve.batching.runs import BatchRequestSource, begin, columns_of, context_of
 from pyserve.observe.failures import as_answer
 from pyserve.request import Source
 

@@ -17,7 +17,6 @@ from pyserve.multiplexing.cache import UNLIMITED, CacheOptions, CacheStats, Mode
 from pyserve.multiplexing.directory import PROCESS_DIRECTORY
 from pyserve.multiplexing.loader import Loader, all_or_first_error
 from pyserve.multiplexing.mistakes import tell_missing
-from pyserve.multiplexing.sizes import size_of
 from pyserve.request import get_multiplexed_model_id
 from pyserve.signatures import read_signature
 
@@ -209,6 +208,8 @@ class Multiplexed(Generic[Model]):
 
 @overload
 def multiplexed(function: Callable[..., Awaitable[Model]], /) -> Multiplexed[Model]: ...
+
+
 @overload
 def multiplexed(
     *,
@@ -218,6 +219,8 @@ def multiplexed(
     preload: Sequence[str] = (),
     size_fn: Callable[[Any], int] | None = None,
 ) -> Callable[[Callable[..., Awaitable[Model]]], Multiplexed[Model]]: ...
+
+
 def multiplexed(
     function: Callable[..., Awaitable[Model]] | None = None,
     /,
@@ -328,3 +331,36 @@ def _checked_preload(preload: Sequence[str], options: CacheOptions, where: str) 
             f"{limit}; name at most {limit}"
         )
     return ids
+
+
+# How many bytes a loaded model counts for, where `max_bytes` limits them.
+
+
+def size_of(model: object, size_fn: Callable[[object], int] | None, label: str) -> int:
+    """Return the size of ``model`` in bytes.
+
+    It is what ``size_fn`` returns, else the model's ``size_bytes`` or ``nbytes`` (attribute or
+    method without arguments), else the length of ``bytes``.
+
+    Raises:
+        OptionError: It has no size, or none that is a whole number of at least 0.
+    """
+    size: Any
+    if size_fn is not None:
+        size = size_fn(model)
+    elif isinstance(model, bytes | bytearray):
+        size = len(model)
+    else:
+        size = getattr(model, "size_bytes", None)
+        if size is None:
+            size = getattr(model, "nbytes", None)
+        if size is None:
+            raise OptionError(
+                f"{label}: max_bytes is set, and {type(model).__name__} does not say its size; "
+                f"give it an attribute or method size_bytes, or write "
+                f"@pyserve.multiplexed(max_bytes=..., size_fn=lambda model: ...)"
+            )
+        size = size() if callable(size) else size
+    if not hasattr(size, "__index__") or int(size) < 0:
+        raise OptionError(f"{label}: {size!r} is no size; a whole number of bytes is wanted")
+    return int(size)

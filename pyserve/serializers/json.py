@@ -14,8 +14,7 @@ import sys
 import orjson
 
 from pyserve.serializers.base import Buffer, Parts, ValueCodec, garbled, refusal
-from pyserve.serializers.exact_json import read_exactly
-from pyserve.serializers.long_numbers import may_have_long_number
+from pyserve.serializers.exact_json import may_have_long_number, read_exactly
 
 
 class JsonCodec(ValueCodec):

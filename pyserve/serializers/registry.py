@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from pyserve.errors import SerializationError, UsageError
+from pyserve.serializers.buffers import RawCodec
 from pyserve.serializers.json import JsonCodec
 from pyserve.serializers.msgpack import MsgpackCodec
 from pyserve.serializers.pickle import CloudpickleCodec, PickleCodec
 from pyserve.serializers.proto import ProtoCodec
-from pyserve.serializers.raw import RawCodec
 
 if TYPE_CHECKING:
     from pyserve.serializers.base import Codec

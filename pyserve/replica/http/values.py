@@ -12,8 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from pyserve.serializers.deep_json import in_parts, is_refusal_of_depth
-from pyserve.serializers.long_numbers import dumps_long_numbers, is_refusal_of_long_number
+from pyserve.serializers.exact_json import (
+    dumps_long_numbers,
+    in_parts,
+    is_refusal_of_depth,
+    is_refusal_of_long_number,
+)
 
 if TYPE_CHECKING:
     from pyserve.aio import HttpHeaders

@@ -6,7 +6,7 @@ import random
 import pytest
 
 from pyserve.batching import Batch, Batcher, BatchOptions, Drop, Reason
-from pyserve.batching.gaps import Gaps
+from pyserve.batching.auto import Gaps
 from pyserve.batching.steps import StepTimes
 
 

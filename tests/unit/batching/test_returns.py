@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import pytest
 
-from pyserve.batching.returns import Returns
+from pyserve.batching.auto import Returns
 
 KEPT = 16  # batches that count
 
