@@ -7,17 +7,19 @@ import os
 import secrets
 import signal
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from types import FrameType
-from typing import TYPE_CHECKING, NoReturn
+from types import FrameType, TracebackType
+from typing import TYPE_CHECKING, NoReturn, Self
 
 import click
 
+from pyserve.cli.admin import page_to_try
 from pyserve.cli.applications import (
     file_of,
     ingress_options,
@@ -27,7 +29,6 @@ from pyserve.cli.applications import (
 )
 from pyserve.cli.asked import Asked, app_dir_option, as_asked, runtime_env_options
 from pyserve.cli.commands import print_failure, print_failures, print_lines
-from pyserve.cli.page import page_to_try
 from pyserve.cli.settings import (
     access_log_option,
     launcher_options,
@@ -38,7 +39,6 @@ from pyserve.cli.settings import (
     settings_for,
 )
 from pyserve.cli.stubs import generate_missing
-from pyserve.cli.terminal import Terminal
 from pyserve.config import check_address, check_name, read_settings
 from pyserve.config.http import RoutePrefix
 from pyserve.config.launchers import LauncherConfig
@@ -49,13 +49,13 @@ from pyserve.driver.ingress_options import IngressOptions
 from pyserve.driver.progress import progress_view
 from pyserve.driver.ready import all_ready, ready
 from pyserve.driver.session import Session, end_session, open_session, warn_of_names
-from pyserve.errors import DeploymentFailed, MeshUnavailable
+from pyserve.errors import DeploymentFailed, MeshUnavailable, PyserveError
 
 if TYPE_CHECKING:
     from pyserve.api.graph import PackedApplication
     from pyserve.config.tls import TlsFiles
+    from pyserve.driver.client import ControlClient
     from pyserve.wire.v1 import control_pb2
-
 # How often the foreground looks whether its mesh still lives; `pyserve shutdown` ends it.
 _ALIVE_CHECK_S = 0.2
 _SHUT_DOWN = "the mesh was shut down by another command, or by a signal, and this run with it"
@@ -314,3 +314,68 @@ def _end(session: Session, present: Run, terminal: Terminal) -> None:
     if others and was_owner:
         pids = ", ".join(map(str, others))
         click.echo(f"pyserve: the mesh goes on for pyserve run (pid {pids})", err=True)
+
+
+# The lines that the mesh has for the terminal of a `pyserve run`.
+
+# A thread that prints a line notices its end at once.
+_JOIN_TIMEOUT_S = 2.0
+
+
+class Terminal:
+    """Prints what befalls the run's application while it is entered, in a thread.
+
+    Args:
+        client: Speaks with the controller.
+        run: Whose terminal it is. The mesh knows it as long as this is entered.
+
+    Raises:
+        MeshError: The controller does not answer.
+    """
+
+    def __init__(self, client: ControlClient, run: Run) -> None:
+        self._client = client
+        self._run = run
+        self._lines = client.follow(run)
+        self._closed = threading.Event()
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._print, name="pyserve-lines", daemon=True)
+
+    def has_ended(self, *, unexpectedly: bool = False) -> bool:
+        """Say whether the mesh has ended; ``unexpectedly``: without having said so."""
+        return self._ended.is_set() and not (unexpectedly and self._lines.has_ended_in_order)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._closed.set()
+        self._lines.close()
+        self._thread.join(_JOIN_TIMEOUT_S)
+
+    def _print(self) -> None:
+        while not self._closed.is_set():
+            for line in self._lines:
+                sys.stderr.write(f"pyserve: {line}\n")
+                sys.stderr.flush()
+            if self._closed.is_set() or self._lines.has_ended_in_order:
+                break
+            if not self._follow_again():
+                break
+        if not self._closed.is_set():
+            self._ended.set()
+
+    def _follow_again(self) -> bool:
+        """Follow the mesh once more: the connection may have broken, or the controller died."""
+        # The first attempt may meet the sockets of one that is about to die.
+        for _ in range(2):
+            with contextlib.suppress(PyserveError):
+                self._lines = self._client.follow(self._run)
+                return True
+        return False

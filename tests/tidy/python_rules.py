@@ -55,7 +55,6 @@ PURE_MODULES = (
     "pyserve/control/autoscaling/services.py",
     "pyserve/control/autoscaling/signals.py",
     "pyserve/control/autoscaling/status.py",
-    "pyserve/cli/proxy.py",
     "pyserve/control/views/routing.py",
     "pyserve/control/state/traffic.py",
     "pyserve/control/replicas/externals.py",

@@ -6,7 +6,7 @@ from typing import Any
 
 from pyserve.admin.calls.explaining import Known, explanation, summary
 from pyserve.admin.calls.store import read_record
-from pyserve.cli.explain_text import as_list, as_text, together
+from pyserve.cli.explain import as_list, as_text, together
 from tests.unit.admin.test_calls import Record, attempt, batch
 
 _SEEN = '{"rule": "predicted", "replicas": [{"id": "Cart#1", "full": true}]}'

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from pyserve.cli.proxy import proxy_report, proxy_text
+from pyserve.cli.status import proxy_report, proxy_text
 from pyserve.config.ingress import IngressSettings
 from pyserve.driver.status import MeshStatus, read_status
 from pyserve.gateway.reporting import ingress_status, limits_of

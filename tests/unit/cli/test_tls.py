@@ -12,7 +12,7 @@ import click
 import grpc
 import pytest
 
-from pyserve.cli.tls import ClientTls
+from pyserve.cli.call import ClientTls
 from pyserve.errors import OptionError
 from tests.support.authority import Authority, Leaf
 
