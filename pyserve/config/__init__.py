@@ -18,26 +18,32 @@ from pyserve.config.environment import (
     read_settings,
     unknown_names,
 )
-from pyserve.config.gangs import (
-    GangPlacementStrategy,
-    GangRuntimeFailurePolicy,
-    GangSchedulingConfig,
-)
-from pyserve.config.hosts import is_everywhere, is_loopback, local_host
 from pyserve.config.http import DeploymentMode, HTTPOptions, ProxyLocation, gRPCOptions
 from pyserve.config.keywords import DeploymentKeywords, HandleKeywords
 from pyserve.config.logging_config import ControllerOptions, LoggingConfig
 from pyserve.config.logs import EncodingType, LogSettings
 from pyserve.config.options import DeploymentOptions, check_name
 from pyserve.config.parts import BackpressureConfig, BatchingConfig, Resources
+from pyserve.config.placement import (
+    GangPlacementStrategy,
+    GangRuntimeFailurePolicy,
+    GangSchedulingConfig,
+)
+from pyserve.config.proxies import is_everywhere, is_loopback, local_host
 from pyserve.config.routing import (
     DEFAULT_LOAD_BOUND,
     DEFAULT_POLICY,
     RequestRouterConfig,
     RouterDefaults,
 )
-from pyserve.config.scaling import AggregationFunction, AutoscalingConfig, AutoscalingPolicy
-from pyserve.config.scaling_context import AutoscalingContext, DeploymentID, TimeStampedValue
+from pyserve.config.scaling import (
+    AggregationFunction,
+    AutoscalingConfig,
+    AutoscalingContext,
+    AutoscalingPolicy,
+    DeploymentID,
+    TimeStampedValue,
+)
 from pyserve.config.tracing import TracingConfig, TracingSettings
 
 __all__ = [

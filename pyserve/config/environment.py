@@ -20,7 +20,6 @@ from pathlib import Path
 from pyserve.config import logs, metrics, routing, unneeded
 from pyserve.config import variables as read
 from pyserve.config.concurrency import ConcurrencySettings, read_concurrency
-from pyserve.config.hosts import is_loopback
 from pyserve.config.ingress import (
     ALIASES,
     OPTION_VARIABLES,
@@ -32,6 +31,7 @@ from pyserve.config.ingress import (
 from pyserve.config.launchers import LauncherConfig, read_launcher
 from pyserve.config.logs import LogSettings, read_encoding, read_level, read_log_settings
 from pyserve.config.metrics import MetricsSettings, read_metrics_settings
+from pyserve.config.proxies import is_loopback
 from pyserve.config.routing import RouterDefaults, read_router_defaults
 from pyserve.config.tls import (
     SecuritySettings,

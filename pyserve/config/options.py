@@ -20,7 +20,7 @@ from pyserve.config import unneeded
 from pyserve.config.actors import read_actors
 from pyserve.config.declared import check_options, declared
 from pyserve.config.deployment import DeclaredOptions
-from pyserve.config.gangs import GangSchedulingConfig
+from pyserve.config.launchers import check_pod_template
 from pyserve.config.logging_config import LoggingConfig
 from pyserve.config.parts import (
     REPLICAS_MAX,
@@ -30,7 +30,7 @@ from pyserve.config.parts import (
     Resources,
     check_names,
 )
-from pyserve.config.pods import check_pod_template
+from pyserve.config.placement import GangSchedulingConfig
 from pyserve.config.routing import DEFAULT_POLICY, RequestRouterConfig
 from pyserve.config.runtime_env import (
     check_directory,

@@ -24,7 +24,6 @@ from pydantic import (
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from pyserve.config.declared import declared
-from pyserve.config.gangs import GangSchedulingConfig
 from pyserve.config.http import (
     DEFAULT_GRPC_PORT,
     DEFAULT_HTTP_PORT,
@@ -45,6 +44,7 @@ from pyserve.config.options import (
     inner_options,
 )
 from pyserve.config.parts import BackpressureConfig, BatchingConfig, Part, Resources, hint
+from pyserve.config.placement import GangSchedulingConfig
 from pyserve.config.routing import RequestRouterConfig
 from pyserve.config.scaling import AutoscalingConfig
 from pyserve.config.tracing import TracingConfig

@@ -30,7 +30,7 @@ PURE_MODULES = (
     "pyserve/observe/metrics/codes.py",
     "pyserve/observe/metrics/metric.py",
     "pyserve/config/capabilities.py",
-    "pyserve/config/hosts.py",
+    "pyserve/config/proxies.py",
     "pyserve/launch/on_kubernetes/allowed.py",
     "pyserve/launch/on_kubernetes/manifests.py",
     "pyserve/launch/on_kubernetes/pods.py",

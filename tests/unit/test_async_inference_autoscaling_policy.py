@@ -17,7 +17,7 @@ import pytest
 from pyserve import autoscaling_policy
 from pyserve.async_inference_autoscaling_policy import AsyncInferenceAutoscalingPolicy
 from pyserve.config import AutoscalingConfig, AutoscalingContext
-from pyserve.config.scaling_context import DeploymentID
+from pyserve.config.scaling import DeploymentID
 
 TASKS: dict[str, object] = {}
 

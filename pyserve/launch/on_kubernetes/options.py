@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from pyserve.config.pods import check_pod_template
+from pyserve.config.launchers import check_pod_template
 from pyserve.config.validation import check_mapping, check_switch, check_text
 from pyserve.errors import MeshError
 

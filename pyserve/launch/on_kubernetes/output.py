@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 
-from pyserve.config.pods import REPLICA_CONTAINER
+from pyserve.config.launchers import REPLICA_CONTAINER
 from pyserve.control.replicas.launching import ReplicaOrder
 from pyserve.launch.on_kubernetes.api import Api, ApiError, ApiUnreachableError
 from pyserve.launch.on_kubernetes.reading import PodView

@@ -12,7 +12,7 @@ from typing import Any
 
 from pyserve.config import DeploymentOptions, Resources
 from pyserve.config.control import KILL_MARGIN_S
-from pyserve.config.pods import REPLICA_CONTAINER
+from pyserve.config.launchers import REPLICA_CONTAINER
 from pyserve.control.replicas.launching import ReplicaOrder
 from pyserve.launch.on_kubernetes.allowed import refused_parts
 from pyserve.launch.on_kubernetes.templates import lay_over

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pyserve.config.pods import REPLICA_CONTAINER
+from pyserve.config.launchers import REPLICA_CONTAINER
 from pyserve.launch.on_kubernetes.pods import REPLICA_ANNOTATION, ZONE_LABEL
 from pyserve.launch.process import describe_end
 from pyserve.types import ReplicaId
