@@ -20,8 +20,7 @@ from pathlib import Path
 from typing import Protocol
 
 from pyserve.config import AutoscalingConfig
-from pyserve.control.autoscaling.latency import Fleet
-from pyserve.control.autoscaling.queueing import servers_for
+from pyserve.control.autoscaling.latency import Fleet, servers_for
 from pyserve.control.autoscaling.scaler import Scaler
 from pyserve.types import ApplicationName, DeploymentKey, DeploymentName, ReplicaId
 

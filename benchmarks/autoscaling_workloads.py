@@ -11,7 +11,7 @@ import math
 import random
 from dataclasses import dataclass
 
-from pyserve.control.autoscaling.queueing import servers_for
+from pyserve.control.autoscaling.latency import servers_for
 
 # Each simulated call costs processor time, so a phase has at most about so many.
 CALLS_MAX = 4000

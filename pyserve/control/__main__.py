@@ -35,10 +35,8 @@ from pyserve.config.control import (
 from pyserve.control.controller import Controller
 from pyserve.control.discovery import MeshHome, MeshRecord
 from pyserve.control.server.arguments import parse
-from pyserve.control.server.ingress_service import add_ingress_service
-from pyserve.control.server.ingresses import Ingresses
-from pyserve.control.server.keeper import Keeper
-from pyserve.control.server.listeners import TcpListener, UnixListener
+from pyserve.control.server.ingresses import Ingresses, add_ingress_service
+from pyserve.control.server.keeper import Keeper, TcpListener, UnixListener
 from pyserve.control.server.service import add_services
 from pyserve.control.server.transport import Server, make_server, same_place, tcp_place
 from pyserve.control.state.run import Run

@@ -16,8 +16,7 @@ from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable
 
 from pyserve.config import DeploymentOptions
 from pyserve.control.autoscaling.driver import Autoscaling
-from pyserve.control.drivers.admission import Admission, Admissions
-from pyserve.control.drivers.deploys import Applied, DeployWatch
+from pyserve.control.drivers.admission import Admission, Admissions, Applied, DeployWatch
 from pyserve.control.drivers.runs import Runs
 from pyserve.control.reconcile.cordon import Cordoned, cordon, cordon_notices
 from pyserve.control.reconcile.decide import (

@@ -11,7 +11,7 @@ import sys
 from pyserve.config import MeshSettings
 from pyserve.config.launchers import PROCESS, LauncherConfig
 from pyserve.control.discovery import MeshHome
-from pyserve.control.lease import Lease
+from pyserve.control.home_lock import Lease
 from pyserve.control.tokens import read_token
 from pyserve.launch.strays import has_members
 

@@ -18,15 +18,13 @@ from functools import partial
 from pyserve.config import AutoscalingConfig, AutoscalingPolicy, DeploymentID
 from pyserve.config.parts import REPLICAS_MAX
 from pyserve.control.autoscaling.latency import Fleet
-from pyserve.control.autoscaling.measures import add_scaling
 from pyserve.control.autoscaling.policies import (
     LATE_AFTER_S,
     PolicyAsker,
     read_answer,
     read_answers,
 )
-from pyserve.control.autoscaling.scaler import Outcome, Scaler
-from pyserve.control.autoscaling.status import scaling_status
+from pyserve.control.autoscaling.scaler import Outcome, Scaler, add_scaling, scaling_status
 from pyserve.control.state.applications import Applications
 from pyserve.control.state.mesh import MeshState, Phase, Version
 from pyserve.control.state.scaling import Decision

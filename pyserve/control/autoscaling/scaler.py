@@ -1,4 +1,4 @@
-"""Decides for one deployment with any policy. Pure.
+"""Decides for one deployment with any policy, and describes the decision. Pure.
 
 The driver passes observations and the time; a user's policy is called by the driver, because that
 is not pure, and its answer comes back through ``take``.
@@ -7,7 +7,7 @@ is not pure, and its answer comes back through ``take``.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +15,11 @@ from pyserve.config import AutoscalingConfig, AutoscalingContext, DeploymentID
 from pyserve.control.autoscaling.latency import Fleet, LatencyPolicy
 from pyserve.control.autoscaling.rule import Delays, Proposal, calls_at_once
 from pyserve.control.autoscaling.signals import Signals
+from pyserve.control.state.mesh import Version
+from pyserve.control.state.scaling import Decision
+from pyserve.observe.metrics import Scrape
 from pyserve.types import DeploymentKey
+from pyserve.wire.v1 import control_pb2
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,3 +166,56 @@ class Scaler:
             self.outcome = Outcome(target, before.reason, before.since, settled.wanted)
         self._fails = False
         return self.outcome
+
+
+# Metrics of autoscaling: wanted replicas, and the load behind each decision.
+
+
+def add_scaling(
+    scrape: Scrape, key: DeploymentKey, wanted: control_pb2.Scaling, scaler: Scaler
+) -> None:
+    """Add numbers of replicas, and the calls that they are decided upon."""
+    labels = {"application": key.application, "deployment": key.deployment}
+    for name, value in (
+        ("target_replicas", wanted.target),
+        ("pending_replicas", wanted.pending),
+        ("min_replicas", wanted.min_replicas),
+        ("max_replicas", wanted.max_replicas),
+        ("replica_start_seconds", wanted.ready_after_s),
+        ("target_ongoing_calls", scaler.config.target_ongoing_requests),
+        ("total_calls", scaler.signals.total),
+        ("parked_calls", scaler.signals.parked),
+    ):
+        scrape.add(f"pyserve_autoscaling_{name}", value, **labels)
+
+
+# Describes a deployment's autoscaling in the status reply.
+
+
+def scaling_status(
+    version: Version | None, decisions: Iterable[Decision] = ()
+) -> control_pb2.Scaling | None:
+    """Return its policy and last decision; ``None``: the deploy sets the number of replicas."""
+    if version is None:
+        return None
+    config, note = version.options.scaling, version.scaling
+    if config is None and note.target is None:
+        return None
+    is_advisory = config is not None and config.advisory
+    advised = note.advised if is_advisory else None
+    return control_pb2.Scaling(
+        target=version.num_replicas if advised is None else advised,
+        reason=note.reason or "as deployed",
+        since=note.since,
+        pending=note.pending if config is not None else version.num_replicas,
+        min_replicas=note.least,
+        max_replicas=note.most,
+        is_advisory=is_advisory,
+        ready_after_s=note.ready_after_s or 0.0,
+        decisions=[
+            control_pb2.ScalingDecision(
+                at=each.at, before=each.before, after=each.after, reason=each.reason
+            )
+            for each in decisions
+        ],
+    )

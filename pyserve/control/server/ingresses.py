@@ -7,16 +7,23 @@ about deployments. For one event loop.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
+import grpc
+
+from pyserve.control.server.transport import Server, converse
 from pyserve.observe.metrics import Scrape
-from pyserve.wire.v1 import control_pb2, ingress_pb2
+from pyserve.wire.v1 import control_pb2, ingress_pb2, ingress_pb2_grpc
 
+if TYPE_CHECKING:
+    Context = grpc.aio.ServicerContext[ingress_pb2.IngressMessage, ingress_pb2.IngressCommand]
 _LOGGER = logging.getLogger(__name__)
 # An ingress answers in milliseconds; a request for the status waits at most this long.
 _LOOK_TIMEOUT_S = 1.0
@@ -311,3 +318,61 @@ def _message(registered: RegisteredIngress) -> str:
     if registered.is_connected:
         return "it does not answer the controller"
     return "the controller has lost it; it serves on with what it knew, unless it has ended"
+
+
+# `Ingresses` on the wire: the streams of ingresses that are processes of their own.
+
+# An ingress is unknown until its first status, which follows the call at once.
+_FIRST_TIMEOUT_S = 30.0
+
+
+def add_ingress_service(server: Server, ingresses: Ingresses) -> None:
+    """Register the service; ``server`` is not started yet, and checks the mesh token."""
+    ingress_pb2_grpc.add_IngressesServicer_to_server(IngressService(ingresses), server)
+
+
+class IngressService(ingress_pb2_grpc.IngressesServicer):
+    """What ingresses call."""
+
+    def __init__(self, ingresses: Ingresses) -> None:
+        self._ingresses = ingresses
+
+    # The stub knows generators only; the library takes a handler that writes as well.
+    async def Attend(  # type: ignore[override]
+        self, request_iterator: AsyncIterator[ingress_pb2.IngressMessage], context: Context
+    ) -> None:
+        """Hold one ingress's stream: what it says in, commands out, until either side ends it."""
+        first = None
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_FIRST_TIMEOUT_S):
+                first = await anext(aiter(request_iterator), None)
+        if first is None or not (first.status.id and first.status.node):
+            await context.abort(
+                grpc.StatusCode.INVALID_ARGUMENT,
+                "the first message of Attend must be a status with id and node",
+            )
+        registered = self._ingresses.attend(first.status)
+        if first.status.addresses:
+            _confirm(registered)
+        try:
+            await converse(context, registered.next, self._read(request_iterator, registered))
+        finally:
+            # Also when the reader failed: the ingress has left, whatever ended its messages.
+            self._ingresses.leave(registered)
+
+    async def _read(
+        self, messages: AsyncIterator[ingress_pb2.IngressMessage], registered: RegisteredIngress
+    ) -> None:
+        try:
+            async for message in messages:
+                is_new = bool(message.status.addresses) and not registered.status.addresses
+                self._ingresses.hear(registered, message)
+                if is_new:
+                    _confirm(registered)
+        finally:
+            registered.end()
+
+
+def _confirm(registered: RegisteredIngress) -> None:
+    # It has not said before this that it listens.
+    registered.send(ingress_pb2.IngressCommand(look=ingress_pb2.Look()))

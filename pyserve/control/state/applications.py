@@ -7,18 +7,127 @@ others are reached by handles, gRPC and prefixes of their own.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+import enum
+import json
+import math
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 
-from pyserve.config import AutoscalingPolicy
+from pyserve.config import AutoscalingConfig, AutoscalingPolicy, DeploymentOptions
 from pyserve.config.http import check_route_prefix
-from pyserve.control.state.capacity import Capacity
 from pyserve.control.state.mesh import MeshState
 from pyserve.control.state.run import Run, run_of
-from pyserve.control.state.scaling_requests import read_policy
-from pyserve.errors import UsageError
+from pyserve.errors import OptionError, UsageError
 from pyserve.types import ApplicationName, DeploymentKey, DeploymentName
-from pyserve.wire.v1 import control_pb2
+from pyserve.wire.v1 import control_pb2, mesh_pb2
+
+# A share of what a file asks for: fewer replicas of all its deployments at once.
+#
+# An outer controller moves load from one mesh to another in steps, and tells each how much of its
+# configuration it needs: `target_capacity`, in percent. The numbers that follow are worked out when
+# a deploy is let in; from there on they are ordinary numbers of replicas and bounds.
+
+_ALL = 100.0
+
+
+class Direction(enum.Enum):
+    """Where a share has last moved."""
+
+    UP = "UP"
+    DOWN = "DOWN"
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """The share of an application.
+
+    Attributes:
+        percent: from 0 to 100; None: not set, and all of it runs.
+        direction: where it moved; None: nowhere, or not set.
+    """
+
+    percent: float | None = None
+    direction: Direction | None = None
+
+    def moved_to(self, percent: float | None, *, is_same: bool) -> Capacity:
+        """Return the share that the next deploy asks for.
+
+        Args:
+            percent: of the deploy.
+            is_same: the file says of the application what it said before.
+
+        Raises:
+            UsageError: it is no share.
+        """
+        if percent is not None and not 0 <= percent <= _ALL:  # NaN is not, either
+            raise UsageError(f"target_capacity={percent:g} is not allowed; from 0 to 100")
+        if percent is None:
+            return Capacity()
+        if not is_same:
+            # Whatever is new takes load over, and that grows.
+            return Capacity(percent, Direction.UP)
+        if percent == self.percent:
+            return self
+        whole = _ALL if self.percent is None else self.percent
+        # From none to 100 nothing changes but the word: as in Ray Serve that is the way down.
+        return Capacity(percent, Direction.UP if percent > whole else Direction.DOWN)
+
+    def of(self, number: int) -> int:
+        """Return the share of a number of replicas: halves round up, and 1 is the least.
+
+        There are none only where none were asked for, or none are to be.
+        """
+        if self.percent is None:
+            return number
+        if not self.percent or not number:
+            return 0
+        return max(math.floor(Fraction(self.percent) * number / 100 + Fraction(1, 2)), 1)
+
+    def applied(self, specs: Sequence[mesh_pb2.DeploymentSpec]) -> list[mesh_pb2.DeploymentSpec]:
+        """Return deployments with the numbers of replicas that are their share.
+
+        Raises:
+            OptionError: an option is not allowed.
+        """
+        if self.percent in (None, _ALL):
+            return list(specs)
+        found = []
+        for spec in specs:
+            scaled = mesh_pb2.DeploymentSpec()
+            scaled.CopyFrom(spec)
+            scaled.options_json = self._options(
+                DeploymentOptions.from_json(spec.options_json)
+            ).to_json()
+            found.append(scaled)
+        return found
+
+    def _options(self, options: DeploymentOptions) -> DeploymentOptions:
+        scaling = options.scaling
+        if not self.percent:
+            # No load, and no call that waits, may start any.
+            return replace(options, num_replicas=0, autoscaling_config=None)
+        if scaling is not None:
+            return replace(options, autoscaling_config=self._scaling(scaling, options))
+        assert isinstance(options.num_replicas, int), "auto has a scaling"
+        share = options.whole_gangs(self.of(options.num_replicas))
+        return replace(options, num_replicas=share)
+
+    def _scaling(self, config: AutoscalingConfig, options: DeploymentOptions) -> AutoscalingConfig:
+        def share(number: int) -> int:
+            return options.whole_gangs(self.of(number))
+
+        initial = config.initial_replicas
+        least = config.min_replicas
+        if initial is not None and self.direction is Direction.UP:
+            # The load that is on its way has not been measured yet, and must not find too few.
+            least = initial
+        return replace(
+            config,
+            min_replicas=share(least),
+            max_replicas=share(config.max_replicas),
+            initial_replicas=None if initial is None else share(initial),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,3 +426,38 @@ def _takes_http(state: MeshState, key: DeploymentKey) -> bool:
     target = desired.target
     is_coming = target.takes_http and not target.failed
     return desired.http or is_coming or target.options.is_scaled_to_zero
+
+
+# Reads what a deploy says of scaling besides the options of its deployments.
+
+
+def read_policy(request: control_pb2.DeployRequest) -> AutoscalingPolicy | None:
+    """Return the policy that decides for the whole application, if there is one.
+
+    Raises:
+        OptionError: It cannot be one.
+        UsageError: An external scaler decides, and a policy or an ``autoscaling_config`` too.
+    """
+    text = request.autoscaling_policy_json
+    if request.external_scaler_enabled:
+        scaled = [
+            spec.name
+            for spec in request.deployments
+            if DeploymentOptions.from_peer(spec.options_json).scaling is not None
+        ]
+        if text or scaled:
+            who = f"deployment {scaled[0]!r} has an" if scaled else "the application has an"
+            what = "autoscaling_config" if scaled else "autoscaling_policy"
+            raise UsageError(
+                f"external_scaler_enabled: {who} {what}, and only one of both can decide how many "
+                "replicas there are; leave one out"
+            )
+    if not text:
+        return None
+    try:
+        policy = AutoscalingPolicy.of("autoscaling_policy", json.loads(text))
+    except json.JSONDecodeError as error:
+        raise OptionError(f"autoscaling_policy is not JSON: {error}") from error
+    if not policy.policy_function:
+        raise OptionError("autoscaling_policy has no policy_function; give 'module:name'")
+    return policy

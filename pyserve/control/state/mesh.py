@@ -18,9 +18,8 @@ from pyserve.config.control import (
     restart_delay_s,
 )
 from pyserve.control.state.condition import Condition
-from pyserve.control.state.counts import Counted
 from pyserve.control.state.replica import EXTERNAL_SLOT, Failure, Phase, Place, Replica, Slot
-from pyserve.control.state.replica_index import ReplicaIndex
+from pyserve.control.state.replica_index import Counted, ReplicaIndex
 from pyserve.control.state.scaling import Decision, ScalingNote, no_decisions
 from pyserve.types import ApplicationName, DeploymentKey, ReplicaId, ServiceName
 

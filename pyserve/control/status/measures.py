@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-from pyserve.control.state.counts import ReplicaCounts
+from pyserve.control.state.replica_index import ReplicaCounts
 from pyserve.control.views.registry import WatchCounts
 from pyserve.observe.metrics import Scrape, Tally
 from pyserve.types import DeploymentKey

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Sequence
 
-from pyserve.control.autoscaling.status import scaling_status
+from pyserve.control.autoscaling.scaler import scaling_status
 from pyserve.control.reconcile.start_limits import Waits
 from pyserve.control.state.applications import Applications
 from pyserve.control.state.mesh import Desired, MeshState, Phase, Replica
@@ -14,7 +14,6 @@ from pyserve.control.status.health import (
     deployment_health,
     replica_word,
 )
-from pyserve.control.status.trigger import status_trigger
 from pyserve.types import ApplicationName, DeploymentKey, DeploymentName
 from pyserve.wire.v1 import control_pb2, mesh_pb2
 
@@ -134,3 +133,32 @@ def _replica_status(replica: Replica) -> control_pb2.ReplicaStatus:
         version=replica.release,
         clock_ahead_s=replica.clock_ahead_s,
     )
+
+
+# The cause of a deployment's status, in the words of Ray Serve.
+
+_OF_WORDS = {"UNHEALTHY": "HEALTH_CHECK_FAILED", "DEPLOY_FAILED": "REPLICA_STARTUP_FAILED"}
+_SCALES = ("UPSCALING", "DOWNSCALING")
+# Of one that is healthy, by how it was before.
+_COMPLETED = {
+    "UPSCALING": "UPSCALE_COMPLETED",
+    "DOWNSCALING": "DOWNSCALE_COMPLETED",
+    "UNHEALTHY": "UNSPECIFIED",
+}
+
+
+def status_trigger(desired: Desired, word: str, former: str) -> str:
+    """Return one of the names of ``DeploymentStatusTrigger``.
+
+    Args:
+        desired: The deployment.
+        word: How it is, as ``health`` puts it.
+        former: How it was before; "": unknown.
+    """
+    if desired.target is None:
+        return "DELETING"
+    if word in _SCALES and desired.target.options.scaling is not None:
+        return "AUTOSCALING"
+    if word == "HEALTHY":
+        return _COMPLETED.get(former, "CONFIG_UPDATE_COMPLETED")
+    return _OF_WORDS.get(word, "CONFIG_UPDATE_STARTED")

@@ -1,4 +1,4 @@
-"""The records of a mesh: plain values, each stored by the name of its table and a key.
+"""The records of a mesh, as plain values and as bytes, and the interface of their store.
 
 A field that is added later needs a default: a file that an older release wrote lacks it, and one
 that a newer release wrote may have more. Times are Unix times, since a reboot ends other clocks.
@@ -6,10 +6,19 @@ that a newer release wrote may have more. Times are Unix times, since a reboot e
 
 from __future__ import annotations
 
+import base64
+import dataclasses
 import enum
-from collections.abc import Mapping
+import functools
+import types
+import typing
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
+from typing import Any, Protocol
 
+import orjson
+
+from pyserve.config.parts import Part
 from pyserve.control.state.applications import ApplicationInfo
 from pyserve.control.state.condition import Condition
 from pyserve.control.state.mesh import Failure, Phase, Place
@@ -174,7 +183,6 @@ Record = (
 )
 Key = tuple[Table, str]
 Records = Mapping[Key, Record]
-
 TYPES: dict[Table, type[Record]] = {
     Table.MESH: MeshFacts,
     Table.APPLICATIONS: ApplicationRecord,
@@ -184,3 +192,148 @@ TYPES: dict[Table, type[Record]] = {
     Table.FORMERS: SpecRecord,
     Table.REPLICAS: ReplicaRecord,
 }
+
+
+# The interface of a store of records, and a store in memory.
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """One transaction: all of it is kept, or nothing."""
+
+    put: Mapping[Key, Record] = field(default_factory=dict)
+    removed: Set[Key] = frozenset()
+
+    def __bool__(self) -> bool:
+        return bool(self.put or self.removed)
+
+
+class Store(Protocol):
+    """Keeps records. One process uses it, in one thread."""
+
+    def load(self) -> Records:
+        """Return everything that is kept.
+
+        Raises:
+            MeshError: it cannot be read; the text says what to do.
+        """
+
+    def is_lost(self) -> bool:
+        """Say whether everything was removed, so that it has to be written again."""
+
+    def write(self, changes: Changes) -> None:
+        """Keep a change; a controller that is killed right after it does not undo it.
+
+        Raises:
+            MeshError: nothing of it is kept; the text says why, and what to do.
+        """
+
+    def close(self) -> None:
+        """Close it. Idempotent."""
+
+
+class MemoryStore:
+    """Keeps records as long as it lives: for tests, as a fake of the other one."""
+
+    def __init__(self) -> None:
+        self._records: dict[Key, Record] = {}
+
+    def load(self) -> Records:
+        """Return what was written; see ``Store.load``."""
+        return dict(self._records)
+
+    def is_lost(self) -> bool:
+        """It cannot be lost; see ``Store.is_lost``."""
+        return False
+
+    def write(self, changes: Changes) -> None:
+        """Keep it as long as this lives; see ``Store.write``."""
+        self._records.update(changes.put)
+        for key in changes.removed:
+            self._records.pop(key, None)
+
+    def close(self) -> None:
+        """Do nothing; see ``Store.close``."""
+
+
+def changes_between(before: Records, after: Records) -> Changes:
+    """Return what makes ``after`` of ``before``."""
+    return Changes(
+        put={
+            key: record
+            for key, record in after.items()
+            # The very same is equal, which data classes find out field by field.
+            if (former := before.get(key)) is not record and former != record
+        },
+        removed=before.keys() - after.keys(),
+    )
+
+
+# Records as bytes and back: JSON by the types of their fields, and specs as they travel.
+#
+# Unknown fields are ignored and missing ones get their defaults, so that a file can be read by the
+# releases after and before the one that wrote it.
+
+
+def encode(record: Record) -> bytes:
+    """Return the bytes of a record."""
+    if isinstance(record, SpecRecord):
+        return record.spec.SerializeToString()
+    return orjson.dumps(record, default=_encode_other)
+
+
+def decode(table: Table, value: bytes) -> Record:
+    """Return the record of those bytes.
+
+    Raises:
+        ValueError: they are not a record of that table.
+    """
+    if TYPES[table] is SpecRecord:
+        return SpecRecord(mesh_pb2.DeploymentSpec.FromString(value))
+    try:
+        record: Record = _read(TYPES[table], orjson.loads(value))
+    except (TypeError, KeyError, AttributeError) as error:
+        raise ValueError(f"not a record of {table.value!r}: {error}") from error
+    return record
+
+
+def _encode_other(value: object) -> str:
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    raise TypeError(f"records hold no {type(value).__name__}")
+
+
+# Any: what JSON holds, and what the types say that it is.
+def _read(kind: Any, value: Any) -> Any:
+    if isinstance(kind, typing.NewType):
+        return _read(kind.__supertype__, value)
+    origin = typing.get_origin(kind)
+    if origin in (types.UnionType, typing.Union):
+        (other,) = (each for each in typing.get_args(kind) if each is not type(None))
+        return None if value is None else _read(other, value)
+    if origin is tuple:
+        item, *_ = typing.get_args(kind)
+        return tuple(_read(item, each) for each in value)
+    if isinstance(kind, type) and issubclass(kind, Part):
+        return kind.of(kind.__name__, value)
+    if dataclasses.is_dataclass(kind) and isinstance(kind, type):
+        fields = _fields(kind)
+        return kind(**{name: _read(fields[name], value[name]) for name in fields if name in value})
+    if isinstance(kind, type) and issubclass(kind, enum.Enum):
+        return kind(value)
+    if kind is bytes:
+        return base64.b64decode(value)
+    if kind is float:
+        return float(value)
+    if isinstance(kind, type) and issubclass(kind, str) and isinstance(value, str):
+        return kind(value)
+    if not isinstance(value, kind):
+        raise TypeError(f"{value!r} is no {kind.__name__}")
+    return value
+
+
+@functools.cache
+def _fields(kind: type) -> dict[str, Any]:
+    hints = typing.get_type_hints(kind)
+    assert dataclasses.is_dataclass(kind), "asked for data classes only"
+    return {each.name: hints[each.name] for each in dataclasses.fields(kind)}

@@ -14,9 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from pyserve.control.store import copies
-from pyserve.control.store.base import Changes
-from pyserve.control.store.codec import decode, encode
-from pyserve.control.store.records import Key, Record, Records, Table
+from pyserve.control.store.records import Changes, Key, Record, Records, Table, decode, encode
 from pyserve.errors import MeshError
 
 # "pysv": tells our files from other SQLite files.

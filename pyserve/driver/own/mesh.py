@@ -22,7 +22,7 @@ from pyserve.bridge import raise_descriptor_limit
 from pyserve.config import MeshSettings, read_settings
 from pyserve.config.control import CONTROLLER_START_TIMEOUT_S, KILL_MARGIN_S
 from pyserve.control.discovery import MeshHome
-from pyserve.control.lease import Lease
+from pyserve.control.home_lock import Lease
 from pyserve.driver.own.controllers import ControllerProcess, Controllers
 from pyserve.errors import MeshError, PyserveError
 from pyserve.gateway.process import IngressProcess, tell

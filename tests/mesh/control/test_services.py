@@ -11,8 +11,7 @@ from pyserve.aio.mesh_channel import dial, proof
 from pyserve.config import DeploymentOptions
 from pyserve.control.controller import Controller
 from pyserve.control.reconcile.start_limits import Room
-from pyserve.control.server.ingress_service import add_ingress_service
-from pyserve.control.server.ingresses import Ingresses
+from pyserve.control.server.ingresses import Ingresses, add_ingress_service
 from pyserve.control.server.service import add_services
 from pyserve.control.server.transport import make_server
 from pyserve.routing.watcher import ViewState

@@ -22,7 +22,7 @@ from pyserve.api.graph import pack
 from pyserve.config.launchers import LauncherConfig
 from pyserve.control.controller import Controller
 from pyserve.control.server.ingresses import Ingresses
-from pyserve.control.server.listeners import TcpListener, UnixListener
+from pyserve.control.server.keeper import TcpListener, UnixListener
 from pyserve.control.server.service import add_services
 from pyserve.control.server.transport import Server, TcpPlace, make_server
 from pyserve.control.state.mesh import Replica

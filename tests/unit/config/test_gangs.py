@@ -12,7 +12,7 @@ from pyserve.config import (
     GangRuntimeFailurePolicy,
     GangSchedulingConfig,
 )
-from pyserve.control.state.capacity import Capacity
+from pyserve.control.state.applications import Capacity
 from pyserve.control.state.mesh import Version
 from pyserve.errors import OptionError
 from pyserve.wire.v1 import mesh_pb2

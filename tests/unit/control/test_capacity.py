@@ -6,10 +6,8 @@ from typing import Any
 import pytest
 
 from pyserve.config import DeploymentOptions
-from pyserve.control.state.applications import ApplicationInfo
-from pyserve.control.state.capacity import Capacity, Direction
-from pyserve.control.store.codec import decode, encode
-from pyserve.control.store.records import ApplicationRecord, Table
+from pyserve.control.state.applications import ApplicationInfo, Capacity, Direction
+from pyserve.control.store.records import ApplicationRecord, Table, decode, encode
 from pyserve.errors import UsageError
 from pyserve.types import ApplicationName
 from pyserve.wire.v1 import mesh_pb2

@@ -9,8 +9,7 @@ from typing import cast
 
 import pytest
 
-from pyserve.control.server.keeper import Keeper
-from pyserve.control.server.listeners import TcpListener, UnixListener
+from pyserve.control.server.keeper import Keeper, TcpListener, UnixListener
 from pyserve.errors import MeshError, MeshHeld
 
 TCP = "127.0.0.1:7"

@@ -5,8 +5,7 @@ import dataclasses
 import pytest
 
 from pyserve.config import DeploymentOptions
-from pyserve.control.replicas.output import Output
-from pyserve.control.replicas.output_tails import OutputTails
+from pyserve.control.replicas.output import Output, OutputTails
 from pyserve.control.state.mesh import Phase, Replica
 from pyserve.types import ApplicationName, DeploymentKey, DeploymentName, ReplicaId
 from pyserve.wire.v1 import control_pb2

@@ -10,7 +10,7 @@ import pytest
 
 from pyserve.config import DeploymentOptions
 from pyserve.control.controller import Controller
-from pyserve.control.drivers.deploys import DeployWatch
+from pyserve.control.drivers.admission import DeployWatch
 from pyserve.control.replicas.launching import ReplicaOrder
 from pyserve.control.replicas.sessions import Session
 from pyserve.types import DeploymentKey, ReplicaId

@@ -12,7 +12,7 @@ from pyserve.config.control import CALLERS_END_TIMEOUT_S, REJOIN_TIMEOUT_S
 from pyserve.control.reconcile.decide import CompleteVersion, KillReplica, StartReplica, StopReplica
 from pyserve.control.reconcile.reconfiguring import Former, Reconfiguring
 from pyserve.control.recovery.recording import Memory, records_of
-from pyserve.control.recovery.restoring import Hold, restore
+from pyserve.control.recovery.recovery import Hold, restore
 from pyserve.control.replicas.identity import drop_unused, new_replica
 from pyserve.control.state.applications import ApplicationInfo, Applications
 from pyserve.control.state.condition import Condition
@@ -21,8 +21,7 @@ from pyserve.control.state.replica_index import ReplicaIndex
 from pyserve.control.state.run import Run
 from pyserve.control.status.health import observe
 from pyserve.control.store import Changes, MemoryStore, SqliteStore, changes_between
-from pyserve.control.store.codec import encode
-from pyserve.control.store.records import Table
+from pyserve.control.store.records import Table, encode
 from pyserve.types import ApplicationName, DeploymentKey, DeploymentName
 from pyserve.wire.v1 import mesh_pb2
 from tests.unit.control.test_reconcile_properties import EVENTS, apply_event

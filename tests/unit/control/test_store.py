@@ -14,7 +14,6 @@ from pyserve.control.state.applications import ApplicationInfo
 from pyserve.control.state.mesh import Failure, Phase, Place
 from pyserve.control.state.run import Run
 from pyserve.control.store import Changes, MemoryStore, Records, SqliteStore, changes_between
-from pyserve.control.store.codec import decode, encode
 from pyserve.control.store.records import (
     ApplicationRecord,
     DeploymentRecord,
@@ -26,6 +25,8 @@ from pyserve.control.store.records import (
     SpecRecord,
     Table,
     VersionRecord,
+    decode,
+    encode,
 )
 from pyserve.control.store.sqlite import MIGRATIONS
 from pyserve.errors import MeshError

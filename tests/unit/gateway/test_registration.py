@@ -10,9 +10,8 @@ import pytest
 
 from pyserve.aio.mesh_channel import dial
 from pyserve.config import NodeSettings
-from pyserve.control.server import ingress_service
-from pyserve.control.server.ingress_service import add_ingress_service
-from pyserve.control.server.ingresses import Ingresses, IngressState
+from pyserve.control.server import ingresses
+from pyserve.control.server.ingresses import Ingresses, IngressState, add_ingress_service
 from pyserve.control.server.transport import RpcError, Server, make_server
 from pyserve.gateway import registration
 from pyserve.gateway.registration import IngressRegistration
@@ -233,7 +232,7 @@ async def test_controller_that_does_not_say_what_it_knows_is_not_waited_for(
     first: Controller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One of an earlier version."""
-    monkeypatch.setattr(ingress_service, "_confirm", lambda _registered: None)
+    monkeypatch.setattr(ingresses, "_confirm", lambda _registered: None)
     monkeypatch.setattr(registration, "_CONFIRMED_TIMEOUT_S", 0.01)
     ingress = Ingress(first)
     ingress.watcher.start()

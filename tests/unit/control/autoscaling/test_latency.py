@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 
 from pyserve.config import AutoscalingConfig
-from pyserve.control.autoscaling.latency import Fleet, LatencyPolicy
-from pyserve.control.autoscaling.queueing import servers_for
+from pyserve.control.autoscaling.latency import Fleet, LatencyPolicy, servers_for
 from pyserve.control.autoscaling.signals import Signals
 from pyserve.types import ReplicaId
 

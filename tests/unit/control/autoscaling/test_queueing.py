@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyserve.control.autoscaling.queueing import erlang_c, servers_for, share_beyond
+from pyserve.control.autoscaling.latency import erlang_c, servers_for, share_beyond
 
 
 @pytest.mark.parametrize(

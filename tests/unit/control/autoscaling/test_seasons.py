@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from pyserve.control.autoscaling.seasons import SeasonalCounts
+from pyserve.control.autoscaling.arrivals import SeasonalCounts
 
 _TICK_S = 1.0
 _AHEAD_S = 60.0

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyserve.control.autoscaling.series import Series
+from pyserve.control.autoscaling.arrivals import Series
 
 
 def _series(*points: tuple[float, float], window_s: float = 10.0) -> Series:

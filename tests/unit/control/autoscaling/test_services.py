@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from pyserve.control.autoscaling.services import Services
+from pyserve.control.autoscaling.signals import Services
 
 _TICK_S = 0.1
 
