@@ -24,7 +24,7 @@ from pyserve.cli.reflection import Reflection
 from pyserve.cli.settings import PEM_FILE, Seconds, settings_for
 from pyserve.config import check_address
 from pyserve.config.tls import TlsOrigins
-from pyserve.driver.channels import own_channel
+from pyserve.driver.client import own_channel
 from pyserve.driver.session import await_session, end_session
 
 _DEFAULT_ADDRESS = "127.0.0.1:8000"

@@ -30,7 +30,7 @@ from pyserve.cli.asked import Asked, folder_of
 from pyserve.cli.commands import CommandFailed, print_error, print_failures
 from pyserve.config import inherited_environment
 from pyserve.driver.applying import apply
-from pyserve.driver.progress import progress_view
+from pyserve.driver.screen import progress_view
 from pyserve.errors import PyserveError
 from pyserve.wire.v1 import control_pb2
 

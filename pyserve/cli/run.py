@@ -44,10 +44,9 @@ from pyserve.config.http import RoutePrefix
 from pyserve.config.launchers import LauncherConfig
 from pyserve.control.state.run import Run
 from pyserve.driver.api import deploy
-from pyserve.driver.applying import apply
+from pyserve.driver.applying import all_ready, apply, ready
 from pyserve.driver.ingress_options import IngressOptions
-from pyserve.driver.progress import progress_view
-from pyserve.driver.ready import all_ready, ready
+from pyserve.driver.screen import progress_view
 from pyserve.driver.session import Session, end_session, open_session, warn_of_names
 from pyserve.errors import DeploymentFailed, MeshUnavailable, PyserveError
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import grpc
+from grpc import _channel
 
 from pyserve.aio.certificates import Pem, read_pem
 from pyserve.api.graph import PackedApplication, PackedDeployment
@@ -22,7 +23,6 @@ from pyserve.config.tls import TlsFiles
 from pyserve.control.returning import is_silent, wait_for_listener
 from pyserve.control.server.transport import UNIX_OPTIONS
 from pyserve.control.state.run import Run
-from pyserve.driver.channels import own_channel
 from pyserve.errors import MeshError, MeshNotFound, MeshUnavailable, PyserveError
 from pyserve.types import ApplicationName, MeshAddress
 from pyserve.wire.v1 import control_pb2, control_pb2_grpc, mesh_pb2
@@ -433,3 +433,29 @@ def open_channel(target: str, tls: TlsFiles | None, pem: Pem | None) -> grpc.Cha
     key, chain = pem.pair
     credentials = grpc.ssl_channel_credentials(pem.roots, key, chain)
     return own_channel(target, options, credentials)
+
+
+# gRPC channels for calls of our own, which nothing that instruments a process gets between.
+#
+# Agents for tracing replace `grpc.insecure_channel` and `grpc.secure_channel` by functions whose
+# channels have interceptors. Those hand out generators where a stream was called: they cannot be
+# cancelled, and say nothing of status and metadata. So these channels are made of the class that
+# the functions of grpcio make them of.
+
+Options = Sequence[tuple[str, Any]]
+
+
+def own_channel(
+    target: str, options: Options, credentials: grpc.ChannelCredentials | None = None
+) -> grpc.Channel:
+    """Return a channel as ``grpc.secure_channel`` does, without credentials as the plain one.
+
+    Args:
+        target: ``host:port`` or ``unix:path``.
+        options: Channel arguments of grpcio's.
+        credentials: For TLS; ``None``: it speaks plainly.
+    """
+    of_tls: Any = credentials  # Its type does not say what it holds.
+    native = None if of_tls is None else of_tls._credentials  # noqa: SLF001
+    channel: grpc.Channel = _channel.Channel(target, tuple(options), native, None)
+    return channel

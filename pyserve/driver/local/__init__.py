@@ -5,8 +5,13 @@ between them is the router, the wire, and a second replica.
 """
 
 from pyserve.driver.local.mesh import LocalApplication, LocalMesh
-from pyserve.driver.local.runtime import LocalRuntime
-from pyserve.driver.local.session import end_local, find_local, local_status, open_local
+from pyserve.driver.local.session import (
+    LocalRuntime,
+    end_local,
+    find_local,
+    local_status,
+    open_local,
+)
 
 __all__ = [
     "LocalApplication",

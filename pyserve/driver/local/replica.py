@@ -8,6 +8,7 @@ import contextvars
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -19,7 +20,6 @@ from pyserve.api.handles.framing import read_request
 from pyserve.config import read_settings
 from pyserve.driver.local.calls import LocalCall, LocalReservation, joined
 from pyserve.driver.local.gate import Gate
-from pyserve.driver.local.threads import CallThreads, ThreadsOfCall
 from pyserve.errors import BackPressure, RequestTimeout
 from pyserve.references import References
 from pyserve.replica.loading import (
@@ -40,7 +40,6 @@ from pyserve.types import ApplicationName, DeploymentName, ReplicaId
 from pyserve.wire.v1 import mesh_pb2
 
 Value = TypeVar("Value")
-
 # As many `def` methods of a deployment run at once, as in a replica's process.
 _THREADS_MAX = 32
 
@@ -383,3 +382,46 @@ class _Failed:
     def time_remaining(self) -> float | None:
         """Return the seconds until the call's deadline."""
         return None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
+
+
+# Threads of `def` methods, which know when the code of one call has really ended.
+
+
+class CallThreads:
+    """A bounded pool.
+
+    Args:
+        threads_max: How many run at once.
+        name: What names of threads begin with.
+    """
+
+    def __init__(self, threads_max: int, name: str) -> None:
+        self._pool = ThreadPoolExecutor(threads_max, thread_name_prefix=name)
+
+    def of_call(self) -> ThreadsOfCall:
+        """Return the pool as one call sees it."""
+        return ThreadsOfCall(self._pool)
+
+    def close(self) -> None:
+        """Let threads end; those that still run end with their work."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+class ThreadsOfCall(Executor):
+    """Remembers the last step that a call has given to the pool: they run one by one."""
+
+    def __init__(self, pool: ThreadPoolExecutor) -> None:
+        self._pool = pool
+        self._last: Future[Any] | None = None
+
+    def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """Run ``function`` on a thread of the pool."""
+        self._last = self._pool.submit(function, *args, **kwargs)
+        return self._last
+
+    def when_done(self, callback: Callable[[], object]) -> None:
+        """Call ``callback`` when no code of the call runs any more, at once if none does."""
+        if self._last is None:
+            callback()
+        else:
+            self._last.add_done_callback(lambda _: callback())

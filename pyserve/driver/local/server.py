@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -22,24 +22,146 @@ from pyserve.aio import Server, ServerSettings, Status
 from pyserve.aio._credentials import LiveServerCredentials
 from pyserve.aio._handlers import is_async_generator_function, is_coroutine_function
 from pyserve.api.context import ReplicaContext, enter_local_replica
+from pyserve.config import read_settings
 from pyserve.config.tls import SecuritySettings, TlsFiles
-from pyserve.driver.local.interceptors import OfDeployments
-from pyserve.driver.local.web import Web
-from pyserve.errors import UsageError
+from pyserve.errors import DeploymentFailed, UsageError
 from pyserve.gateway import IngressSecurity
 from pyserve.gateway.builtin import HEALTH, REFLECTION
 from pyserve.gateway.descriptors import reflection_servicer
 from pyserve.replica.handlers import register, weights
+from pyserve.replica.http import plain_handler
+from pyserve.replica.loading import (
+    LoadError,
+    front_of,
+    start_application,
+    stop_application,
+)
+from pyserve.replica.plain.methods import CALL
 from pyserve.replica.refusals import status_of_refusal
 from pyserve.replica.servicers import file_descriptors
 
 if TYPE_CHECKING:
+    from pyserve.aio import HttpCall, HttpHandler
     from pyserve.driver.local.mesh import LocalApplication
     from pyserve.driver.local.replica import LocalReplica
+    from pyserve.replica.asgi import AsgiApplication
     from pyserve.replica.loading import Loaded
 
-Handlers = Mapping[str, "grpc.RpcMethodHandler[Any, Any]"]
 
+# Interceptors of deployments that share one server, each for the services of its own.
+
+Continuation = Callable[
+    [grpc.HandlerCallDetails], Awaitable["grpc.RpcMethodHandler[Any, Any] | None"]
+]
+
+
+class OfDeployments(grpc.aio.ServerInterceptor):
+    """Asks the interceptors of the deployment whose service is called, first one outermost.
+
+    Args:
+        chains: By full name of the service.
+    """
+
+    def __init__(self, chains: Mapping[str, Sequence[Any]]) -> None:
+        self._chains = chains
+
+    async def intercept_service(
+        self, continuation: Continuation, handler_call_details: grpc.HandlerCallDetails
+    ) -> Any:
+        """Return the handler that the chain of the called service comes to."""
+        _, service, _ = handler_call_details.method.split("/", 2)
+        for interceptor in reversed(self._chains.get(service, ())):
+            continuation = _behind(interceptor, continuation)
+        return await continuation(handler_call_details)
+
+
+def _behind(interceptor: Any, continuation: Continuation) -> Continuation:
+    async def ask(details: grpc.HandlerCallDetails) -> Any:
+        return await interceptor.intercept_service(continuation, details)
+
+    return ask
+
+
+# Plain HTTP of an application in this process: what its first deployment answers.
+
+
+class Web:
+    """Answers plain HTTP by a deployment's web application, or by its ``__call__``.
+
+    Made by ``start``.
+
+    Attributes:
+        handler: For a server on the replica's loop; ``None``: the deployment answers no HTTP.
+    """
+
+    def __init__(
+        self,
+        replica: LocalReplica,
+        application: AsgiApplication | None,
+        others: Sequence[LocalReplica],
+    ) -> None:
+        self._replica = replica
+        self._application = application
+        self.handler = self._make_handler()
+        for each in others:
+            if each.inference is not None:
+                self.handler = _within(each, each.inference.in_front_of(self.handler))
+
+    @classmethod
+    async def start(cls, replica: LocalReplica, replicas: Sequence[LocalReplica] = ()) -> Web:
+        """Run the startup of the web application, if there is one.
+
+        Args:
+            replica: Of the first deployment.
+            replicas: Of all, of which some may answer inference.
+
+        Raises:
+            DeploymentFailed: It failed, or the middlewares cannot be made.
+        """
+        middlewares = read_settings().http_middlewares
+        try:
+            application = await replica.within(
+                start_application(replica.loaded.target, middlewares)
+            )
+            return cls(replica, application, replicas)
+        except LoadError as error:
+            name = replica.context.deployment
+            raise DeploymentFailed(name, error.summary, error.traceback) from error
+
+    def drain(self) -> None:
+        """Ask the clients of WebSockets to go."""
+        if self._application is not None:
+            self._application.drain()
+
+    async def close(self) -> None:
+        """Run the shutdown of the web application."""
+        if self._application is not None:
+            await self._replica.within(stop_application(self._application))
+
+    def _make_handler(self) -> HttpHandler | None:
+        handler: HttpHandler
+        if self._application is not None:
+            handler = self._application.handle
+        elif (call := self._replica.dispatcher.methods.get(CALL)) is not None:
+            front = front_of(read_settings().http_middlewares)
+            handler = plain_handler(call) if front is None else front(plain_handler(call))
+        else:
+            return None
+        return _within(self._replica, handler)
+
+
+def _within(replica: LocalReplica, handler: HttpHandler) -> HttpHandler:
+    """Return a handler whose code is that of a replica."""
+
+    async def handle(http: HttpCall) -> None:
+        # Each request has a task of its own, so nothing has to be put back.
+        enter_local_replica(replica.context)
+        await handler(http)
+
+    return handle
+
+
+Handlers = Mapping[str, "grpc.RpcMethodHandler[Any, Any]"]
 # As many `def` handlers run at once as asyncio's own pool allows at most.
 _THREADS_MAX = 32
 

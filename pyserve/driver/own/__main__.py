@@ -6,7 +6,7 @@ long as its own: so neither waits for the other.
 
 import sys
 
-from pyserve.driver.own.controllers import Controllers
+from pyserve.driver.own.mesh import Controllers
 
 
 def main() -> int:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pyserve.config import read_settings
-from pyserve.driver.doctor.around import check_environment, check_otlp
+from pyserve.driver.doctor.examination import check_environment, check_otlp
 from pyserve.driver.doctor.findings import State
 
 

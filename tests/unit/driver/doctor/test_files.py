@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from pyserve.config import read_settings
-from pyserve.driver.doctor.files import check_certificates, check_home, check_token
+from pyserve.driver.doctor.examination import check_certificates, check_home, check_token
 from pyserve.driver.doctor.findings import Finding, State
 from tests.support.authority import Authority
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from pyserve.driver.doctor.findings import Finding, State
-from pyserve.driver.doctor.probes import ask_ingress, ask_port
+from pyserve.driver.doctor.mesh import ask_ingress, ask_port
 from tests.support.authority import Authority
 
 
