@@ -15,9 +15,13 @@ from pyserve.aio.certificates import MeshTls, mesh_tls
 from pyserve.cli.settings import PEM_FILE, Seconds, settings_for
 from pyserve.config import MeshSettings, check_address
 from pyserve.control.discovery import find_mesh, not_found
-from pyserve.gateway.haproxy.file import replace_file
-from pyserve.gateway.haproxy.follower import Follower
-from pyserve.gateway.haproxy.master import MasterSignal, MasterSocket, Reload
+from pyserve.gateway.haproxy.follower import (
+    Follower,
+    MasterSignal,
+    MasterSocket,
+    Reload,
+    replace_file,
+)
 from pyserve.gateway.haproxy.options import HaproxyOptions, ServerTls
 
 _PATH: dict[str, Any] = {"metavar": "PATH", "type": click.Path(dir_okay=False, path_type=Path)}

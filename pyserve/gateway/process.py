@@ -44,7 +44,6 @@ from pyserve.errors import MeshError, PyserveError, UsageError
 from pyserve.folders import PrivateFolder, RunFolder, remove_unused
 from pyserve.gateway.front import IngressFront
 from pyserve.gateway.ingress import IngressServer
-from pyserve.gateway.mesh_status import mesh_status
 from pyserve.gateway.registration import IngressRegistration
 from pyserve.gateway.security import IngressSecurity
 from pyserve.observe.logs.formats import said
@@ -54,7 +53,7 @@ from pyserve.replica.endpoints import advertised_host
 from pyserve.routing.watcher import Way
 from pyserve.types import MeshAddress
 from pyserve.version import version
-from pyserve.wire.v1 import control_pb2, mesh_pb2, mesh_pb2_grpc
+from pyserve.wire.v1 import control_pb2, control_pb2_grpc, mesh_pb2, mesh_pb2_grpc
 
 _LOGGER = logging.getLogger(__name__)
 # A controller that takes the ingress in answers at once.
@@ -422,3 +421,29 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--report-fd", type=int, help="pipe for lines of JSON")
     parser.add_argument("--liveness-fd", type=int, help="pipe whose end is the starter's own")
     return parser.parse_args(arguments)
+
+
+# Asks a controller how its mesh is, for an ingress that is a process of its own.
+
+# A controller asks every ingress first, and waits a second for one that is stuck.
+_TIMEOUT_S = 5.0
+
+
+async def mesh_status(
+    controller: MeshAddress | None, tls: MeshTls | None
+) -> control_pb2.StatusReply:
+    """Return the state of the mesh.
+
+    Raises:
+        ConnectionError: No controller answers.
+    """
+    if controller is None:
+        raise ConnectionError("the mesh has no controller now")
+    async with dial(controller.controller, tls) as channel:
+        stub: control_pb2_grpc.ControlAsyncStub = control_pb2_grpc.ControlStub(channel)
+        try:
+            return await stub.Status(
+                control_pb2.StatusRequest(), metadata=proof(controller.token), timeout=_TIMEOUT_S
+            )
+        except RpcError as error:
+            raise ConnectionError(f"{controller.controller}: {error.details()}") from error

@@ -1,7 +1,8 @@
-"""From views of the mesh to the backends of a balancer outside, and what leads to each. Pure."""
+"""From views of the mesh to the backends of a balancer outside, and its ingresses. Pure."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
@@ -9,8 +10,9 @@ from http import HTTPStatus
 
 from google.protobuf import descriptor_pb2
 
-from pyserve.gateway.haproxy.words import name
-from pyserve.wire.v1 import mesh_pb2
+from pyserve.config import is_everywhere, is_loopback, local_host
+from pyserve.gateway.haproxy.options import IngressPlace
+from pyserve.wire.v1 import control_pb2, mesh_pb2
 
 # The tag of google.api.http (72295728) in the serialized options of a method.
 _REST = b"\x82\xd3\xe4\x93\x02"
@@ -141,3 +143,100 @@ def _targets(view: mesh_pb2.DeploymentView, addresses: Iterable[str]) -> tuple[T
         if address and (health := replica.endpoints.direct_http)
     ]
     return tuple(sorted(found, key=lambda each: each.name))
+
+
+# Words of HAProxy's configuration language, made from texts of users.
+
+# Characters that need no quotes anywhere in the language; most paths and names have only these.
+_PLAIN = re.compile(r"[A-Za-z0-9_./:@=,+~\-]")
+# The characters that HAProxy allows in names of sections and servers, except the colon. It joins
+# the parts of a name, so a part must not have one.
+_OF_NAMES = re.compile(r"[A-Za-z0-9_.\-]")
+
+
+def word(text: str) -> str:
+    """Return one argument of a line that HAProxy reads as ``text``, whatever is in it.
+
+    Raises:
+        ValueError: it is empty or holds a NUL, which no argument can.
+    """
+    if not text or "\0" in text:
+        raise ValueError(f"{text!r} cannot be an argument in a configuration of HAProxy")
+    return "".join(map(_escaped, text))
+
+
+def name(*parts: str) -> str:
+    """Return the name of a section or a server; different parts give different names."""
+    return ":".join("".join(map(_in_name, part)) for part in parts)
+
+
+def seconds(time_s: float) -> str:
+    """Return a time as HAProxy reads it, in whole milliseconds and at least one."""
+    return f"{max(1, min(round(time_s * 1000), TIME_MAX_MS))}ms"
+
+
+# The longest time that HAProxy takes is 2^31 - 1 ms; less, so that no timer of it wraps.
+TIME_MAX_MS = 24 * 24 * 3600 * 1000
+FOREVER = f"{TIME_MAX_MS}ms"
+
+
+def _escaped(character: str) -> str:
+    if _PLAIN.fullmatch(character):
+        return character
+    return "".join(f"\\x{byte:02x}" for byte in character.encode("utf-8", "surrogateescape"))
+
+
+def _in_name(character: str) -> str:
+    if _OF_NAMES.fullmatch(character):
+        return character
+    # A replica is called Echo#k3f2x.
+    return ":" if character == "#" else f":{ord(character):x}:"
+
+
+# Where the ingresses of a mesh are, for an HAProxy that falls back to them.
+
+# An ingress goes on without its controller, and is at the next one within a second or two; on a
+# busy machine it takes longer.
+KEPT_S = 30.0
+
+
+class Ingresses:
+    """Remembers where ingresses were: a controller that has just started knows of none."""
+
+    def __init__(self) -> None:
+        # By machine: the address, and when it was last heard of.
+        self._seen: dict[str, tuple[str, float]] = {}
+        self._speaks_tls = False
+
+    def place(self, reply: control_pb2.StatusReply, controller: str, now: float) -> IngressPlace:
+        """Return where they are, those that were there a moment ago included.
+
+        Args:
+            reply: What the controller says.
+            controller: Where it is for who asks, ``host:port`` or ``unix:PATH``.
+            now: The time.
+        """
+        if reply.addresses:
+            self._speaks_tls = reply.ingress.speaks_tls
+        for machine, address in _by_machine(reply.addresses, controller).items():
+            self._seen[machine] = (address, now)
+        self._seen = {
+            machine: (address, seen)
+            for machine, (address, seen) in self._seen.items()
+            if now - seen < KEPT_S
+        }
+        addresses = tuple(address for address, _ in self._seen.values())
+        return IngressPlace(addresses=addresses, speaks_tls=self._speaks_tls)
+
+
+def _by_machine(addresses: Iterable[str], controller: str) -> dict[str, str]:
+    """Return one address for each machine; a process listens at all of them, and at each alike."""
+    remote = "" if controller.startswith("unix:") else controller.rpartition(":")[0]
+    found: dict[str, str] = {}
+    for address in addresses:
+        host, _, port = address.rpartition(":")
+        if is_everywhere(host):
+            host = remote or local_host(host)
+        machine = "loopback" if is_loopback(host) else host
+        found.setdefault(machine, f"{host}:{port}")
+    return found

@@ -6,7 +6,7 @@ import grpc
 import pytest
 
 from pyserve import aio
-from pyserve.gateway.asking import delays_of
+from pyserve.gateway.front import delays_of
 from pyserve.replica.delays import OF
 from pyserve.types import ApplicationName, DeploymentKey, DeploymentName
 from tests.mesh.traces.test_traces import get

@@ -11,8 +11,13 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from pyserve import aio
-from pyserve.gateway.health import NOT_SERVING, SERVICE_UNKNOWN, SERVING, HealthService
-from pyserve.gateway.rayserve import RayServeApi
+from pyserve.gateway.builtin import (
+    NOT_SERVING,
+    SERVICE_UNKNOWN,
+    SERVING,
+    HealthService,
+    RayServeApi,
+)
 from pyserve.wire.rayserve import api_pb2, api_pb2_grpc
 
 _TIMEOUT_S = 30.0

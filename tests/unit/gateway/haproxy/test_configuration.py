@@ -12,8 +12,8 @@ from google.protobuf import descriptor_pb2
 
 from pyserve.config.ingress import IngressSettings
 from pyserve.gateway.haproxy.options import HaproxyOptions, IngressPlace, ServerTls
+from pyserve.gateway.haproxy.targets import name, seconds, word
 from pyserve.gateway.haproxy.text import configuration
-from pyserve.gateway.haproxy.words import name, seconds, word
 from pyserve.wire.v1 import mesh_pb2
 from tests.support import haproxy
 from tests.support.authority import Authority

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pyserve.gateway.haproxy.ingresses import KEPT_S, Ingresses
+from pyserve.gateway.haproxy.targets import KEPT_S, Ingresses
 from pyserve.wire.v1 import control_pb2
 
 _CONTROLLER = "10.0.0.7:6000"

@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 
 from pyserve.errors import MeshError
-from pyserve.gateway.haproxy.file import replace_file
-from pyserve.gateway.haproxy.master import MasterSignal, MasterSocket
+from pyserve.gateway.haproxy.follower import MasterSignal, MasterSocket, replace_file
 
 _TIMEOUT_S = 30.0
 _PROCESSES = "#<PID> <type> <reloads>\n12  master  3 [failed: {}]   0d00h00m07s 2.6.12\n# workers\n"
