@@ -95,7 +95,7 @@ def _launcher(file: MeshFile | None) -> dict[str, object]:
             f"the file names the launcher {config.name!r}; write launcher: kubernetes, or leave "
             f"that out"
         )
-    from pyserve.launch.on_kubernetes.options import LauncherOptions
+    from pyserve.launch.on_kubernetes.site import LauncherOptions
 
     LauncherOptions.read(config.options)
     if told := sorted(set(_TOLD) & config.options.keys()):

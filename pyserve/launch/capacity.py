@@ -1,4 +1,4 @@
-"""How many replicas may start at a time on this machine, and when it can hold no more."""
+"""How many replicas this machine can start and hold, and which of them it killed for memory."""
 
 from __future__ import annotations
 
@@ -6,11 +6,15 @@ import contextlib
 import math
 import os
 import resource
-from collections.abc import Iterator
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from pyserve.config import Resources
 from pyserve.control.reconcile.start_limits import Room
+from pyserve.launch.ledger import Grant, Ledger
 
 # A start uses a processor for a second or two, and waits for files or weights in between; more
 # starts at a time only slow each other down. Arbitrary.
@@ -154,3 +158,105 @@ def own_cgroups() -> Iterator[Path]:
         if number == "0":
             group = _CGROUPS / name.strip("/")
             yield from (each for each in (group, *group.parents) if each.is_relative_to(_CGROUPS))
+
+
+# Finds processes that the kernel killed for lack of memory; it reports only their number.
+
+_OF_MACHINE = Path("/proc/vmstat")
+# In kibibytes, except on macOS.
+_USAGE_UNIT_BYTES = 1 if sys.platform == "darwin" else 1024
+
+
+class KernelKills:
+    """Decides whether a process that ended by SIGKILL was likely killed by the kernel.
+
+    Args:
+        count: returns how many processes it has killed so far.
+    """
+
+    def __init__(self, count: Callable[[], int]) -> None:
+        self._count = count
+        self._known = count()
+
+    def forget(self) -> None:
+        """Another process starts: earlier kills by the kernel are not attributed any more."""
+        self._known = self._count()
+
+    def has_killed(self) -> bool:
+        """Say whether there has been one more kill than those already attributed."""
+        is_one_more = self._count() > self._known
+        self._known += is_one_more
+        return is_one_more
+
+
+def count_kernel_kills(of_machine: Path = _OF_MACHINE) -> int:
+    """Return how many processes the kernel has killed in this one's cgroup, or on the machine."""
+    for path in (*(group / "memory.events" for group in own_cgroups()), of_machine):
+        # The cgroup at the top has no such file, nor has another system.
+        with contextlib.suppress(OSError, ValueError):
+            for line in path.read_text().splitlines():
+                name, value = line.split()
+                if name == "oom_kill":
+                    return int(value)
+    return 0
+
+
+def reap(process: subprocess.Popen[bytes]) -> tuple[int, int]:
+    """Wait for a child; return its status as ``Popen`` has it, and the most bytes it had in memory.
+
+    Nothing else may wait for the same child.
+    """
+    try:
+        _, status, usage = os.wait4(process.pid, 0)
+    except ChildProcessError:  # Where SIGCHLD is ignored nothing is left of it.
+        return process.wait(), 0
+    process.returncode = os.waitstatus_to_exitcode(status)
+    return process.returncode, usage.ru_maxrss * _USAGE_UNIT_BYTES
+
+
+# The machine's resources for replicas, and how a process is kept to its share.
+
+# Variables that numeric libraries read to size their thread pools.
+_THREAD_COUNT_VARIABLES = (
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+)
+
+
+def machine_ledger(environment: Mapping[str, str]) -> Ledger:
+    """Return the ledger of this machine, with nothing reserved.
+
+    Processors are those that this process may run on; graphics devices those of
+    ``CUDA_VISIBLE_DEVICES``, else the device files of the NVIDIA driver.
+    """
+    if hasattr(os, "sched_getaffinity"):
+        cpus = sorted(os.sched_getaffinity(0))
+    else:  # macOS cannot pin, and counts only.
+        cpus = list(range(os.cpu_count() or 1))
+    visible = environment.get("CUDA_VISIBLE_DEVICES")
+    if visible is None:
+        found = (path.name.removeprefix("nvidia") for path in Path("/dev").glob("nvidia[0-9]*"))
+        gpus = sorted((name for name in found if name.isdigit()), key=int)
+    else:
+        gpus = [name.strip() for name in visible.split(",") if name.strip()]
+    return Ledger(cpus=cpus, gpus=gpus)
+
+
+def pin(pid: int, grant: Grant) -> None:
+    """Keep a process that has just been started on its own processors, where that is possible.
+
+    Threads that it starts later inherit it; a process that is gone already is left alone.
+    """
+    if grant.cpus and hasattr(os, "sched_setaffinity"):
+        try:
+            os.sched_setaffinity(pid, grant.cpus)
+        except ProcessLookupError:
+            return
+
+
+def thread_counts(resources: Resources) -> dict[str, str]:
+    """Give each replica the threads it reserved, unless the environment says otherwise."""
+    count = str(max(1, int(resources.num_cpus or 1)))
+    return dict.fromkeys(_THREAD_COUNT_VARIABLES, count)

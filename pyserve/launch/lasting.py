@@ -20,15 +20,22 @@ from collections.abc import Sequence
 
 from pyserve.config.control import OUTPUT_READ_PERIOD_S
 from pyserve.control.replicas.launching import ReplicaOrder
-from pyserve.launch.file_changes import FileChanges
-from pyserve.launch.identity import Identity, identify, output_of
-from pyserve.launch.kernel_kills import KernelKills, reap
+from pyserve.launch.capacity import KernelKills, reap
 from pyserve.launch.ledger import Grant
 from pyserve.launch.local import Child, LocalLauncher, Start
-from pyserve.launch.output_file import OutputFile
+from pyserve.launch.output_file import FileChanges, OutputFile
 from pyserve.launch.process import OnExit, describe_end, why_killed
 from pyserve.launch.spares import Spare
-from pyserve.launch.strays import STRAY_TIMEOUT_S, drain, end_group, members, value_of
+from pyserve.launch.strays import (
+    STRAY_TIMEOUT_S,
+    Identity,
+    drain,
+    end_group,
+    identify,
+    members,
+    output_of,
+    value_of,
+)
 from pyserve.types import ReplicaId
 
 _LOGGER = logging.getLogger(__name__)

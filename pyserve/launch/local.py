@@ -29,12 +29,19 @@ from pyserve.config.control import PASSING
 from pyserve.config.launchers import PROCESS
 from pyserve.control.reconcile.start_limits import Room
 from pyserve.control.replicas.launching import Ended, Events, ReplicaOrder, Waiting
-from pyserve.launch.capacity import read_stocks, room, usable_processors
+from pyserve.launch.capacity import (
+    KernelKills,
+    count_kernel_kills,
+    machine_ledger,
+    pin,
+    read_stocks,
+    room,
+    thread_counts,
+    usable_processors,
+)
 from pyserve.launch.environments import Environments
-from pyserve.launch.kernel_kills import KernelKills, count_kernel_kills
 from pyserve.launch.ledger import Grant, Ledger, ResourcesTaken
 from pyserve.launch.process import OnExit, Process
-from pyserve.launch.resources import machine_ledger, pin, thread_counts
 from pyserve.launch.spares import Spare, Spares
 from pyserve.types import DeploymentKey, ReplicaId
 

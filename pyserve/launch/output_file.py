@@ -1,4 +1,4 @@
-"""The output of a process that may outlive its reader: a file, followed from where it was read to.
+"""Output in a file, followed where its reader stopped; the kernel announces what is written.
 
 A pipe would break with its reader, or block when it is full. The file is bounded: its reader
 empties it from time to time, and without a reader the process itself keeps it within bounds.
@@ -6,7 +6,10 @@ empties it from time to time, and without a reader the process itself keeps it w
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import ctypes
+import logging
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -95,3 +98,62 @@ class OutputFile:
 
 def _position_of(path: Path) -> Path:
     return path.with_suffix(".at")
+
+
+# When files were written to, as Linux announces it: inotify. For use in one event loop.
+
+_LOGGER = logging.getLogger(__name__)
+_IN_MODIFY = 0x2
+_EVENTS_BYTES = 64 << 10
+
+
+class FileChanges:
+    """Waits until one of some files has been written to.
+
+    Where the kernel allows no more watches (``fs.inotify.max_user_instances`` and
+    ``max_user_watches``), ``wait`` returns at once: whoever calls it between pauses polls then.
+
+    Attributes:
+        is_polling: the kernel has refused.
+    """
+
+    def __init__(self) -> None:
+        self.is_polling = False
+        self._changed = asyncio.Event()
+        self._libc = ctypes.CDLL(None, use_errno=True)
+        self._descriptor = self._libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
+        if self._descriptor < 0:
+            self._poll(ctypes.get_errno())
+        else:
+            asyncio.get_running_loop().add_reader(self._descriptor, self._on_changed)
+
+    def add(self, path: Path) -> None:
+        """Watch a file until it is removed; what it holds already counts as a change."""
+        self._changed.set()
+        if self.is_polling:
+            return
+        found = self._libc.inotify_add_watch(self._descriptor, os.fsencode(path), _IN_MODIFY)
+        if found < 0:
+            self._poll(ctypes.get_errno())
+
+    async def wait(self) -> None:
+        """Return when a file has changed since the last call."""
+        if not self.is_polling:
+            await self._changed.wait()
+            self._changed.clear()
+
+    def close(self) -> None:
+        """Stop watching. Idempotent."""
+        if self._descriptor >= 0:
+            asyncio.get_running_loop().remove_reader(self._descriptor)
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def _on_changed(self) -> None:
+        os.read(self._descriptor, _EVENTS_BYTES)  # Which files it were does not matter.
+        self._changed.set()
+
+    def _poll(self, error: int) -> None:
+        self.is_polling = True
+        self._changed.set()
+        _LOGGER.info("output of replicas is polled: inotify says %s", os.strerror(error))

@@ -14,7 +14,7 @@ import subprocess
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from pyserve.launch.kernel_kills import KernelKills, reap
+from pyserve.launch.capacity import KernelKills, reap
 from pyserve.launch.output import LineSplitter
 
 # Called once, in the loop's thread, when the process has ended, with how: "ended with exit

@@ -1,11 +1,12 @@
-"""The mesh for which a launcher starts replicas, as the launcher knows it."""
+"""The mesh for which a launcher starts replicas, and the variables that apply to all of them."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from pyserve.config import inherited_environment
 from pyserve.control.replicas.launching import ReplicaOrder
 from pyserve.launch.local import line_taker, replica_environment
 from pyserve.types import DeploymentKey, ReplicaId
@@ -57,3 +58,29 @@ class Site:
     def said(self, order: ReplicaOrder, line: str) -> None:
         """Take a line that a replica has written, without its end."""
         line_taker(order, self.on_line, self.on_output)(line)
+
+
+# The variables of this process that also apply to replicas on other machines.
+
+# Variables of this machine or process, rather than of the whole mesh.
+_OF_THIS_PROCESS = frozenset(
+    {
+        *("ADVERTISE_HOST", "BIND_HOST", "CONTROLLER", "HOME", "LAUNCHER", "LAUNCHER_OPTIONS"),
+        *("NODE_ID", "RUN_DIR", "TOKEN_FILE", "ZONE"),
+    }
+)
+
+
+def mesh_variables(*more: str, but: Collection[str] = ()) -> dict[str, str]:
+    """Return the variables of this process that apply to every replica of its mesh.
+
+    Args:
+        more: prefixes of others than pyserve's own.
+        but: names after ``PYSERVE_`` that hold for this process alone, where its replicas run.
+    """
+    left_out = {f"PYSERVE_{name}" for name in (*_OF_THIS_PROCESS, *but)}
+    return {
+        name: value
+        for name, value in inherited_environment({}).items()
+        if name.startswith(("PYSERVE_", *more)) and name not in left_out
+    }

@@ -15,7 +15,7 @@ import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 
-from pyserve.launch.kernel_kills import KernelKills
+from pyserve.launch.capacity import KernelKills
 from pyserve.launch.process import OnExit, Process
 from pyserve.launch.restarts import Restarts
 

@@ -22,8 +22,6 @@ from pyserve.control.reconcile.start_limits import Room
 from pyserve.control.replicas.launching import Ended, Event, Events, Placed, ReplicaOrder
 from pyserve.errors import MeshError
 from pyserve.launch.on_kubernetes.api import Api, ApiError, ApiUnreachableError, Cluster, Object
-from pyserve.launch.on_kubernetes.nodes import Nodes
-from pyserve.launch.on_kubernetes.options import NAME, LauncherOptions
 from pyserve.launch.on_kubernetes.output import OutputFollower
 from pyserve.launch.on_kubernetes.pods import (
     MESH_LABEL,
@@ -35,17 +33,17 @@ from pyserve.launch.on_kubernetes.pods import (
     pod_of,
     refusal,
 )
-from pyserve.launch.on_kubernetes.reading import PodView, read_pod
+from pyserve.launch.on_kubernetes.reading import DELETED, PodView, Tracking, read_pod
 from pyserve.launch.on_kubernetes.site import (
+    NAME,
+    LauncherOptions,
     check_namespace,
     check_rights,
     mesh_label,
     own_pod,
 )
-from pyserve.launch.on_kubernetes.tracking import DELETED, Tracking
-from pyserve.launch.on_kubernetes.watching import PodWatch
-from pyserve.launch.site import Site
-from pyserve.launch.variables import mesh_variables
+from pyserve.launch.on_kubernetes.watching import Nodes, PodWatch
+from pyserve.launch.site import Site, mesh_variables
 from pyserve.types import ReplicaId
 
 _LOGGER = logging.getLogger(__name__)

@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,13 +14,11 @@ from pyserve.config import DeploymentOptions, Resources
 from pyserve.config.control import KILL_MARGIN_S
 from pyserve.config.launchers import REPLICA_CONTAINER
 from pyserve.control.replicas.launching import ReplicaOrder
+from pyserve.launch.capacity import thread_counts
 from pyserve.launch.on_kubernetes.allowed import refused_parts
-from pyserve.launch.on_kubernetes.templates import lay_over
-from pyserve.launch.resources import thread_counts
 from pyserve.types import ReplicaId
 
 Object = Mapping[str, Any]
-
 MESH_LABEL, APPLICATION_LABEL = "pyserve/mesh", "pyserve/application"
 DEPLOYMENT_LABEL, VERSION_LABEL = "pyserve/deployment", "pyserve/version"
 REPLICA_ANNOTATION = "pyserve/replica"
@@ -416,3 +414,51 @@ def _slug(text: str) -> str:
 
 def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:_HASH_LENGTH]
+
+
+# Merges a user's template into a Kubernetes object, as `kubectl patch` would.
+#
+# Mappings are merged name by name, also in lists whose elements have a name (the merge keys of
+# Kubernetes' API reference); other lists, and single values, replace the former value. `None`
+# removes it.
+
+_MERGE_KEYS = {
+    "containers": "name",
+    "initContainers": "name",
+    "volumes": "name",
+    "env": "name",
+    "imagePullSecrets": "name",
+    "volumeMounts": "mountPath",
+    "ports": "containerPort",
+}
+
+
+def lay_over(base: object, over: object, name: str = "") -> object:
+    """Return ``base`` with ``over`` on top; neither is changed.
+
+    Args:
+        base: what is there.
+        over: what replaces or completes it.
+        name: of the field that holds both.
+    """
+    if isinstance(base, Mapping) and isinstance(over, Mapping):
+        merged = dict(base)
+        for field, value in over.items():
+            if value is None:
+                merged.pop(field, None)
+            else:
+                merged[field] = lay_over(base.get(field), value, field)
+        return merged
+    key = _MERGE_KEYS.get(name)
+    if key is not None and isinstance(base, list) and isinstance(over, Sequence):
+        return _by_key(base, over, key)
+    return over
+
+
+def _by_key(base: Sequence[Mapping[str, object]], over: Sequence[object], key: str) -> list[object]:
+    found: dict[object, object] = {each[key]: each for each in base}
+    for each in over:
+        assert isinstance(each, Mapping), "options are checked when they are made"
+        identity = each.get(key)
+        found[identity] = lay_over(found.get(identity), each)
+    return list(found.values())

@@ -1,4 +1,4 @@
-"""Follows the pods of a mesh: lists them, then watches from there on, repeatedly. Thin.
+"""Follows the pods and nodes of a mesh: lists them, then watches from there on. Thin.
 
 As the API's documentation describes ("Efficient detection of changes"): a watch that ends is
 continued from the last version seen, and restarted with a list when the server no longer has that
@@ -14,6 +14,7 @@ from collections.abc import Collection, Sequence
 from typing import Any, Protocol
 
 from pyserve.launch.on_kubernetes.api import Api, ApiError, ApiUnreachableError, Object
+from pyserve.launch.on_kubernetes.reading import NodeView, read_node
 from pyserve.observe.log_rate_limit import LogRateLimit
 
 _LOGGER = logging.getLogger(__name__)
@@ -128,3 +129,40 @@ class PodWatch:
             _LOGGER.warning("%s; what becomes of pods is heard again when it is", why)
         await asyncio.sleep(self._wait_s)
         self._wait_s = min(2 * self._wait_s, _AGAIN_MAX_S)
+
+
+# The nodes of the cluster, as far as a launcher may read them. Thin.
+
+_NOT_FOUND = 404
+
+
+class Nodes:
+    """Asks for nodes one by one, since a launcher need not have the right to list them.
+
+    Attributes:
+        known: The last known state, by name.
+    """
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+        self.known: dict[str, NodeView] = {}
+
+    async def get(self, name: str) -> NodeView:
+        """Return what is known of a node already, else ``ask``."""
+        return self.known.get(name) or await self.ask(name)
+
+    async def ask(self, name: str) -> NodeView:
+        """Return a node's current state; one that may not be read has no zone and no trouble.
+
+        Raises:
+            ApiUnreachableError: No answer came.
+        """
+        try:
+            found = read_node(await self._api.get(f"/api/v1/nodes/{name}"))
+        except ApiError as error:
+            trouble = "it is no more" if error.status == _NOT_FOUND else ""
+            if not trouble and name not in self.known:
+                _LOGGER.warning("zones of nodes are not known: %s", error)
+            found = NodeView(name, "", trouble)
+        self.known[name] = found
+        return found

@@ -36,8 +36,7 @@ from pyserve.launch.on_ray.messages import (
     receive,
     send,
 )
-from pyserve.launch.on_ray.packing import Packing
-from pyserve.launch.on_ray.resource_request import Node
+from pyserve.launch.on_ray.resource_request import Node, Packing
 
 _LOGGER = logging.getLogger(__name__)
 # The first one whose actors take label_selector and fallback_strategy.

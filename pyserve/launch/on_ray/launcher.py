@@ -34,8 +34,7 @@ from pyserve.launch.on_ray.messages import (
     Stop,
 )
 from pyserve.launch.on_ray.resource_request import Node, requested_of
-from pyserve.launch.site import Site
-from pyserve.launch.variables import mesh_variables
+from pyserve.launch.site import Site, mesh_variables
 from pyserve.types import ReplicaId
 
 _LOGGER = logging.getLogger(__name__)

@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import pytest
 
 from pyserve.errors import MeshError, MeshHeld
-from pyserve.launch import child as module
-from pyserve.launch.child import Child
+from pyserve.launch import supervisor as module
+from pyserve.launch.supervisor import Child
 
 TIMEOUT_S = 20.0
 READY = '{"addresses": ["here:1"]}'

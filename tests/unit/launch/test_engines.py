@@ -10,7 +10,7 @@ import pytest
 from pyserve.config.launchers import LauncherConfig
 from pyserve.errors import MeshError
 from pyserve.launch import LastingLocalLauncher, LocalLauncher, ReplicaOrder, Site, make_launcher
-from pyserve.launch.external import ExternalLauncher
+from pyserve.launch.engines import ExternalLauncher
 from tests.unit.launch.lasting_owner import order
 
 

@@ -6,7 +6,7 @@ import errno
 
 import pytest
 
-from pyserve.launch.file_changes import FileChanges
+from pyserve.launch.output_file import FileChanges
 
 BOUND_S = 5
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from pyserve.launch import kernel_kills
-from pyserve.launch.kernel_kills import KernelKills, count_kernel_kills
+from pyserve.launch import capacity
+from pyserve.launch.capacity import KernelKills, count_kernel_kills
 
 
 def test_as_many_are_told_as_it_has_killed() -> None:
@@ -37,5 +37,5 @@ def test_the_cgroup_knows_best(
 ) -> None:
     for name, text in files.items():
         (tmp_path / name).write_text(text)
-    monkeypatch.setattr(kernel_kills, "own_cgroups", lambda: iter([tmp_path]))
+    monkeypatch.setattr(capacity, "own_cgroups", lambda: iter([tmp_path]))
     assert expected == count_kernel_kills(tmp_path / "vmstat")

@@ -12,8 +12,8 @@ import psutil
 import pytest
 
 from pyserve.launch import Waiting, lasting
-from pyserve.launch.identity import Identity, identify, start_time
 from pyserve.launch.ledger import Grant
+from pyserve.launch.strays import Identity, identify, start_time
 from pyserve.types import ReplicaId
 from tests.support.launching import next_end, next_event
 from tests.support.waiting import eventually

@@ -15,7 +15,7 @@ import pytest
 
 from pyserve.config import Resources
 from pyserve.launch import Gang, LocalLauncher, ReplicaOrder, Waiting
-from pyserve.launch.kernel_kills import KernelKills
+from pyserve.launch.capacity import KernelKills
 from pyserve.launch.ledger import Ledger, ResourcesUnavailable
 from pyserve.types import ApplicationName, DeploymentKey, DeploymentName, ReplicaId
 from tests.support.launching import next_end, next_event

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyserve.launch.on_ray.packing import Packing
-from pyserve.launch.on_ray.resource_request import Node, ResourceRequest, requested_of
+from pyserve.launch.on_ray.resource_request import Node, Packing, ResourceRequest, requested_of
 from tests.unit.launch.orders import order
 
 pytestmark = pytest.mark.parity("G-32")

@@ -14,9 +14,9 @@ import pytest
 
 from pyserve.config import Resources
 from pyserve.launch import Environments, LocalLauncher, ReplicaOrder
-from pyserve.launch.identity import Identity
 from pyserve.launch.ledger import Ledger
 from pyserve.launch.spares import fits
+from pyserve.launch.strays import Identity
 from pyserve.types import ApplicationName, DeploymentKey, DeploymentName, ReplicaId
 from tests.support.launching import next_end
 from tests.support.waiting import eventually

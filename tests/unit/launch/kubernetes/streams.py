@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pyserve.launch import Ended, Waiting
-from pyserve.launch.on_kubernetes.reading import read_pod
-from pyserve.launch.on_kubernetes.tracking import Tracking
+from pyserve.launch.on_kubernetes.reading import Tracking, read_pod
 from pyserve.types import ReplicaId
 
 FOLDER = Path(__file__).parent / "recorded"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pyserve.launch.on_kubernetes.templates import lay_over
+from pyserve.launch.on_kubernetes.pods import lay_over
 
 BASE = {
     "metadata": {"labels": {"a": "1"}},

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyserve.launch import Ended, Event, Waiting
-from pyserve.launch.on_kubernetes.reading import NodeView, PodView, read_pod
-from pyserve.launch.on_kubernetes.tracking import DELETED, Tracking
+from pyserve.launch.on_kubernetes.reading import DELETED, NodeView, PodView, Tracking, read_pod
 from pyserve.types import ReplicaId
 from tests.unit.launch.kubernetes.objects import condition, pod, terminated, waiting
 from tests.unit.launch.orders import ECHO
