@@ -15,7 +15,7 @@ from collections.abc import Callable, Hashable
 from types import TracebackType
 
 from pyserve.observe.log_rate_limit import Allowance, LogRateLimit
-from pyserve.observe.logs.guarded import guard
+from pyserve.observe.logs.kept import guard
 from pyserve.observe.places import format_from_user_code, text_of
 
 # Innermost frames that tell two failures apart, and exceptions of one failure (causes, members of

@@ -25,7 +25,6 @@ PURE_MODULES = (
     "pyserve/admin/trying/wanted.py",
     "pyserve/routing/measures.py",
     "pyserve/observe/metrics/catalogue.py",
-    "pyserve/observe/metrics/catalogue_control.py",
     "pyserve/observe/metrics/catalogue_replica.py",
     "pyserve/observe/metrics/codes.py",
     "pyserve/observe/metrics/metric.py",

@@ -15,7 +15,6 @@ from pyserve.config import EncodingType, LoggingConfig
 from pyserve.config.control import OUTPUT_LINE_BYTES_MAX
 from pyserve.config.logs import LogSettings
 from pyserve.errors import OptionError
-from pyserve.observe.logs.files import open_rotating_file, write_lines
 from pyserve.observe.logs.formats import JsonFormatter, TextFormatter
 from pyserve.observe.logs.kept import (
     add_handler,
@@ -25,6 +24,7 @@ from pyserve.observe.logs.kept import (
     takes_info,
 )
 from pyserve.observe.logs.requests import RequestFilter
+from pyserve.observe.logs.sink import open_rotating_file, write_lines
 
 # Two names, an id and the number of a rotated file together are less than the 255 bytes that a
 # file's name may have.

@@ -14,7 +14,7 @@ import pytest
 
 from pyserve.observe.failures import failure_logger
 from pyserve.observe.log_rate_limit import LogRateLimit
-from pyserve.observe.logs import guarded
+from pyserve.observe.logs import kept
 from pyserve.observe.logs.kept import keeping_nothing
 from pyserve.observe.logs.sink import log_to_standard_error
 
@@ -82,7 +82,7 @@ WAYS = [
 
 @pytest.fixture(autouse=True)
 def usual_logging(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(guarded, "_complaints", LogRateLimit())
+    monkeypatch.setattr(kept, "_complaints", LogRateLimit())
     before = logging.getLogger("pyserve").handlers[:]
     with keeping_nothing():
         logging.getLogger().handlers.clear()

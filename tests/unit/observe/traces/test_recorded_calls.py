@@ -17,7 +17,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 from pyserve import _router
 from pyserve.observe.log_rate_limit import LogRateLimit
 from pyserve.observe.metrics import Scrape
-from pyserve.observe.traces import encoded, sources
+from pyserve.observe.traces import encoded, spans
 from pyserve.observe.traces.process import PROCESS_TRACING
 from pyserve.routing.records import CallRecords
 from tests.support.waiting import wait_until
@@ -238,7 +238,7 @@ def test_what_waits_when_it_is_closed_is_handed_over(kept: Kept):
 def test_calls_whose_spans_nobody_has_taken_in_time_are_told_once(
     kept: Kept, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(sources, "_LINES", LogRateLimit())
+    monkeypatch.setattr(spans, "_LINES", LogRateLimit())
     kept.spans.sources.add(FakeSpans(without_spans=7))
     kept.spans.sources.take_all()
     kept.spans.sources.take_all()
