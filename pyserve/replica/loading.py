@@ -28,13 +28,12 @@ from pyserve.replica.asgi import AsgiApplication, LifespanFailed
 from pyserve.replica.asgi.middlewares import read_middlewares, wrap
 from pyserve.replica.asgi.refusals import answer_refusals
 from pyserve.replica.batching_doors import batched_methods, with_batched_rpcs
-from pyserve.replica.by_name import find_by_name
 from pyserve.replica.checks import Method, check_class, where
-from pyserve.replica.hooks import Hook, HookFailed
+from pyserve.replica.handlers import find_by_name
+from pyserve.replica.hooks import Hook, HookFailed, facts_json
 from pyserve.replica.http import behind
 from pyserve.replica.idempotence import idempotent_routes
 from pyserve.replica.plain.methods import uncallable_text
-from pyserve.replica.routing_stats import facts_json
 from pyserve.replica.servicers import Service, find_services
 from pyserve.signatures import read_signature
 from pyserve.types import MODEL_ATTRIBUTE

@@ -1,4 +1,4 @@
-"""The replica's stream to its controller: joins, stays, and joins again when it breaks.
+"""The replica's stream to its controller: joins, announces itself, joins again when it breaks.
 
 Losing the controller stops nothing: the replica goes on serving, dials with backoff, and says
 Hello and Ready again without a new construction.
@@ -9,18 +9,29 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import grpc
 import grpc.aio
 
 from pyserve.aio import Channel
+from pyserve.aio._loaded import loaded_files
 from pyserve.aio.certificates import MeshTls
 from pyserve.aio.mesh_channel import Redial, dial, is_reached, proof
+from pyserve.api.context import GangContext, ReplicaContext
 from pyserve.errors import MeshError
+from pyserve.replica.idempotence import idempotent_paths
+from pyserve.replica.loading import Loaded, add_inference
+from pyserve.replica.servicers import file_descriptors
+from pyserve.types import ReplicaId, ReplicaRank
+from pyserve.version import version
 from pyserve.wire.v1 import mesh_pb2, mesh_pb2_grpc
 
+if TYPE_CHECKING:
+    from pyserve.replica.worker import WorkerSettings
 _LOGGER = logging.getLogger(__name__)
 # Statuses with which a controller refuses a replica for good.
 _REFUSALS = frozenset(
@@ -33,7 +44,6 @@ _REFUSALS = frozenset(
 )
 # How long a last message may take to reach a controller; it is on this machine or close by.
 _FAREWELL_TIMEOUT_S = 2.0
-
 JoinCall = grpc.aio.StreamStreamCall[mesh_pb2.ReplicaMessage, mesh_pb2.ReplicaCommand]
 
 
@@ -219,3 +229,70 @@ class Membership:
                 self._hello.replica_id = command.assign.replica_id
                 self._assigned.set_result(command.assign)
         return taken
+
+
+# A replica's messages to the controller about itself: its identity, then what it serves.
+
+
+def ready(
+    assign: mesh_pb2.Assign,
+    loaded: Loaded,
+    endpoints: mesh_pb2.Endpoints,
+    plain_service: str,
+    *,
+    takes_http: bool,
+) -> mesh_pb2.Ready:
+    """Return the message with its services and addresses."""
+    found = mesh_pb2.Ready(
+        endpoints=endpoints,
+        # A service of the .proto may have the name of the plain one.
+        services=list(dict.fromkeys((*(each.name for each in loaded.services), plain_service))),
+        file_descriptors=_descriptors(loaded),
+        deployment_version=assign.deployment_version,
+        config=assign.config,
+        http=takes_http,
+        idempotent_methods=idempotent_paths(loaded.target, loaded.methods, plain_service),
+    )
+    add_inference(found, loaded)
+    return found
+
+
+def _descriptors(loaded: Loaded) -> list[bytes]:
+    services = [service.file for service in loaded.services]
+    return file_descriptors([*services, *loaded_files()] if services else [])
+
+
+def first_context(settings: WorkerSettings, assign: mesh_pb2.Assign) -> ReplicaContext:
+    """Return the message with its identity, sent before anything is constructed."""
+    return ReplicaContext(
+        app_name=settings.application,
+        deployment=settings.deployment,
+        replica_id=ReplicaId(assign.replica_id),
+        servable_object=None,
+        rank=ReplicaRank(assign.rank.rank, assign.rank.node_rank, assign.rank.local_rank),
+        world_size=assign.world_size,
+        gang_context=_gang_context(assign),
+    )
+
+
+def _gang_context(assign: mesh_pb2.Assign) -> GangContext | None:
+    if not assign.HasField("gang"):
+        return None
+    gang = assign.gang
+    members = tuple(map(ReplicaId, gang.replicas))
+    return GangContext(gang.id, gang.rank, len(members), members)
+
+
+def hello(settings: WorkerSettings) -> mesh_pb2.Hello:
+    """Return who it is."""
+    return mesh_pb2.Hello(
+        replica_id=settings.replica_id,
+        application=settings.application,
+        deployment=settings.deployment,
+        version=version(),
+        pid=os.getpid(),
+        node=settings.mesh.node.node_id,
+        zone=settings.mesh.node.zone,
+        external=settings.external,
+        admin=settings.admin,
+    )

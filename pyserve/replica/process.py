@@ -9,27 +9,27 @@ import logging
 import os
 import signal
 import stat
+import sys
 import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 from types import FrameType
-from typing import Protocol
+from typing import Any, Protocol
 
 from pyserve.aio.certificates import mesh_tls
 from pyserve.api.context import Mesh, attach
 from pyserve.bridge import keep_freed_memory, keep_from_forks, raise_descriptor_limit
 from pyserve.config import MeshSettings, older_names, read_settings
 from pyserve.config.control import OUTPUT_BOUND_PERIOD_S, OUTPUT_FILE_BYTES_MAX
+from pyserve.config.debuggers import names_debugger
 from pyserve.config.environment import read_log_defaults
 from pyserve.config.logs import LogSettings
 from pyserve.config.tls import PLAIN_TCP_REMEDY
-from pyserve.errors import MeshError, OptionError
+from pyserve.errors import MeshError, OptionError, WrongMoment
 from pyserve.observe.logs.sink import log_to_standard_error
 from pyserve.observe.metrics import ProcessMetrics
 from pyserve.observe.traces.process import PROCESS_TRACING
-from pyserve.replica.breakpoints import explain_breakpoints
-from pyserve.replica.forking import separate_forks
 from pyserve.replica.loading import StopRequested
 from pyserve.replica.worker import Worker, WorkerSettings
 from pyserve.types import ApplicationName, DeploymentName, ReplicaId
@@ -48,7 +48,6 @@ ShowMetrics = Callable[
 ]
 OpenMesh = Callable[[WorkerSettings], ReplicaMesh]
 ReadToken = Callable[[Path, str], bytes]
-
 _TOKEN_BYTES_MAX = 4096
 # Without its launcher a replica has no ingress and soon no caller: what is in flight gets two
 # seconds, and an end that hangs (a handler holds the loop) is cut off after five. Arbitrary.
@@ -246,3 +245,64 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
         help="outlive the launcher of that directory; the output is a file, and kept bounded",
     )
     return parser.parse_args(arguments)
+
+
+# `breakpoint()` in a replica: raises with advice, instead of `BdbQuit` ending the call.
+
+
+def explain_breakpoints() -> None:
+    """Make ``breakpoint()`` raise with advice if a debugger would lack a terminal.
+
+    Nothing changes for a debugger that has set its own hook, for ``PYTHONBREAKPOINT``, and for a
+    replica with a terminal.
+    """
+    if sys.breakpointhook is sys.__breakpointhook__:
+        sys.breakpointhook = _break
+
+
+def _break(*arguments: Any, **options: Any) -> Any:
+    # Read at each call, as Python's own hook does: user code may set it.
+    if names_debugger() or (sys.stdin is not None and sys.stdin.isatty()):
+        return sys.__breakpointhook__(*arguments, **options)
+    raise WrongMoment(
+        "breakpoint() needs a terminal, and a replica has none: use `pyserve run module:app "
+        "--in-process`, or name a debugger that listens at a port in PYTHONBREAKPOINT"
+    )
+
+
+# Keeps the signals of a replica from processes that user code forks.
+#
+# A fork inherits the handlers and the wake-up descriptor, which it shares with its parent: the
+# parent would take a SIGTERM for the child as its own, and drain. So signals are held back while a
+# fork is made, and the child gets Python's own handlers before they are let through.
+#
+# `pyserve.bridge` shuts the descriptors that a fork inherits.
+
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+class _Held(threading.local):
+    """The signal mask of a forking thread before the fork."""
+
+    mask: frozenset[int] = frozenset()
+
+
+def separate_forks() -> None:
+    """Keep the replica's signals from forks, for the rest of the process's life."""
+    held = _Held()
+
+    def before() -> None:
+        held.mask = frozenset(signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS))
+
+    def after_in_parent() -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, held.mask)
+
+    def after_in_child() -> None:
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.pthread_sigmask(signal.SIG_SETMASK, held.mask)
+
+    os.register_at_fork(
+        before=before, after_in_parent=after_in_parent, after_in_child=after_in_child
+    )

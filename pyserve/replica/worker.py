@@ -29,7 +29,6 @@ from pyserve.folders import remove_unused
 from pyserve.multiplexing import PROCESS_DIRECTORY
 from pyserve.observe.metrics import ProcessMetrics
 from pyserve.replica import garbage
-from pyserve.replica.announcing import first_context, hello, ready
 from pyserve.replica.asgi import AsgiApplication
 from pyserve.replica.control_tasks import ControlTasks, SharedControlTasks, ThreadedControlTasks
 from pyserve.replica.endpoints import SocketPlace, advertised_host, bind_host, choose_socket
@@ -54,7 +53,7 @@ from pyserve.replica.loading import (
 )
 from pyserve.replica.logs import ReplicaLogging, begin_logs
 from pyserve.replica.measures import ReplicaMetrics
-from pyserve.replica.membership import Membership
+from pyserve.replica.membership import Membership, first_context, hello, ready
 from pyserve.replica.observing import observe_calls
 from pyserve.replica.ports import DirectPorts
 from pyserve.replica.reconfiguring import Reconfigurer

@@ -33,8 +33,8 @@ from pyserve.replica.loading import (
     reconfigure,
     warm_up,
 )
+from pyserve.replica.plain.calls import status_of_plain
 from pyserve.replica.plain.dispatcher import PlainDispatcher
-from pyserve.replica.plain.failures import status_of_plain
 from pyserve.request import Request
 from pyserve.types import ApplicationName, DeploymentName, ReplicaId
 from pyserve.wire.v1 import mesh_pb2

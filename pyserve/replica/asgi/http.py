@@ -22,7 +22,7 @@ from pyserve.replica.refusals import refusal_of
 if TYPE_CHECKING:
     from pyserve.aio import HttpCall
     from pyserve.replica.asgi.routes import RouteMeasures
-    from pyserve.replica.asgi.types import Application, Message, Scope
+    from pyserve.replica.asgi.scope import Application, Message, Scope
     from pyserve.replica.refusals import Refusal
 
 _LOGGER = failure_logger(__name__)

@@ -8,7 +8,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pyserve.replica.asgi.types import Message
+    from pyserve.replica.asgi.scope import Message
 
 # Limits on the messages read ahead of the application. A close and pongs behind them wait too. The
 # number is uvicorn's, the size is arbitrary.

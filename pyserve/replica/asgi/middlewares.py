@@ -11,7 +11,7 @@ from pyserve.errors import ImportPathError, UsageError
 if TYPE_CHECKING:
     from starlette.middleware import Middleware
 
-    from pyserve.replica.asgi.types import Application
+    from pyserve.replica.asgi.scope import Application
 
 _VARIABLE = "PYSERVE_HTTP_MIDDLEWARES"
 

@@ -14,7 +14,7 @@ from pyserve.errors import Abort
 from pyserve.replica.refusals import CallFailure, refusal_of
 
 if TYPE_CHECKING:
-    from pyserve.replica.asgi.types import Application
+    from pyserve.replica.asgi.scope import Application
 
 # Of WebSockets: RFC 6455, 7.4.1 and IANA's registry. A reason has so many bytes, 5.5.1.
 _INTERNAL_ERROR, _TRY_AGAIN_LATER = 1011, 1013

@@ -8,7 +8,7 @@ from pyserve.api.class_routes import routes_with_paths
 from pyserve.observe.metrics.tally import Tally
 
 if TYPE_CHECKING:
-    from pyserve.replica.asgi.types import Application, Scope
+    from pyserve.replica.asgi.scope import Application, Scope
 
 ROUTES_MAX = 200
 """The most routes that are counted separately. Arbitrary."""

@@ -1,15 +1,14 @@
-"""The scope of a request: the same as uvicorn's, with the route prefix as root path."""
+"""The types of ASGI, and the scope of a request: uvicorn's, with the prefix as root path."""
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, MutableMapping
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import unquote_to_bytes
 
 if TYPE_CHECKING:
     from pyserve.aio import HttpCall, HttpFields
-    from pyserve.replica.asgi.types import Scope
-
 _PORT_MAX = 65535
 _PORT_DIGITS_MAX = len(str(_PORT_MAX))
 _DEFAULT_PORTS = {"http": 80, "https": 443}
@@ -95,3 +94,12 @@ def _server(host: bytes, scheme: str) -> tuple[str, int] | None:
     is_port = port.isascii() and port.isdigit() and len(port) <= _PORT_DIGITS_MAX
     number = int(port) if is_port else _PORT_MAX + 1
     return name.strip("[]"), number if number <= _PORT_MAX else _DEFAULT_PORTS.get(scheme, 80)
+
+
+# The types of ASGI's interface; version 3 of the specification.
+
+Message: TypeAlias = "MutableMapping[str, Any]"
+Scope: TypeAlias = "MutableMapping[str, Any]"
+Receive: TypeAlias = "Callable[[], Awaitable[Message]]"
+Send: TypeAlias = "Callable[[Message], Awaitable[None]]"
+Application: TypeAlias = "Callable[[Scope, Receive, Send], Awaitable[Any]]"

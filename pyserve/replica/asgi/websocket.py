@@ -25,8 +25,7 @@ from pyserve.aio import ClientDisconnected
 from pyserve.aio._watched import note_failure
 from pyserve.bridge import end_if_forked
 from pyserve.observe.failures import failure_logger
-from pyserve.replica.asgi.announced import AnnouncedSize
-from pyserve.replica.asgi.deflate import agree
+from pyserve.replica.asgi.deflate import AnnouncedSize, agree
 from pyserve.replica.asgi.http import (
     FAILURE_BODY,
     FAILURE_HEADERS,
@@ -39,8 +38,8 @@ from pyserve.replica.asgi.scope import values_of, websocket_scope
 
 if TYPE_CHECKING:
     from pyserve.aio import HttpCall
+    from pyserve.replica.asgi.scope import Application, Message
     from pyserve.replica.asgi.turns import Turns
-    from pyserve.replica.asgi.types import Application, Message
 
 _LOGGER = failure_logger(__name__)
 

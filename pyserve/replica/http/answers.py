@@ -1,12 +1,23 @@
-"""Makes the answer from a handler's result."""
+"""Makes the answer from a handler's result, its stream, or its exception."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import sys
-from collections.abc import Awaitable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Awaitable, Coroutine, Iterator
 from typing import TYPE_CHECKING, Any
 
+from grpc import StatusCode
+
+from pyserve.aio import ClientDisconnected
+from pyserve.aio._outcome import LATE_DETAILS, is_late
 from pyserve.aio._tasks import steps_on_threads
+from pyserve.aio._watched import note_failure
+from pyserve.bridge import end_if_forked
+from pyserve.errors import Abort, BatchError, ModelNotFound
+from pyserve.observe.failures import exc_info_of, failure_logger
+from pyserve.observe.places import text_of
 from pyserve.replica import iterators
 from pyserve.replica.asgi.http import (
     BODILESS,
@@ -15,14 +26,14 @@ from pyserve.replica.asgi.http import (
     content_length,
 )
 from pyserve.replica.asgi.scope import http_scope
-from pyserve.replica.http.streams import send_stream, write_for_anyone
-from pyserve.replica.http.values import BYTES, JSON, TEXT, to_json
+from pyserve.replica.http.errors import InvalidBody, InvalidJson
+from pyserve.replica.http.values import BYTES, JSON, JSON_LINES, TEXT, to_json
+from pyserve.replica.refusals import refusal_of
 
 if TYPE_CHECKING:
     from starlette.responses import Response, StreamingResponse
 
-    from pyserve.aio import HttpCall
-
+    from pyserve.aio import HttpCall, HttpHeaders
 # As Ray Serve answers for a handler that returns nothing.
 _NOTHING = ((b"content-type", b"text/plain"),)
 
@@ -120,3 +131,198 @@ def _without(left: int, size_bytes: int) -> int:
     if size_bytes > left:
         raise RuntimeError("the answer's body is longer than its content-length")
     return left - size_bytes
+
+
+# Answers that come in pieces: what a generator yields, sent as it is made.
+
+_END = object()
+
+
+async def send_stream(http: HttpCall, items: AsyncIterator[Any]) -> None:
+    """Answer with a body of all items, and close ``items`` in the end.
+
+    Texts are sent in UTF-8, bytes as they are, and everything else as lines of JSON; the first
+    item chooses the content-type. The head is sent with it, so what is raised before can still
+    choose the status; what is raised later breaks the answer off. Items are made at the
+    client's pace.
+    """
+    try:
+        async for item in items:
+            piece, headers = _encode(item)
+            if not http.started:
+                http.start(200, headers)
+            await write_for_anyone(http, piece)
+        if http.started:
+            http.end()
+        else:
+            http.respond(200, TEXT, b"")
+    finally:
+        await iterators.close(items)
+
+
+async def write_for_anyone(http: HttpCall, piece: bytes) -> None:
+    """Write a piece, or throw it away when the client has gone.
+
+    One that wished its request finished without it gets that; the others' tasks are cancelled.
+    """
+    with contextlib.suppress(ClientDisconnected):
+        await http.write(piece)
+
+
+async def limited(items: AsyncIterator[Any], timeout_s: float) -> AsyncIterator[Any]:
+    """Pass items on for ``timeout_s`` seconds, not counting those that the client takes.
+
+    Raises:
+        Abort: With DEADLINE_EXCEEDED, when the time is over.
+    """
+    left_s = timeout_s
+    loop = asyncio.get_running_loop()
+    try:
+        while True:
+            begin = loop.time()
+            async with within(left_s, timeout_s):
+                item = await anext(items, _END)
+            left_s -= loop.time() - begin
+            if item is _END:
+                return
+            yield item
+    finally:
+        await iterators.close(items)
+
+
+@contextlib.asynccontextmanager
+async def within(left_s: float, timeout_s: float) -> AsyncIterator[None]:
+    """Limit the time of a block.
+
+    Args:
+        left_s: What is left of it.
+        timeout_s: All of it, for the message.
+
+    Raises:
+        Abort: With DEADLINE_EXCEEDED, when it is over.
+    """
+    try:
+        async with asyncio.timeout(left_s) as limit:
+            yield
+    except TimeoutError:
+        if not limit.expired():  # It is the user's own.
+            raise
+        text = f"took longer than {timeout_s:g} s"
+        raise Abort(StatusCode.DEADLINE_EXCEEDED, text) from None
+
+
+def _encode(item: Any) -> tuple[bytes, HttpHeaders]:
+    if isinstance(item, str):
+        return item.encode(), TEXT
+    if isinstance(item, bytes | bytearray | memoryview):
+        return bytes(item), BYTES
+    return to_json(item) + b"\n", JSON_LINES
+
+
+# Makes the answer from a handler's exception; the counterpart of `plain.failures` for HTTP.
+
+_LOGGER = failure_logger(__name__)
+_NEUTRAL_DETAILS = "The deployment raised an exception; its log has the traceback."
+_DETAILS_MAX = 500
+# Word for word what Ray Serve and Starlette answer; ours goes into the header.
+_INTERNAL = b"Internal Server Error"
+_ERROR = b"x-pyserve-error"
+
+
+def answer_failure(http: HttpCall, error: Exception) -> None:
+    """Answer a request whose handler raised; log unexpected exceptions.
+
+    An answer that has begun is broken off.
+    """
+    end_if_forked(error)
+    if http.cancel_reason is not None or isinstance(error, ClientDisconnected):
+        # Often because the client has left, so the answer is not needed.
+        _LOGGER.debug("%s raised after its client left", _path(http), exc_info=exc_info_of(error))
+    elif http.started or not _may_answer(http, error):
+        _answer_unexpected(http, error)
+
+
+def _may_answer(http: HttpCall, error: Exception) -> bool:
+    """As ``_answer_expected``; what an error says may be nothing that can be sent."""
+    try:
+        return _answer_expected(http, error)
+    except (TypeError, ValueError) as wrong:  # UnicodeError is one.
+        _LOGGER.error(
+            "%s in %s cannot be answered with: %s", type(error).__name__, _path(http), wrong
+        )
+        return False
+
+
+def _answer_expected(http: HttpCall, error: Exception) -> bool:
+    """Answer with the error's own status and text, if it has them."""
+    if isinstance(error, Abort):
+        http.fail(error.code, error.details, error.trailing_metadata)
+    elif isinstance(error, ModelNotFound):
+        http.fail(error.code, str(error))
+    elif isinstance(error, InvalidJson):
+        text = (
+            f"The body is not JSON: {error}" if error.doc else f"The body is not JSON: {error.msg}"
+        )
+        http.respond(400, JSON, to_json({"detail": text}))
+    elif isinstance(error, InvalidBody):
+        http.respond(422, JSON, to_json({"detail": error.errors}))
+    elif isinstance(error, BatchError) and error.code is StatusCode.INVALID_ARGUMENT:
+        http.respond(400, JSON, to_json({"detail": str(error)}))
+    elif (starlette := sys.modules.get("starlette.exceptions")) is not None and isinstance(
+        error, starlette.HTTPException
+    ):
+        _answer_http_exception(http, error)
+    else:
+        return False
+    return True
+
+
+def _answer_http_exception(http: HttpCall, error: Any) -> None:
+    headers = [
+        (name.lower().encode("latin-1"), value.encode("latin-1"))
+        for name, value in (error.headers or {}).items()
+    ]
+    if error.status_code in BODILESS:
+        http.respond(error.status_code, headers, b"")
+    elif type(error).__module__.startswith("starlette.") and isinstance(error.detail, str):
+        http.respond(error.status_code, [*_type(TEXT, headers), *headers], error.detail.encode())
+    else:  # FastAPI's, whose detail is any JSON.
+        detail = to_json({"detail": error.detail})
+        http.respond(error.status_code, [*_type(JSON, headers), *headers], detail)
+
+
+def _type(default: HttpHeaders, headers: HttpHeaders) -> HttpHeaders:
+    """Return the default of a content-type, unless the exception has one."""
+    return () if any(name == b"content-type" for name, _ in headers) else default
+
+
+def _answer_unexpected(http: HttpCall, error: Exception) -> None:
+    note_failure(http.call, error)
+    if is_late(error, http.time_remaining()):
+        _LOGGER.debug("%s ran out of time", _path(http), exc_info=exc_info_of(error))
+        http.fail(StatusCode.DEADLINE_EXCEEDED, LATE_DETAILS)
+        return
+    _LOGGER.error(
+        "unexpected %s in %s", type(error).__name__, _path(http), exc_info=exc_info_of(error)
+    )
+    details = _NEUTRAL_DETAILS
+    if http.kit.settings.development:
+        details = f"{type(error).__name__}: {text_of(error)}"[:_DETAILS_MAX]
+    refusal = refusal_of(error)
+    if http.started:
+        http.fail(StatusCode.INTERNAL, details)
+    elif refusal is None:
+        http.respond(500, [*TEXT, (_ERROR, _as_header(details))], _INTERNAL)
+    else:
+        text = refusal.body if details is _NEUTRAL_DETAILS else f"{details}\n".encode()
+        http.respond(refusal.status, refusal.headers(), text)
+
+
+def _as_header(text: str) -> bytes:
+    """Return a text as a header may have it: in one line, of ASCII."""
+    line = "".join(each if each.isprintable() else " " for each in text)
+    return line.strip().encode("ascii", "backslashreplace")[:_DETAILS_MAX]
+
+
+def _path(http: HttpCall) -> str:
+    return f"{http.head.method} {http.head.target.partition(b'?')[0].decode('latin-1')}"

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from starlette.middleware import Middleware
 
     from pyserve.aio import HttpCall, HttpFields, HttpHandler, HttpHeaders
-    from pyserve.replica.asgi.types import Message, Receive, Scope, Send
+    from pyserve.replica.asgi.scope import Message, Receive, Scope, Send
 
 _CALL = "pyserve.call"
 

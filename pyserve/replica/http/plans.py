@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from pyserve.aio import HttpFunction
 from pyserve.aio._tasks import on_thread, steps_on_threads
-from pyserve.replica.http.answers import answer
+from pyserve.replica.http.answers import answer, answer_failure, limited, send_stream, within
 from pyserve.replica.http.arguments import Arguments, arguments_of
-from pyserve.replica.http.failures import answer_failure
-from pyserve.replica.http.streams import limited, send_stream, within
 from pyserve.replica.http.values import TEXT
 from pyserve.replica.plain.methods import Kind, PlainMethod
 

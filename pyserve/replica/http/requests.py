@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from starlette.types import Message
 
     from pyserve.aio import HttpCall
-    from pyserve.replica.asgi.types import Scope
+    from pyserve.replica.asgi.scope import Scope
 
 
 # The keys of a scope that other processes understand.

@@ -22,9 +22,8 @@ from pyserve.api.method import MethodOptions
 from pyserve.batching import Batched
 from pyserve.replica.checks import Method
 from pyserve.replica.handlers import with_timeout
-from pyserve.replica.plain.calls import Behavior, behavior_of
+from pyserve.replica.plain.calls import Behavior, behavior_of, status_of_plain
 from pyserve.replica.plain.exchange import Exchange
-from pyserve.replica.plain.failures import status_of_plain
 from pyserve.replica.plain.methods import Kind, PlainMethod, find_methods
 from pyserve.replica.servicers import Handlers, Service
 from pyserve.request import CURRENT, Request

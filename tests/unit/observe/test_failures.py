@@ -275,10 +275,9 @@ def test_a_cycle_of_causes_ends(log: Log, caplog) -> None:
         "pyserve.multiplexing.unloading",
         "pyserve.replica.asgi.http",
         "pyserve.replica.asgi.websocket",
-        "pyserve.replica.http.failures",
+        "pyserve.replica.http.answers",
         "pyserve.replica.inference.doors",
-        "pyserve.replica.inference.runner",
-        "pyserve.replica.plain.failures",
+        "pyserve.replica.plain.calls",
     ],
 )
 def test_what_calls_make_user_code_do_is_written_rarely(module: str) -> None:
@@ -293,7 +292,7 @@ def test_what_calls_make_user_code_do_is_written_rarely(module: str) -> None:
         "pyserve.control.server.keeper",
         "pyserve.gateway.ingress",
         "pyserve.routing.watcher",
-        "pyserve.replica.asgi.lifespan",
+        "pyserve.replica.asgi.application",
         "pyserve.replica.health",
         "pyserve.replica.membership",
         "pyserve.replica.process",

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pyserve.errors import WrongMoment
-from pyserve.replica.breakpoints import explain_breakpoints
+from pyserve.replica.process import explain_breakpoints
 
 
 class _Terminal(io.StringIO):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pyserve.replica.by_name import find_by_name
+from pyserve.replica.handlers import find_by_name
 from tests.ray_programs.programs.fruit_pb2 import ModelName
 
 FUNCTIONS = ["tests.ray_programs.programs.fruit_pb2_grpc:add_FruitServiceServicer_to_server"]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pyserve.replica.load_reports import BUSY_PERIOD_S, IDLE_PERIOD_S, LoadCounter, stats_json
+from pyserve.replica.control_tasks import BUSY_PERIOD_S, IDLE_PERIOD_S, LoadCounter, stats_json
 
 
 def test_time_that_calls_spend_is_summed_up():

@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 
 from pyserve.config import RequestRouterConfig
-from pyserve.replica.hooks import HookFailed
+from pyserve.replica.hooks import FACTS_BYTES_MAX, HookFailed, StatsReporter, facts_json
 from pyserve.replica.loading import LoadError, metadata_json
-from pyserve.replica.routing_stats import FACTS_BYTES_MAX, StatsReporter, facts_json
 from tests.support.waiting import eventually
 
 OFTEN = RequestRouterConfig(request_routing_stats_period_s=0.001)

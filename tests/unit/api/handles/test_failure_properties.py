@@ -16,7 +16,7 @@ import pyserve
 from pyserve.api.handles.failures import FAILURE_BYTES_MAX, encode_failure, is_abort, rebuild
 from pyserve.errors import RemoteError
 from pyserve.observe.places import describe, text_of
-from pyserve.replica.plain.failures import status_of_plain
+from pyserve.replica.plain.calls import status_of_plain
 
 
 class Text(str):

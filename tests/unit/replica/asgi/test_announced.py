@@ -4,7 +4,7 @@ import pytest
 from wsproto import events
 from wsproto.connection import Connection, ConnectionType
 
-from pyserve.replica.asgi.announced import AnnouncedSize
+from pyserve.replica.asgi.deflate import AnnouncedSize
 
 _FRAMES = (
     b"\x02\x85\x00\x00\x00\x00abcde"

@@ -13,7 +13,7 @@ from wsproto.extensions import PerMessageDeflate
 from pyserve.observe import failures
 from pyserve.observe.log_rate_limit import Allowance
 from pyserve.replica.asgi import websocket
-from pyserve.replica.asgi.announced import AnnouncedSize
+from pyserve.replica.asgi.deflate import AnnouncedSize
 from tests.support.waiting import eventually
 from tests.unit.aio.fake_ring import FakeServerCall
 from tests.unit.replica.asgi.serving import Served, serving

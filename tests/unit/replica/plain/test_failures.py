@@ -8,7 +8,7 @@ import pytest
 from grpc import StatusCode
 
 from pyserve.errors import RequestTimeout
-from pyserve.replica.plain.failures import status_of_plain
+from pyserve.replica.plain.calls import status_of_plain
 
 
 def _context(remaining_s: float | None) -> Any:

@@ -11,9 +11,9 @@ import pyserve
 from pyserve.api.handles.framing import STREAM
 from pyserve.config import DeploymentOptions
 from pyserve.config.ingress import IngressSettings
-from pyserve.replica.announcing import ready
 from pyserve.replica.checks import check_class
 from pyserve.replica.loading import Loaded
+from pyserve.replica.membership import ready
 from pyserve.replica.servicers import find_services
 from pyserve.replica.serving import make_server
 from pyserve.wire.v1 import mesh_pb2
