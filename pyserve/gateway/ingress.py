@@ -29,9 +29,8 @@ from pyserve.gateway.security import IngressSecurity
 from pyserve.listening import bind_all
 from pyserve.observe.metrics import Scrape
 from pyserve.observe.traces.process import PROCESS_TRACING, ProcessIdentity
-from pyserve.routing.exemplars import Exemplars
 from pyserve.routing.feed import TableFeed
-from pyserve.routing.measures import add_ingress, add_table
+from pyserve.routing.measures import Exemplars, add_ingress, add_table
 from pyserve.routing.records import CallRecords
 from pyserve.routing.routes import route_of_questions
 from pyserve.routing.watcher import Views, Way

@@ -35,11 +35,9 @@ from pyserve.observe.metrics.user import PROCESS_USER_METRICS
 from pyserve.observe.traces.process import PROCESS_TRACING
 from pyserve.references import References
 from pyserve.references.remote import RemoteHolders
-from pyserve.routing.carrying import outgoing
-from pyserve.routing.exemplars import Exemplars
 from pyserve.routing.feed import TableFeed
-from pyserve.routing.measures import add_table
-from pyserve.routing.native_caller import NativeCaller
+from pyserve.routing.measures import Exemplars, add_table
+from pyserve.routing.native_caller import NativeCaller, outgoing
 from pyserve.routing.records import CallRecords
 from pyserve.routing.watcher import Views
 from pyserve.types import DeploymentKey, MeshAddress, ReplicaId

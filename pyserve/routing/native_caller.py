@@ -12,13 +12,15 @@ from pyserve.api.handles.calls import Pinned
 from pyserve.api.handles.outgoing import error_of
 from pyserve.bridge import LoopEndpoint, endpoint_of, running_endpoint, rust
 from pyserve.errors import BackPressure
-from pyserve.routing.carrying import outgoing
+from pyserve.observe.delays import PROCESS_DELAYS, asks
+from pyserve.observe.traces.process import PROCESS_TRACING
+from pyserve.observe.traces.sampled import OutgoingMetadata
+from pyserve.request import CURRENT
 
 if TYPE_CHECKING:
     from pyserve.api.handles.calls import Message, Receiver, Reservation, Route, WireCall
     from pyserve.types import DeploymentKey
     from pyserve.wire.v1 import mesh_pb2
-
 _CANCELLED = 1  # The number of grpc.StatusCode.CANCELLED.
 
 
@@ -223,3 +225,18 @@ class _Choice:
 
     def abandon(self) -> None:
         """The loop closes; nobody waits any more."""
+
+
+# The metadata by which calls inside a mesh pass on properties of the request that makes them.
+
+# If a client has asked for the explanation of a call, so do the calls that this call makes.
+_ASKING = (("x-pyserve-explain", "1"),)
+
+
+def outgoing() -> OutgoingMetadata:
+    """Return the metadata of a call that this code makes: its trace, and that it is asked for."""
+    spans = PROCESS_TRACING.spans
+    metadata: OutgoingMetadata = () if spans is None else spans.outgoing()
+    if PROCESS_DELAYS.is_on and asks(CURRENT.get()):
+        metadata += _ASKING
+    return metadata

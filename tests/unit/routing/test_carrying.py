@@ -10,7 +10,7 @@ import pytest
 from pyserve import aio
 from pyserve.observe.delays import PROCESS_DELAYS
 from pyserve.request import CURRENT
-from pyserve.routing.carrying import outgoing
+from pyserve.routing.native_caller import outgoing
 from tests.unit.routing.observed import PATH, observed
 
 ASKED: Any = SimpleNamespace(call=SimpleNamespace(is_asked=True))

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from pyserve.observe.metrics import Scrape
 from pyserve.observe.metrics.catalogue import OF_COUNTS
 from pyserve.observe.metrics.tally import TIME_BOUNDS_S
-from pyserve.routing.exemplars import Exemplars
-from pyserve.routing.measures import add_table
+from pyserve.routing.measures import Exemplars, add_table
 
 TRACE = bytes(range(16))
 # The statistics of each deployment in a native table.

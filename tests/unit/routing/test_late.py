@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from pyserve.routing.late import LatePolicies
+from pyserve.routing.feed import LatePolicies
 
 
 class Watched:
@@ -26,7 +26,7 @@ class Watched:
 
 @pytest.fixture
 def watched(caplog: pytest.LogCaptureFixture) -> Watched:
-    caplog.set_level(logging.WARNING, "pyserve.routing.late")
+    caplog.set_level(logging.WARNING, "pyserve.routing.feed")
     return Watched(caplog)
 
 

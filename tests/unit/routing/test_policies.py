@@ -11,8 +11,7 @@ from pyserve import _router
 from pyserve.api.policy import Candidate, RoutedRequest, check_policy, policy_class
 from pyserve.bridge import rust
 from pyserve.errors import OptionError
-from pyserve.routing.facts import ReplicaFacts
-from pyserve.routing.policies import Chooser, Policies
+from pyserve.routing.policies import Chooser, Policies, ReplicaFacts
 from pyserve.wire.v1 import mesh_pb2
 from tests.support.waiting import wait_until
 
