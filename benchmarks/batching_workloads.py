@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from benchmarks.batching_rules import Step
 from pyserve.batching.steps import RUNS_MIN
 
-# A rule learns from the newest 50 steps (`steps.py`) or 32 gaps (`gaps.py`). So a phase is
+# A rule learns from the newest 50 steps (`steps.py`) or 32 gaps (`auto.py`). So a phase is
 # judged after as many steps of its own and some more, and for twice as long.
 SETTLE_STEPS = 60
 # Where steps have become faster, each of the runs that show it (`RUNS_MIN`) may have waited for

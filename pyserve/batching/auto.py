@@ -5,12 +5,12 @@ executor a batch waits only if more items are likely and worth it:
 
 - *The next call is near, and worth it.* A newcomer saves the rest of the step that it would find
   running: of k executors, the first one is free after b / (k + 1) on average, where b is the fixed
-  part of a step. The cost is the time that the waiting items lose; ``gaps.py`` compares the
+  part of a step. The cost is the time that the waiting items lose; ``Gaps`` compares the
   two. For Poisson arrivals and one executor the rule lets n items wait while ``n / rate < b / 2``,
   which is the optimum of the exact model (Deb and Serfozo, Optimal control of batch service
   queues, 1973) to within half a percent, as benchmarks/batching.py shows.
 - *The callers just answered come back.* In a closed loop those whose answers have just left call
-  again within moments; ``returns.py`` weighs that.
+  again within moments; ``Returns`` weighs that.
 
 A rule that learns from what it does can keep away the evidence against itself. Here nothing that
 is learnt depends on a wait: callers who come back are counted where nobody waits for them too, and

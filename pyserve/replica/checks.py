@@ -38,7 +38,7 @@ class Method:
         descriptor: Its RPC.
         function: What the class holds, a ``Batched`` included.
         takes_context: Whether it has a parameter for the context.
-        by_name: The class does not implement the service; see ``by_name``.
+        by_name: The class does not implement the service; see ``handlers``.
         mistake: Why a method that was found by its name cannot answer; empty: it can.
     """
 

@@ -30,7 +30,7 @@ class Service:
 
     Attributes:
         name: ``pkg.Service``.
-        base: The generated servicer; ``None``: the class has none, see ``by_name``.
+        base: The generated servicer; ``None``: the class has none, see ``handlers``.
         handlers: What generated code registers, by method; the functions stand for the user's.
         methods: The service's methods by name.
         file: The ``.proto`` that defines it.

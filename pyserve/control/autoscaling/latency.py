@@ -1,11 +1,11 @@
 """The policy ``latency``: the fewest replicas that keep waits short. Pure.
 
 Arrival rate and service time are learnt; the number follows by Allen and Cunneen's approximation
-(``queueing``), with the burstiness of the last minutes. The policy plans for the time at which a
+(``servers_for``), with the burstiness of the last minutes. The policy plans for the time at which a
 replica that starts now will serve: steady growth is extrapolated until then, and the backlog of
 calls at that time is worked off in about the duration of a start. Periodic load is forecast
-(``seasons``). Nothing is kept for longer than its evidence: each remembered number has a time after
-which it is computed again.
+(``arrivals``). Nothing is kept for longer than its evidence: each remembered number has a time
+after which it is computed again.
 """
 
 from __future__ import annotations

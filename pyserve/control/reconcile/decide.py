@@ -12,7 +12,7 @@ Rules, each of which a test can break:
 - Three failed checks in a row replace a replica; after a failed one, silence for a period and a
   timeout counts as another. Replicas whose checks succeed are silent.
 - A replica whose process gives no sign of life for as long as three checks may take is killed.
-- Callers end before the deployments that they call, see ``ordering``.
+- Callers end before the deployments that they call, see ``turn_at``.
 - A replica that drains is killed when its grace has passed; one that hangs is replaced.
 - Of replicas started from outside, those of older versions drain when as many of the newest serve.
 - A gang starts as a whole, once nothing is left of the former one, and ends when it loses a member.

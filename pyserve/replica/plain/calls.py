@@ -1,7 +1,7 @@
 """Runs one plain call: reads the arguments, calls the method, makes the answer.
 
 Each factory binds what the calls of a method share into one closure, which is the handler of the
-method. Exceptions of user code pass through it; ``failures`` turns them into statuses.
+method. Exceptions of user code pass through it; ``status_of_plain`` turns them into statuses.
 """
 
 from __future__ import annotations
