@@ -19,15 +19,14 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 import click
 
-import pyserve.config.files  # noqa: F401  # What reads applications would take its time later.
-from pyserve.api.sources import own_modules
-from pyserve.cli.applications import file_of, is_file, load_request
-from pyserve.cli.asked import Asked, folder_of
+from pyserve.cli.applications import is_file
+from pyserve.cli.asked import Asked
 from pyserve.cli.commands import CommandFailed, print_error, print_failures
+from pyserve.cli.loader import marks_of
 from pyserve.config import inherited_environment
 from pyserve.driver.applying import apply
 from pyserve.driver.screen import progress_view
@@ -37,6 +36,7 @@ from pyserve.wire.v1 import control_pb2
 if TYPE_CHECKING:
     from pyserve.control.state.run import Run
     from pyserve.driver.session import Session
+
 # Editors write a file in several steps, and several files at once. Arbitrary: as long as nobody
 # notices, and not longer than somebody saves one file after the other.
 _SETTLE_MS = 50
@@ -283,48 +283,3 @@ class Reloading:
             for application in applications
             for each in application.deployments
         }
-
-
-# `python -m pyserve.cli.loader`: imports applications in a process of its own.
-#
-# A module that is imported once stays as it was, so each load of `pyserve run --reload` has its own
-# process. It reads what to load from its standard input, as JSON, and writes what it found to the
-# descriptor that it is given; what user code prints goes to standard error. Until then it waits,
-# with everything imported that is not the user's.
-
-
-def marks_of(file: Path) -> list[int]:
-    """Return what tells a file from what it was before; [] for one that is not there."""
-    try:
-        state = file.stat()
-    except OSError:
-        return []
-    return [state.st_size, state.st_mtime_ns]
-
-
-def main() -> int:
-    """Load what the standard input says, and report."""
-    if not (text := sys.stdin.buffer.read()):
-        return 0  # Nothing is to be loaded any more.
-    asked = Asked(**json.loads(text))
-    found: dict[str, Any] = {"request": "", "error": "", "traceback": ""}
-    try:
-        request = load_request(file_of(asked), asked.app_dir)
-        found["request"] = base64.b64encode(request.SerializeToString()).decode()
-    except click.UsageError as error:
-        found["error"] = error.format_message()
-    except CommandFailed as error:
-        found |= {"error": str(error), "traceback": error.traceback}
-    except PyserveError as error:
-        found["error"] = str(error)
-    places = (Path.cwd(), folder_of(asked.app_dir, asked.runtime_env.get("working_dir")))
-    files = [file.absolute() for file in own_modules().values()]
-    watched = [each for each in files if any(map(each.is_relative_to, places))]
-    found["files"] = {str(each): marks_of(each) for each in watched}
-    with os.fdopen(int(sys.argv[1]), "w") as report:
-        json.dump(found, report)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,24 +1,18 @@
-"""Whether this process traces, and its spans of batches and model loads."""
+"""Whether this process traces; everything that needs OpenTelemetry is loaded when it does."""
 
 from __future__ import annotations
 
-import contextvars
 import logging
 import os
-import time
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
-
-from pyserve.observe.traces.sampled import IS_SAMPLED
-from pyserve.observe.traces.served import record_failure
-from pyserve.observe.traces.spans import Spans, current, end, entered, left, link
-from pyserve.request import Request, Source
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from opentelemetry.trace import Span
-
     from pyserve.config.tracing import TracingSettings
+    from pyserve.observe.traces.batches import BatchTraces
+    from pyserve.observe.traces.loads import LoadTraces
+    from pyserve.observe.traces.spans import Spans
+
 _LOGGER = logging.getLogger(__name__)
 
 
@@ -77,6 +71,7 @@ class Tracing:
         """Return the maker of spans for one function's batches, ``None`` without tracing."""
         if self.spans is None:
             return None
+        from pyserve.observe.traces.batches import BatchTraces
 
         return BatchTraces(self.spans, label)
 
@@ -84,6 +79,7 @@ class Tracing:
         """Return the maker of spans for one loader's loads, ``None`` without tracing."""
         if self.spans is None:
             return None
+        from pyserve.observe.traces.loads import LoadTraces
 
         return LoadTraces(self.spans, label)
 
@@ -103,170 +99,3 @@ class Tracing:
 PROCESS_TRACING = Tracing()
 """The tracing of this process, global because decorators and native callbacks make spans."""
 os.register_at_fork(after_in_child=PROCESS_TRACING.leave_to_parent)
-
-
-# The spans of model loads: one of each load, linked to the traced calls that wait for it.
-
-
-class LoadTraces:
-    """The spans of one loader's loads, by model; used on the loader's loop.
-
-    A load is a child of the first traced call that waits for it. One that no traced call has
-    asked for has no span until one waits, and then its true start.
-
-    Args:
-        spans: Of this process.
-        label: What messages call the loader.
-    """
-
-    def __init__(self, spans: Spans, label: str) -> None:
-        self._spans = spans
-        self._label = label
-        # Per model that is not loaded: the spans that wait for its load, its start, and its span.
-        self._waiting: dict[str, list[Span]] = {}
-        self._begun_unix_ns: dict[str, int] = {}
-        self._loading: dict[str, Span] = {}
-
-    def wait(self, model_id: str) -> None:
-        """Note that the running code waits for a load."""
-        if not IS_SAMPLED.get():
-            return
-        span = self._loading.get(model_id)
-        if span is not None:
-            link(current(), span.get_span_context())
-            return
-        self._waiting.setdefault(model_id, []).append(current())
-        if model_id in self._begun_unix_ns:
-            self._open(model_id)
-
-    def begin(self, model_id: str, context: contextvars.Context) -> None:
-        """Note that a load begins now, in ``context``."""
-        self._begun_unix_ns[model_id] = time.time_ns()
-        if model_id in self._waiting:
-            entered(self._open(model_id), context)
-        else:
-            left(context)
-
-    def end(self, model_id: str, error: BaseException | None) -> None:
-        """Note that a load has ended."""
-        self._begun_unix_ns.pop(model_id, None)
-        span = self._loading.pop(model_id, None)
-        if span is not None:
-            if error is not None:
-                record_failure(span, error)
-            end(span, {} if error is None else {"error.type": type(error).__qualname__})
-
-    def give_up(self, model_id: str) -> None:
-        """Note that nobody waits any more for a load that has not begun."""
-        self._waiting.pop(model_id, None)
-
-    def _open(self, model_id: str) -> Span:
-        waiting = self._waiting.pop(model_id)
-        span = self._loading[model_id] = self._spans.begin(
-            f"load {self._label}",
-            waiting[0],
-            links=waiting,
-            attributes={"pyserve.model_id": model_id, "pyserve.loader": self._label},
-            start_unix_ns=self._begun_unix_ns[model_id],
-        )
-        for each in waiting:
-            link(each, span.get_span_context())
-        return span
-
-
-# The spans of batches: one of each, linked to the calls in it and they to it.
-#
-# A batch has no single caller. Its span is a child of the first traced one, so that it is in a
-# trace at all, and every traced one has a span of its own for the time that it waited for company.
-
-
-class LeavingBatch(Protocol):
-    """What these spans say of a batch."""
-
-    @property
-    def items(self) -> Sequence[Any]:
-        """The calls; each has a ``source``."""
-
-    @property
-    def reason(self) -> str:
-        """Why it leaves."""
-
-    @property
-    def key(self) -> str:
-        """Its model, or ``""``."""
-
-
-class BatchMember:
-    """The source of a traced call's request while the call waits for a batch."""
-
-    __slots__ = ("_source", "since_unix_ns", "span")
-
-    def __init__(self, source: Source) -> None:
-        self._source = source
-        self.span = current()
-        self.since_unix_ns = time.time_ns()
-
-    def request(self) -> Request:
-        """See ``Source``."""
-        return self._source.request()
-
-    def model_and_deadline(self) -> tuple[str, float | None]:
-        """See ``Source``."""
-        return self._source.model_and_deadline()
-
-
-class BatchTraces:
-    """The spans of one function's batches; used on the loop of the batches.
-
-    Args:
-        spans: Of this process.
-        label: What messages call the function.
-    """
-
-    def __init__(self, spans: Spans, label: str) -> None:
-        self._spans = spans
-        self._label = label
-        self._running: dict[object, Span] = {}
-
-    def member(self, source: Source) -> Source:
-        """Return what stands for the source of a traced call that begins to wait now."""
-        return BatchMember(source)
-
-    def begin(self, run: object, batch: LeavingBatch, context: contextvars.Context) -> None:
-        """Begin the span of a batch that runs now in ``context``, if a member is traced."""
-        members = [call.source for call in batch.items if type(call.source) is BatchMember]
-        if not members:
-            return
-        attributes: dict[str, str | int] = {
-            "pyserve.batch.function": self._label,
-            "pyserve.batch.size": len(batch.items),
-            "pyserve.batch.reason": str(batch.reason),
-        }
-        if batch.key:
-            attributes["pyserve.model_id"] = batch.key
-        links = [member.span for member in members]
-        span = self._spans.begin(
-            f"batch {self._label}", links[0], links=links, attributes=attributes
-        )
-        for member in members:
-            self._end_wait(member, span, attributes)
-        self._running[run] = span
-        entered(span, context)
-
-    def _end_wait(self, member: BatchMember, batch: Span, attributes: dict[str, str | int]) -> None:
-        link(member.span, batch.get_span_context())
-        waited = self._spans.begin(
-            f"wait for batch {self._label}",
-            member.span,
-            links=[batch],
-            attributes=attributes,
-            start_unix_ns=member.since_unix_ns,
-        )
-        end(waited, {})
-
-    def end(self, run: object, *, has_failed: bool) -> bool:
-        """End the span of a run, and return whether it had one."""
-        span = self._running.pop(run, None) if self._running else None
-        if span is not None:
-            end(span, {"error.type": "BatchError"} if has_failed else {})
-        return span is not None
