@@ -1,4 +1,4 @@
-"""The life of one replica: join, load, construct, serve, drain, end.
+"""The life of one replica: join, load, construct, serve, drain, end; see ``phases``.
 
 Runs in the event loop of the replica's process; ``process.py`` gives it its settings and turns
 signals and the end of the launcher into ``request_stop``.
@@ -21,17 +21,15 @@ from pyserve.aio import Server
 from pyserve.aio.certificates import MeshTls
 from pyserve.api.context import attachment, enter_replica, get_replica_context
 from pyserve.api.ingress import ingress_of
-from pyserve.batching import PROCESS_ACTIVITY, StepState
 from pyserve.bridge import running_endpoint
-from pyserve.config import DeploymentOptions, MeshSettings, host_port
+from pyserve.config import DeploymentOptions, MeshSettings
 from pyserve.errors import MeshError, OptionError
 from pyserve.folders import remove_unused
-from pyserve.multiplexing import PROCESS_DIRECTORY
 from pyserve.observe.metrics import ProcessMetrics
 from pyserve.replica import garbage
 from pyserve.replica.asgi import AsgiApplication
 from pyserve.replica.control_tasks import ControlTasks, SharedControlTasks, ThreadedControlTasks
-from pyserve.replica.endpoints import SocketPlace, advertised_host, bind_host, choose_socket
+from pyserve.replica.endpoints import Listeners
 from pyserve.replica.http.documents import application_document
 from pyserve.replica.loading import (
     Loaded,
@@ -51,11 +49,11 @@ from pyserve.replica.loading import (
     stop_application,
     warm_up,
 )
-from pyserve.replica.logs import ReplicaLogging, begin_logs
+from pyserve.replica.logs import begin_logs
 from pyserve.replica.measures import ReplicaMetrics
 from pyserve.replica.membership import Membership, first_context, hello, ready
 from pyserve.replica.observing import observe_calls
-from pyserve.replica.ports import DirectPorts
+from pyserve.replica.phases import Constructed, Constructing, Joined, Loading, Serving
 from pyserve.replica.reconfiguring import Reconfigurer
 from pyserve.replica.serving import make_server
 from pyserve.replica.stopping import Stop, StoppedEarly
@@ -110,16 +108,7 @@ class Worker:
         self._on_zone = on_zone
         self._stop = Stop()
         self._told = False  # The controller asked for the drain, or was told of it.
-        self._server: Server | None = None
-        self._application: AsgiApplication | None = None
-        self._threads: EndpointThreads | None = None
-        self._limit: int | None = None  # Changed since the Assign.
-        self._options: DeploymentOptions | None = None  # The same.
-        self._logs: ReplicaLogging | None = None
-        self._reconfigurer: Reconfigurer | None = None
-        self._metadata_json = ""
-        self._place: SocketPlace | None = None
-        self._direct_ports: DirectPorts | None = None
+        self._phase = Joined()
         self._metrics = ReplicaMetrics(settings.metrics)
         if settings.tls is not None:
             settings.metrics.add(settings.tls.add_metrics)
@@ -143,8 +132,7 @@ class Worker:
     def abandon(self) -> None:
         """Remove this replica's files, and those of the mesh, whose controller is gone."""
         self._metrics.close()
-        if self._place is not None:
-            self._place.close()
+        self._phase.abandon()
         if self._settings.mesh.run_dir is not None:
             remove_unused(self._settings.mesh.run_dir, _LAUNCHER_END_TIMEOUT_S)
 
@@ -154,9 +142,9 @@ class Worker:
             assign = await self._stop.unless(self._control_tasks.join())
             assigned_at = time.monotonic()
             self._on_zone(assign.zone)
-            loaded, instance = await self._bring_up(assign)
+            constructing, made = await self._bring_up(assign)
             self._metrics.initialization_s = time.monotonic() - assigned_at
-            await self._serve(assign, loaded, instance)
+            await self._serve(assign, constructing, made)
         except StoppedEarly:
             pass
         except StopRequested as stop:
@@ -178,11 +166,10 @@ class Worker:
         finally:
             self._metrics.close()
             await self._control_tasks.leave()
-            if self._logs is not None:
-                self._logs.close()
+            self._phase.close()
         return 0
 
-    async def _bring_up(self, assign: mesh_pb2.Assign) -> tuple[Loaded, object]:
+    async def _bring_up(self, assign: mesh_pb2.Assign) -> tuple[Constructing, Constructed]:
         context = first_context(self._settings, assign)
         enter_replica(context)
         mesh = self._settings.mesh
@@ -192,23 +179,27 @@ class Worker:
         try:
             own = self._settings
             launched, names = own.external is None, (own.application, own.deployment)
-            self._logs = begin_logs(assign, *names, own.mesh.logs, is_launched=launched)
+            logs = begin_logs(assign, *names, own.mesh.logs, is_launched=launched)
+            self._phase = loading = Loading(self._phase, logs)
             # An exporter may be a module beside the deployment's.
             observe = partial(observe_calls, own, assign.replica_id)
             loaded = load(assign.spec, own.mesh.servicer_functions, observe)
             actors = tuple(each.name for each in loaded.options.deployment_actors)
             enter_replica(replace(context, deployment_actors=actors))
-            if ingress_of(loaded.target) is not None or "anyio" in sys.modules:
-                # Before the constructor, which may know better. Streams of plain handlers use them.
-                limit = loaded.options.ongoing_requests_limit()
-                self._threads = EndpointThreads(self._limit or limit)
+            self._phase = constructing = Constructing(loading, self._threads_for(loaded))
             instance = construct(loaded)
         finally:
             self.is_constructing = False
-        await self._prepare(loaded, instance)
-        return loaded, instance
+        return constructing, await self._prepare(loaded, instance)
 
-    async def _prepare(self, loaded: Loaded, instance: object) -> None:
+    def _threads_for(self, loaded: Loaded) -> EndpointThreads | None:
+        """Bound anyio's threads if it is used: before the constructor, which may know better."""
+        # Streams of plain handlers use them too.
+        if ingress_of(loaded.target) is None and "anyio" not in sys.modules:
+            return None
+        return EndpointThreads(self._phase.changes.limit or loaded.options.ongoing_requests_limit())
+
+    async def _prepare(self, loaded: Loaded, instance: object) -> Constructed:
         """Do what comes between the constructor and the first call.
 
         Raises:
@@ -216,6 +207,7 @@ class Worker:
             StoppedEarly: The replica is to end; the instance has taken its leave.
         """
         options, is_made = loaded.options, False
+        application: AsgiApplication | None = None
         grace_s, startup_s = options.graceful_shutdown_timeout_s, options.startup_timeout_s
         unless_stopped = partial(self._stop.unless, default_s=grace_s)
         try:
@@ -224,82 +216,86 @@ class Worker:
             enter_replica(replace(get_replica_context(), servable_object=instance))
             await unless_stopped(reconfigure(instance, options.user_config, timeout_s=startup_s))
             await unless_stopped(warm_up(instance))
-            self._metadata_json = await unless_stopped(metadata_json(instance))
-            self._application = await unless_stopped(
+            metadata = await unless_stopped(metadata_json(instance))
+            application = await unless_stopped(
                 start_application(loaded.target, self._settings.mesh.http_middlewares)
             )
             await unless_stopped(check_first(instance, options.health_check_timeout_s))
         except StoppedEarly:
             if is_made:
-                await self._close(instance, grace_s)
+                await self._close(instance, application, grace_s)
             else:
                 await leave_unfinished(instance, self._stop.ends_at(grace_s))
             raise
+        return Constructed(loaded, instance, application, metadata)
 
-    async def _serve(self, assign: mesh_pb2.Assign, loaded: Loaded, instance: object) -> None:
-        server = self._make_server(assign, loaded, instance)
-        self._place = choose_socket(self._settings.mesh.run_dir)
+    async def _serve(
+        self, assign: mesh_pb2.Assign, constructing: Constructing, made: Constructed
+    ) -> None:
+        server = self._make_server(assign, made)
+        reconfigurer = Reconfigurer(
+            made.instance,
+            timeout_s=made.loaded.options.startup_timeout_s,
+            config=assign.config,
+            report=self._control_tasks.report_reconfigured,
+            times=self._metrics.reconfigures,
+        )
+        settings = self._settings
+        listeners = Listeners(settings.mesh, settings.controller, settings.tls)
+        self._phase = serving = Serving(constructing, made, server, listeners, reconfigurer)
         try:
-            endpoints = self._listen(server, self._place)
+            endpoints = listeners.listen(server)
             garbage.settle()
             await server.start()
-            self._server = server
-            if self._logs is not None:
-                self._logs.watch(server)
-            # Models that are still loading are reported too, so that routers prefer this replica.
-            PROCESS_DIRECTORY.subscribe(server.native.set_models)
-            server.native.set_models(PROCESS_DIRECTORY.models())
-            # The native half alone: the other one keeps the instance alive beyond its end.
-            tell, clear = server.native.set_batch, server.native.clear_batch
-            PROCESS_ACTIVITY.listen(partial(_tell_steps, tell, clear))
-            if self._limit is not None:
-                server.set_maximum_concurrent_rpcs(self._limit)
-            plain_service = f"{self._settings.application}.{self._settings.deployment}"
-            takes_http = self._application is not None or (server.takes_http and callable(instance))
-            announced = ready(assign, loaded, endpoints, plain_service, takes_http=takes_http)
-            announced.replica_metadata_json = self._metadata_json
-            if self._application is not None:
-                announced.idempotent_methods.extend(self._application.idempotent_routes)
-            elif f"/{plain_service}/__call__" in announced.idempotent_methods:
-                announced.idempotent_methods.append("*")
-            self._reconfigurer = Reconfigurer(
-                instance,
-                timeout_s=loaded.options.startup_timeout_s,
-                config=assign.config,
-                report=self._control_tasks.report_reconfigured,
-                times=self._metrics.reconfigures,
-            )
-            await self._control_tasks.announce(announced)
-            limit = loaded.options.ongoing_requests_limit()
+            serving.begin()
+            await self._control_tasks.announce(self._ready(assign, serving, endpoints))
             with self._watching_loop() as watchdog:
-                self._metrics.serve(
-                    counts=server.native.stats,
-                    measures=server.native.measures,
-                    limit=lambda: self._limit or limit,
-                    loop_counts=running_endpoint().raw.stats,
-                    stalls=None if watchdog is None else watchdog.stats,
-                    routes=None if self._application is None else self._application.measures,
-                )
+                self._show_metrics(serving, watchdog)
                 counts = partial(_counts, server)
-                watching = self._control_tasks.watching(instance, loaded.options, counts)
-                async with watching, self._reconfigurer:
-                    if self._options is not None:
+                watching = self._control_tasks.watching(made.instance, made.loaded.options, counts)
+                async with watching, reconfigurer:
+                    if serving.changes.options is not None:
                         # They came while user code was brought up.
-                        self._control_tasks.follow(self._options)
+                        self._control_tasks.follow(serving.changes.options)
                     await self._stop.wait()
-                grace_s = (self._options or loaded.options).graceful_shutdown_timeout_s
-                await self._drain(server, instance, grace_s)
+                grace_s = serving.grace_s()
+                await self._drain(serving, grace_s)
         finally:
             self._metrics.end_serving()
-            self._reconfigurer = None  # It keeps the instance alive.
-            self._place.close()
-            if self._direct_ports is not None:
-                self._direct_ports.close()
-        await self._close(instance, grace_s)
+            self._phase = serving.end()
+        await self._close(made.instance, made.application, grace_s)
 
-    async def _close(self, instance: object, default_grace_s: float) -> None:
-        if self._application is not None:
-            await stop_application(self._application)
+    def _ready(
+        self, assign: mesh_pb2.Assign, serving: Serving, endpoints: mesh_pb2.Endpoints
+    ) -> mesh_pb2.Ready:
+        made, server = serving.made, serving.server
+        plain_service = f"{self._settings.application}.{self._settings.deployment}"
+        has_application = made.application is not None
+        takes_http = has_application or (server.takes_http and callable(made.instance))
+        found = ready(assign, made.loaded, endpoints, plain_service, takes_http=takes_http)
+        found.replica_metadata_json = made.metadata_json
+        if made.application is not None:
+            found.idempotent_methods.extend(made.application.idempotent_routes)
+        elif f"/{plain_service}/__call__" in found.idempotent_methods:
+            found.idempotent_methods.append("*")
+        return found
+
+    def _show_metrics(self, serving: Serving, watchdog: LoopWatchdog | None) -> None:
+        application, native = serving.made.application, serving.server.native
+        self._metrics.serve(
+            counts=native.stats,
+            measures=native.measures,
+            limit=serving.limit,
+            loop_counts=running_endpoint().raw.stats,
+            stalls=None if watchdog is None else watchdog.stats,
+            routes=None if application is None else application.measures,
+        )
+
+    async def _close(
+        self, instance: object, application: AsgiApplication | None, default_grace_s: float
+    ) -> None:
+        if application is not None:
+            await stop_application(application)
         enter_replica(None)
         await close(instance, self._stop.ends_at(default_grace_s))
         gc.unfreeze()  # So that a __del__ inside a reference cycle is found at exit too.
@@ -308,13 +304,13 @@ class Worker:
         stall_s = self._settings.mesh.concurrency.loop_stall_s
         return LoopWatchdog(stall_s) if stall_s else contextlib.nullcontext()
 
-    def _make_server(self, assign: mesh_pb2.Assign, loaded: Loaded, instance: object) -> Server:
-        mesh, application = attachment(), self._application
+    def _make_server(self, assign: mesh_pb2.Assign, made: Constructed) -> Server:
+        mesh, application = attachment(), made.application
         name = self._settings.deployment
         try:
             return make_server(
-                loaded,
-                instance,
+                made.loaded,
+                made.instance,
                 application=self._settings.application,
                 deployment=name,
                 replica_id=assign.replica_id,
@@ -335,68 +331,22 @@ class Worker:
                 user_code=True,
             ) from error
 
-    def _listen(self, server: Server, place: SocketPlace) -> mesh_pb2.Endpoints:
-        node, controller = self._settings.mesh.node, self._settings.controller
-        host = bind_host(node, controller)
-        try:
-            port = self._listen_tcp(server, host_port(host, 0))
-            _listen_near(server, place)
-            direct = self._listen_directly(server, host)
-        except MeshError as error:  # Of a folder, and it says what to do.
-            raise LoadError(str(error), traceback.format_exc(), user_code=False) from error
-        except (OSError, RuntimeError) as error:  # RuntimeError: as grpc has it.
-            raise LoadError(
-                f"the replica cannot listen on {host}: {error}; look at PYSERVE_BIND_HOST",
-                traceback.format_exc(),
-                user_code=False,
-            ) from error
-        advertised = advertised_host(node, controller, host)
-        return mesh_pb2.Endpoints(
-            address=host_port(advertised, port),
-            unix_path=str(place.path) if place.is_bound else "",
-            proves_itself=True,
-            **{name: host_port(advertised, port) for name, port in direct.items()},
-        )
-
-    def _listen_tcp(self, server: Server, address: str) -> int:
-        tls = self._settings.tls
-        if tls is None:
-            return server.add_insecure_port(address)
-        return server.add_secure_port(address, tls.server_credentials)
-
-    def _listen_directly(self, server: Server, host: str) -> dict[str, int]:
-        """Bind the ports for balancers outside of the mesh; return them by their endpoint."""
-        mesh, settings = self._settings.mesh, self._settings.mesh.direct_ingress
-        if not settings.enabled:
-            return {}
-        self._direct_ports = ports = DirectPorts(mesh.run_dir or mesh.home, settings)
-
-        tls = None if self._settings.tls is None else self._settings.tls.server_credentials.native
-
-        def bind(port: int, *, doors: bool) -> int:
-            # Never shared with another process, as ports of grpc's servers are by default.
-            return server.native.listen_tcp(host_port(host, port), tls, False, doors=doors)
-
-        return {
-            "direct_grpc": ports.lease(settings.grpc, partial(bind, doors=False)),
-            "direct_http": ports.lease(settings.http, partial(bind, doors=True)),
-        }
-
-    async def _drain(self, server: Server, instance: object, default_grace_s: float) -> None:
+    async def _drain(self, serving: Serving, default_grace_s: float) -> None:
+        server, made = serving.server, serving.made
         if not self._told:
             await self._control_tasks.begin_drain()
             self._told = True  # Or one that has not heard it would ask once more.
         self._stop.await_another()
         grace_s = default_grace_s if self._stop.grace_s is None else self._stop.grace_s
-        if self._direct_ports is not None:
+        if serving.listeners.are_direct:
             grace_s = await self._announce_drain(server, grace_s)
         # Listeners close now. A call that a router has sent meanwhile is refused before it
         # starts, so the router offers it to another replica.
         stopping = asyncio.create_task(server.stop(grace_s))
         # Calls in batches that wait for company, or for a full batch, get no more of it.
-        batches = asyncio.create_task(drain_batches(instance))
-        if self._application is not None:
-            self._application.drain()
+        batches = asyncio.create_task(drain_batches(made.instance))
+        if made.application is not None:
+            made.application.drain()
         again = asyncio.create_task(self._stop.wait())
         await asyncio.wait({stopping, again}, return_when=asyncio.FIRST_COMPLETED)
         again.cancel()
@@ -404,7 +354,6 @@ class Worker:
             await server.stop(0)
         await stopping
         batches.cancel()
-        self._server = None
 
     async def _announce_drain(self, server: Server, grace_s: float) -> float:
         """Serve on for as long as the ingress does while its health says no.
@@ -435,64 +384,25 @@ class Worker:
             self.request_stop(command.drain.grace_s)
         elif kind == "limits":
             self._take_limits(command.limits)
-        elif kind == "reconfigure" and self._reconfigurer is not None:
-            # It comes after Ready only, and what ends needs it no more.
-            self._reconfigurer.take(command.reconfigure)
-        elif kind == "close_web_sockets" and self._application is not None:
-            self._application.drain()
-            if self._server is not None:  # Balancers at direct ports go elsewhere.
-                self._server.native.set_healthy(False)
+        elif kind == "reconfigure":
+            self._phase.reconfigure(command.reconfigure)
+        elif kind == "close_web_sockets":
+            self._phase.close_web_sockets()
 
     def _take_limits(self, limits: mesh_pb2.Limits) -> None:
-        self._limit = limits.max_ongoing_requests
-        if self._server is not None:
-            self._server.set_maximum_concurrent_rpcs(self._limit)
-        if self._threads is not None:
-            self._threads.follow(self._limit)
+        self._phase.set_limit(limits.max_ongoing_requests)
         if limits.world_size:
             enter_replica(replace(get_replica_context(), world_size=limits.world_size))
         if limits.options_json:
             try:
-                self._take_options(DeploymentOptions.from_peer(limits.options_json))
+                options = DeploymentOptions.from_peer(limits.options_json)
+                self._control_tasks.follow(options)
+                self._phase.follow(options)
             except OptionError as error:
                 # The deploy has ended, so this can only be logged.
                 _LOGGER.error("%s; this replica goes on as before", error)
-
-    def _take_options(self, options: DeploymentOptions) -> None:
-        self._options = options
-        self._control_tasks.follow(options)
-        if self._reconfigurer is not None:
-            self._reconfigurer.timeout_s = options.startup_timeout_s
-        if self._logs is not None:
-            self._logs.follow(options.logging_config)
-
-
-def _listen_near(server: Server, place: SocketPlace) -> None:
-    """Listen at the Unix socket; where that cannot be, routers of this machine use TCP too."""
-    try:
-        server.add_insecure_port(f"unix:{place.path}")  # for this user only
-    except (OSError, RuntimeError) as error:
-        _LOGGER.warning(
-            "this replica listens on TCP only, because %s cannot be bound: %s; calls of this "
-            "machine take longer that way",
-            place.path,
-            error,
-        )
-    else:
-        place.is_bound = True
 
 
 def _counts(server: Server) -> tuple[int, int]:
     stats = server.native.stats()
     return stats["in_flight"], stats["calls"]
-
-
-def _tell_steps(
-    tell: Callable[..., None], clear: Callable[[], None], state: StepState | None
-) -> None:
-    """Leave what the batcher does for the trailers of answers."""
-    if state is None:
-        clear()
-    else:
-        # `dataclasses.asdict` copies deeply, for each batch.
-        tell(**{name: getattr(state, name) for name in StepState.__slots__})
