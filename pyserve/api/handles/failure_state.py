@@ -7,6 +7,7 @@ dataclasses do, and need not know of the attributes that Python itself sets on i
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Mapping
 from types import MemberDescriptorType
 from typing import Any
@@ -17,8 +18,13 @@ _Member = MemberDescriptorType
 # Python's own descriptors: a type may override how its attributes are set.
 _ARGS: Any = vars(BaseException)["args"]
 _CAUSE: Any = vars(BaseException)["__cause__"]
-# ``obj`` of an AttributeError does not travel: its repr would be taken for the object.
+# ``obj`` of an AttributeError does not travel, as in pickles of Python from 3.12 on: its repr would
+# be taken for the object.
 _LOCAL_MEMBERS = ("obj", "__suppress_context__")
+# Of a call that failed inside of the handler: its texts, and either half of its metadata. Each has
+# room in the trailer of an exception.
+_STATUS_TEXT_MAX = 1500
+_METADATA_BYTES_MAX = 1024
 
 
 def members_of(error: BaseException, arguments: Iterable[object]) -> dict[str, object]:
@@ -53,6 +59,62 @@ def put_state(error: BaseException, state: Mapping[str, Any], members: Mapping[s
     for name, value in members.items():
         if name in places:
             _put_member(places[name], error, value)
+
+
+def call_status(error: BaseException) -> list[object] | None:
+    """Return the status in an error of grpc's synchronous client, which is the call itself.
+
+    What it tells by its methods is in an object with locks and a connection; ``made_of_status``
+    makes an error that tells the same.
+
+    Returns:
+        Code, details, debug string, initial and trailing metadata; ``None``: it is no such error,
+        or the call goes on.
+    """
+    channel: Any = sys.modules.get("grpc._channel")
+    state: Any = vars(error).get("_state")
+    if channel is None or type(state) is not channel._RPCState or state.code is None:  # noqa: SLF001  # no other way
+        return None
+    return [
+        state.code.name,
+        _short(state.details),
+        _short(state.debug_error_string),
+        _sendable(state.initial_metadata),
+        _sendable(state.trailing_metadata),
+    ]
+
+
+def made_of_status(kind: type[Exception], fields: Mapping[str, Any]) -> Exception:
+    """Return an error of grpc's synchronous client with the ``status`` of ``call_status``.
+
+    Raises:
+        Exception: This release of grpc makes its errors otherwise.
+    """
+    channel: Any = sys.modules["grpc._channel"]
+    code, details, debug, *metadata = fields["status"]
+    pairs = [tuple((str(key), value) for key, value in each) for each in metadata]
+    state = channel._RPCState((), *pairs, channel.grpc.StatusCode[code], details)  # noqa: SLF001  # the same
+    state.debug_error_string = debug
+    # Those of streams have the call, and what reads its messages, besides.
+    others = () if kind is channel._InactiveRpcError else (None, None, None)  # noqa: SLF001  # the same
+    make: Any = kind
+    error: Exception = make(state, *others)
+    return error
+
+
+def _short(text: object) -> str:
+    found = text.decode("utf-8", "replace") if isinstance(text, bytes) else str(text or "")
+    return found[:_STATUS_TEXT_MAX]
+
+
+def _sendable(metadata: Iterable[tuple[str, object]] | None) -> list[object]:
+    found: list[object] = []
+    room = _METADATA_BYTES_MAX
+    for key, value in metadata or ():
+        room -= len(key) + len(value if isinstance(value, bytes) else str(value))
+        if room >= 0:
+            found.append([key, value if isinstance(value, bytes) else str(value)])
+    return found
 
 
 def put_args(error: BaseException, arguments: tuple[object, ...]) -> None:

@@ -16,8 +16,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from pyserve.api.handles.failure_state import (
+    call_status,
     has_setter,
     made_by_base,
+    made_of_status,
     members_of,
     put_args,
     put_cause,
@@ -280,6 +282,8 @@ def _cut_noting(value: object, characters_max: int) -> object:
 
 def _state(error: BaseException, depth: int, values: Values) -> dict[str, object]:
     """Return what the type needs to make the exception again."""
+    if (status := call_status(error)) is not None:
+        return {"args": [], "state": {}, "members": {}, "status": status}
     maker, arguments, kept, sets, state = "", error.args, vars(error), False, None
     try:
         reduced: Any = error.__reduce__()
@@ -332,7 +336,8 @@ def _same_type(
     same = fields.get("same_characters")
     end = same if isinstance(same, int) and same > 0 else _TEXT_CHARACTERS_MAX
     others: dict[_Make, Exception] = {}
-    for make in (_made_anew, _made_as_it_was, _made_as_shown, _made_of_text):
+    ways = (_made_anew, _made_as_it_was, _made_as_shown, _made_of_text)
+    for make in (made_of_status,) if "status" in fields else ways:
         try:
             given = fields if make is not _made_as_shown or as_shown is None else as_shown()
             error = make(found, given)
@@ -341,7 +346,7 @@ def _same_type(
             others[make] = error
         except Exception:  # noqa: S112  # A constructor of the user's with other parameters.
             continue
-    for make in (_made_as_it_was, _made_of_text, _made_anew):
+    for make in (_made_as_it_was, _made_of_text, _made_anew, made_of_status):
         if make in others and has_text(others[make]):
             put_note(others[make], f"Where it was raised, its text was: {text}")
             return others[make]

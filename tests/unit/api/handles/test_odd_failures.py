@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import gc
 import subprocess
 import urllib.error
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import grpc
 import numpy as np
 import pytest
 
@@ -226,3 +229,66 @@ def test_an_exception_whose_attributes_raise_is_told(
     rebuilt = sent(kind("text"))
     assert isinstance(rebuilt, kind | RemoteError)
     assert "text" in str(rebuilt)
+
+
+class _Failing(grpc.GenericRpcHandler):
+    """Answers each method with a status that has a trailer of its own."""
+
+    def service(self, handler_call_details):
+        def fail(_request, context):
+            context.set_trailing_metadata([("why", "full"), ("what-bin", b"\x00\xff")])
+            context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "no room ✗")
+
+        if handler_call_details.method.endswith("Stream"):
+            return grpc.unary_stream_rpc_method_handler(fail)
+        return grpc.unary_unary_rpc_method_handler(fail)
+
+
+@pytest.fixture
+def failing_channel():
+    server = grpc.server(ThreadPoolExecutor(1), handlers=[_Failing()])
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+        yield channel
+    server.stop(None).wait()
+
+
+def _raised(call: Any) -> Any:
+    with pytest.raises(grpc.RpcError) as caught:
+        call()
+    return caught.value
+
+
+@pytest.mark.filterwarnings("error::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("kind", ["Call", "Stream"])
+def test_errors_of_grpcs_client_tell_their_status(failing_channel, kind: str):
+    if kind == "Call":
+        error = _raised(lambda: failing_channel.unary_unary("/s/Call")(b"", timeout=10))
+    else:
+        error = _raised(lambda: list(failing_channel.unary_stream("/s/Stream")(b"", timeout=10)))
+    once: Any = sent(error)
+    twice: Any = sent(once)
+    for found in (once, twice):
+        assert type(found) is type(error)
+        assert grpc.StatusCode.RESOURCE_EXHAUSTED is found.code()
+        assert "no room ✗" == found.details()
+        assert error.debug_error_string() == found.debug_error_string()
+        assert [("why", "full"), ("what-bin", b"\x00\xff")] == list(found.trailing_metadata())
+        assert repr(error) == repr(found)
+        assert str(error) == str(found)
+    group: Any = sent(ExceptionGroup("two", [error, ValueError("x")]))
+    assert grpc.StatusCode.RESOURCE_EXHAUSTED is group.exceptions[0].code()
+    del once, twice, found, group
+    gc.collect()
+
+
+def test_a_large_status_of_grpcs_client_is_cut():
+    channel: Any = grpc._channel  # grpc has no public way to make one
+    trailers = [("first", "a"), ("large", "b" * 9000), ("last", "c")]
+    state = channel._RPCState((), (), trailers, grpc.StatusCode.INTERNAL, "d" * 9000)
+    state.debug_error_string = "e" * 9000
+    found: Any = sent(channel._InactiveRpcError(state))
+    assert grpc.StatusCode.INTERNAL is found.code()
+    assert "d" * 100 == found.details()[:100]
+    assert ("first", "a") == found.trailing_metadata()[0]
