@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import gc
 import logging
 import os
 import signal
@@ -127,6 +128,10 @@ def run_worker(
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             return runner.run(_run(settings, mesh, liveness_fd))
     finally:
+        # A plain ``__del__`` of the instance may log, and use threads and executors: while the
+        # interpreter ends it could not. Handlers and loop refer to each other, so it waits there.
+        gc.unfreeze()
+        gc.collect()
         # Its thread must have ended before the interpreter is torn down.
         mesh.close()
         PROCESS_TRACING.stop()

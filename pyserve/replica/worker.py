@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import logging
 import sys
 import time
@@ -298,7 +297,6 @@ class Worker:
             await stop_application(application)
         enter_replica(None)
         await close(instance, self._stop.ends_at(default_grace_s))
-        gc.unfreeze()  # So that a __del__ inside a reference cycle is found at exit too.
 
     def _watching_loop(self) -> contextlib.AbstractContextManager[LoopWatchdog | None]:
         stall_s = self._settings.mesh.concurrency.loop_stall_s

@@ -4,6 +4,7 @@ import asyncio
 import multiprocessing
 import os
 import signal
+import threading
 import time
 from pathlib import Path
 
@@ -59,7 +60,10 @@ class Small(echo_pb2_grpc.EchoServicer):
         self._note("aclose")
 
     def __del__(self) -> None:
-        self._note("__del__")
+        # While the interpreter ends, a thread would never run.
+        noting = threading.Thread(target=self._note, args=("__del__",))
+        noting.start()
+        noting.join()
 
     def _note(self, what: str) -> None:
         if self._closing:
