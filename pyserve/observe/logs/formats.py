@@ -180,6 +180,8 @@ def _escape(found: re.Match[str]) -> str:
 #
 # User code logs such records when it fails, and just then a lost line would be missed.
 
+# Escaped backslashes and whole pairs of surrogates, which stay, and other surrogates.
+_ESCAPES = re.compile(r"(\\\\|\\ud[89ab]..\\ud[c-f]..)|\\ud[89a-f]..")
 # Deeper containers, and those that contain themselves, are written as "...". Arbitrary; json's own
 # encoder fails somewhat below the interpreter's limit, a thousand.
 _DEPTH_MAX = 32
@@ -227,11 +229,18 @@ def readable(record: logging.LogRecord, error: Exception) -> logging.LogRecord:
 
 
 def json_of(values: Mapping[str, object]) -> str:
-    """Return an object of JSON; what JSON has not is its text, which is so for keys too."""
+    """Return an object of JSON; what JSON has not is its text, which is so for keys too.
+
+    A lone surrogate becomes the text of its escape: strict readers refuse the escape itself (RFC
+    8259, 8.2), and would lose the line.
+    """
     try:
-        return json.dumps(values, default=str, allow_nan=False)
+        line = json.dumps(values, default=str, allow_nan=False)
     except Exception:
-        return json.dumps(_plain(values, frozenset()), default=str)
+        line = json.dumps(_plain(values, frozenset()), default=str)
+    if "\\ud" not in line:
+        return line
+    return _ESCAPES.sub(lambda found: found[1] or "\\" + found[0], line)
 
 
 def shortened(values: Mapping[str, object], line: str, line_bytes_max: int) -> str:

@@ -8,8 +8,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from pyserve.observe.logs.formats import JsonFormatter, TextFormatter, output_as_json
+from pyserve.observe.logs.formats import JsonFormatter, TextFormatter, json_of, output_as_json
 
 INNERMOST_SHOWN = 30
 
@@ -56,7 +58,7 @@ def in_itself() -> dict[str, Any]:
         (float("nan"), "nan"),
         ([float("inf"), {float("-inf"): 1.5}], ["inf", {"-inf": 1.5}]),
         (in_itself(), {"n": 1, "left": "...", "right": ["..."]}),
-        ({"half": "\ud800", "key": {b"k": 1}}, {"half": "\ud800", "key": {"b'k'": 1}}),
+        ({"half": "\ud800", "key": {b"k": 1}}, {"half": "\\ud800", "key": {"b'k'": 1}}),
         ([10**5000], ["<int without a text>"]),
     ],
 )
@@ -171,3 +173,11 @@ def test_a_record_behind_what_was_printed_without_an_end_has_a_line_of_its_own()
     assert line == written
     assert "\n" not in output_as_json("[Shop#1] " + line)
     assert "\n" not in output_as_json('[Shop#1] see {"asctime": "')
+
+
+@given(st.text(st.characters() | st.characters(categories=["Cs"])))
+def test_json_has_no_lone_surrogate(text: str) -> None:
+    line = json_of({"message": text, text: 1})
+    assert line.isascii()
+    pairs_joined = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+    assert pairs_joined.encode("utf-8", "backslashreplace").decode() == json.loads(line)["message"]
