@@ -14,6 +14,7 @@ import contextlib
 import logging
 import socket
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 import h11
@@ -175,6 +176,10 @@ class SideServer:
     def _make_protocol(self) -> _Connection:
         made = _Connection(config=self._config, server_state=self._state, app_state={})
         made.on_change = self._changed.set
+        greeting = asyncio.current_task()
+        assert greeting is not None, "called by the loop for a task of `_greet`"
+        # From here on it is one of the connections; its task ends in a later turn of the loop.
+        made.on_made = partial(self._greeting.pop, greeting, None)
         return made
 
     def _connections(self) -> list[_Connection]:
@@ -202,10 +207,12 @@ class _Connection(H11Protocol):
 
     Attributes:
         rests_since: On the loop's clock: its begin, or the end of its last answer.
+        on_made: Called once, when it begins.
         on_change: Called when it has gone, or may go for another one.
     """
 
     rests_since = 0.0
+    on_made: Callable[[], object] = staticmethod(lambda: None)
     on_change: Callable[[], None] = staticmethod(lambda: None)
     _has_answered = False
     _rest: asyncio.TimerHandle | None = None
@@ -235,6 +242,7 @@ class _Connection(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as there
         """Wait for a request."""
         super().connection_made(transport)
+        self.on_made()
         self._begin_rest(HEAD_TIMEOUT_S)
 
     def connection_lost(self, exc: Exception | None) -> None:

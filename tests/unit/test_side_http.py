@@ -115,6 +115,21 @@ async def test_who_has_rested_longest_goes_for_who_comes() -> None:
             each.close()
 
 
+async def test_clients_that_come_at_once_have_all_places() -> None:
+    listener = socket.create_server(("127.0.0.1", 0), backlog=CONNECTIONS_MAX)
+    crowd = [await connected(listener.getsockname()) for _ in range(CONNECTIONS_MAX)]
+    server = SideServer(hello, listener, tls=None)
+    server.start()
+    try:
+        for _ in range(10 * CONNECTIONS_MAX):  # Turns of the loop, each of which accepts one.
+            await asyncio.sleep(0)
+        assert all([await answered(each) for each in crowd])
+    finally:
+        await server.close()
+        for each in crowd:
+            each.close()
+
+
 async def test_who_asks_without_end_keeps_no_place_from_who_comes() -> None:
     """Each has sent its next requests before it is answered, and reads all answers."""
     busy: set[int] = set()
