@@ -11,6 +11,7 @@
 //! others would have found room beside it, and the replica says so at once to a router that asks
 //! ([`LeaseRequest`](crate::LeaseRequest)).
 
+use crate::rush::Rush;
 use crate::time::Nanos;
 
 /// The part of the replicas' time that may be lost by keeping calls from them.
@@ -41,11 +42,12 @@ pub(crate) struct Late {
     pub(crate) exclusive: Exclusive,
     /// When the first replica takes one call more because it is silent.
     pub(crate) eases_at: Option<Nanos>,
+    pub(crate) rush: Rush,
 }
 
 impl Late {
     pub(crate) fn new(is_on: bool) -> Self {
-        Self { is_on, exclusive: Exclusive::default(), eases_at: None }
+        Self { is_on, exclusive: Exclusive::default(), eases_at: None, rush: Rush::default() }
     }
 }
 

@@ -41,6 +41,7 @@ mod queue;
 mod replica;
 mod rng;
 mod router;
+mod rush;
 mod slab;
 mod slowest;
 mod speed;

@@ -373,6 +373,7 @@ impl Fleet {
         } else {
             self.forget(slot);
         }
+        self.end_rush_if_idle(slot, now);
         if learnt && self.is_patient {
             self.begin_sweep(self.pool.learns_after(), now);
         } else {

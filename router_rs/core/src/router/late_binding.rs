@@ -31,6 +31,7 @@ impl Fleet {
         }
         let was_proven = self.late.exclusive.is_proven();
         self.late.exclusive.on_answer(took, alone);
+        self.late.rush.on_answer();
         let was_kept = alone.is_none() && self.is_kept(slot);
         let replica = &mut self.replicas[slot as usize];
         replica.overlaps = if alone.is_some() { 0 } else { replica.pace.working() };
@@ -65,6 +66,25 @@ impl Fleet {
             let patience = self.late.exclusive.patience();
             let kept = self.replicas.iter().filter(|one| one.is_held_back() && one.is_in());
             self.late.eases_at = kept.map(|one| one.eases_at(patience, now)).min();
+        }
+    }
+
+    /// One more call waits. If more come than late binding is good for, they all go to replicas, from
+    /// the next tick on.
+    #[inline]
+    pub(super) fn watch_rush(&mut self, now: Nanos) {
+        let is_kept = self.late.is_on && self.late.exclusive.is_proven();
+        if is_kept && self.late.rush.on_wait(self.members) {
+            self.late.eases_at = Some(now);
+        }
+    }
+
+    /// The replica in `slot` has given a call back: if that was its last one, a rush is over.
+    #[inline]
+    pub(super) fn end_rush_if_idle(&mut self, slot: u32, now: Nanos) {
+        if self.late.rush.is_on() && self.replicas[slot as usize].in_flight == 0 {
+            self.late.rush.on_idle();
+            self.bind_all(now);
         }
     }
 
@@ -122,7 +142,7 @@ impl Fleet {
     pub(super) fn bind(&mut self, slot: u32, now: Nanos) {
         let Self { replicas, late, pool, .. } = self;
         let (replica, exclusive) = (&mut replicas[slot as usize], &late.exclusive);
-        let is_bound = late.is_on && !self.is_batching;
+        let is_bound = late.is_on && !self.is_batching && !late.rush.is_on();
         let quiet = replica.quiet(now);
         // Beside the calls of a slow one the way there is short.
         let gap_ns = pool.turnaround_ns(replica.tier) / f64::from(1_u32 << replica.octaves);
@@ -291,5 +311,39 @@ mod tests {
         let mut released = Vec::new();
         router.tick(at, &mut released);
         assert!(matches!(released[..], [Release::Send { .. }]), "{released:?}");
+    }
+
+    /// The long ones before them may be through only after minutes.
+    #[test]
+    fn a_rush_of_calls_goes_to_the_replicas_although_none_is_answered() {
+        let (mut router, now) = late_binding_of(2, 1_000);
+        send(&mut router, now);
+        send(&mut router, now);
+        (0..4).for_each(|_| park(&mut router, now));
+        assert!(router.next_wakeup().is_some_and(|at| at > now));
+        park(&mut router, now);
+        assert_eq!(Some(now), router.next_wakeup());
+        let mut released = Vec::new();
+        router.tick(now, &mut released);
+        assert_eq!(5, released.len(), "{released:?}");
+    }
+
+    #[test]
+    fn after_a_rush_calls_wait_in_the_router_again() {
+        let (mut router, now) = late_binding_of(1, 1_000);
+        let mut sent = vec![send(&mut router, now)];
+        (0..3).for_each(|_| park(&mut router, now));
+        let mut released = Vec::new();
+        router.tick(now, &mut released);
+        for release in &released {
+            let Release::Send { assignment, .. } = release else { panic!("{release:?}") };
+            sent.push(*assignment);
+        }
+        assert_eq!(4, sent.len(), "{released:?}");
+        for call in sent {
+            router.complete(call.ticket, alone(1_000), now, &mut Vec::new());
+        }
+        send(&mut router, now);
+        park(&mut router, now);
     }
 }

@@ -58,6 +58,7 @@ impl Router {
                 self.directory.be_ready(model, call.turn, index);
             }
         }
+        self.fleet.watch_rush(now);
         Decision::Parked(WaiterId(self.calls.key_at(index)))
     }
 
