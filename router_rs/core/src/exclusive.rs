@@ -18,13 +18,12 @@ use crate::time::Nanos;
 const LOSS_MAX: f64 = 1.0 / 32.0;
 /// The weight of one answer: the last 64 count most, twice as many as [`LOSS_MAX`] is one of.
 const WEIGHT: f64 = 1.0 / 64.0;
-/// The weight of one answer in the mean of the last few calls, and the part of the usual work below
-/// which that is another mix, to which what was learnt before does not apply: beside short calls the
-/// way to a replica is long, and it would idle for lack of one in reserve.
-const RECENT_WEIGHT: f64 = 1.0 / 8.0;
-const SHORTER: f64 = 1.0 / 4.0;
-/// Fewer answers prove nothing.
+/// Fewer answers prove nothing; about so many make the mean of the last few.
 const ANSWERS_MIN: u32 = 8;
+/// If the last few calls take less than this part of the usual work, that is another mix, to which what
+/// was learnt before does not apply: beside short calls the way to a replica is long, and it would
+/// idle for lack of one in reserve.
+const SHORTER: f64 = 1.0 / 4.0;
 /// One call in reserve bridges the gap to the next one up to this part of a call's work. Beyond that
 /// the replica would idle in spite of it whenever the reserve is shorter than the gap.
 const RESERVE_GAP_MAX: f64 = 1.0 / 4.0;
@@ -83,7 +82,7 @@ impl Exclusive {
         let work_ns = work.0.max(1) as f64;
         let weight = if self.answers == 0 { 1.0 } else { WEIGHT };
         self.work_ns += (work_ns - self.work_ns) * weight;
-        self.recent_ns += (work_ns - self.recent_ns) * weight.max(RECENT_WEIGHT);
+        self.recent_ns += (work_ns - self.recent_ns) * weight.max(1.0 / f64::from(ANSWERS_MIN));
         if self.recent_ns < self.work_ns * SHORTER {
             self.work_ns = self.recent_ns;
         }
