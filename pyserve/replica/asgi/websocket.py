@@ -141,6 +141,9 @@ class WebSocketSession:
             self._state = _State.CLOSED
             for helper in self._helpers:
                 helper.cancel()
+            # Their tracebacks refer to this session: it would wait for the garbage collector, with
+            # all that the application has put into its scope.
+            self._helpers.clear()
         if self._is_stuck:  # What has been sent is not read, so an end behind it would not be.
             self._call.fail(StatusCode.CANCELLED, "the client of a WebSocket does not read")
         else:
@@ -327,6 +330,15 @@ class WebSocketSession:
             self._closed_by_us = True
             self._inbox.finish(code if told is None else told, reason)
             await self._close(code, reason)
+            # Apart: the reader may be what closes, and the client's close comes through it.
+            self._help(self._await_close())
+
+    async def _await_close(self) -> None:
+        """End a WebSocket whose client does not answer our close: it may have vanished."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_CLOSE_TIMEOUT_S):
+                await self._closed.wait()
+        self._lose()
 
     # --- what comes ---------------------------------------------------------------------
 

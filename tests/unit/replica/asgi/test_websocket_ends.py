@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 from typing import Any
 
 import pytest
+from wsproto import events
 
 from pyserve.replica.asgi import websocket
+from tests.support.virtual_time import use_virtual_time
 from tests.support.waiting import eventually
 from tests.unit.replica.asgi.serving import serving
 from tests.unit.replica.asgi.test_websocket import ACCEPT, Client
@@ -119,3 +123,72 @@ async def test_a_denial_that_would_not_be_one_is_refused(status: Any) -> None:
     assert ("respond", 500) == command[:2]
     assert 1 == len(refused)
     assert "300 to 599" in refused[0]
+
+
+@pytest.mark.parametrize(
+    ("closes", "code"), [("keepalive", 1011), ("drain", 1012), ("too large", 1009)]
+)
+async def test_a_client_that_does_not_answer_our_close_ends_with_its_application(
+    monkeypatch: pytest.MonkeyPatch, closes: str, code: int
+) -> None:
+    """It has vanished, maybe, while the application waits for something else."""
+    use_virtual_time(monkeypatch)
+    ended: list[str] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await send(ACCEPT)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append("ended")
+
+    async with serving(app) as served:
+        client = Client(served)
+        await client.accepted()
+        if closes == "drain":
+            served.application.drain()
+        elif closes == "too large":
+            monkeypatch.setattr(websocket, "_MESSAGE_BYTES_MAX", 10)
+            client = Client(served)
+            await client.accepted()
+            client.send(events.BytesMessage(data=bytes(11)))
+        frame = await client.next()
+        while isinstance(frame, events.Ping):
+            frame = await client.next()
+        assert code == frame.code
+        assert [] == ended
+        await served.released(client.call)
+        assert "ended" in ended
+
+
+@pytest.mark.parametrize("closes", ["client", "application", "vanished"])
+async def test_an_ended_one_is_freed_without_the_garbage_collector(closes: str) -> None:
+    """An application keeps buffers of megabytes in its state."""
+    states: list[weakref.ref[Any]] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        scope["state"]["buffer"] = buffer = {"a set can be referred to"}
+        states.append(weakref.ref(buffer))
+        await receive()
+        await send(ACCEPT)
+        if closes == "application":
+            await send({"type": "websocket.close"})
+        else:
+            await receive()
+
+    async with serving(app) as served:
+        gc.collect()
+        gc.disable()
+        try:
+            client = Client(served)
+            await client.accepted()
+            if closes == "client":
+                client.send(events.CloseConnection(code=1000))
+            elif closes == "vanished":
+                served.cancel(client.call)
+            else:
+                client.send((await client.next()).response())
+            await served.released(client.call)
+            await eventually(lambda: states[0]() is None)
+        finally:
+            gc.enable()
