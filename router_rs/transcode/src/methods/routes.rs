@@ -174,7 +174,8 @@ fn capture(route: &Route, segments: &[&str]) -> Captured {
         if variable.is_single(template) {
             return decode(values[0]).map(Cow::into_owned);
         }
-        // In a value of several segments an encoded slash stays encoded: it is not a separator.
+        // In a value of several segments an encoded slash stays encoded: it is not a separator. Its
+        // letter stays as it was sent (google/api/http.proto).
         let kept = values.iter().map(|value| decode_but_slashes(value));
         Ok(kept.collect::<Result<Vec<String>, String>>()?.join("/"))
     };
@@ -187,6 +188,15 @@ fn decode(segment: &str) -> Result<Cow<'_, str>, String> {
 }
 
 fn decode_but_slashes(segment: &str) -> Result<String, String> {
-    let parts = segment.split("%2F").flat_map(|part| part.split("%2f"));
-    Ok(parts.map(decode).collect::<Result<Vec<_>, _>>()?.join("%2F"))
+    let mut decoded = String::with_capacity(segment.len());
+    let mut rest = segment;
+    while let Some(at) = rest.find("%2F").into_iter().chain(rest.find("%2f")).min() {
+        let (before, after) = rest.split_at(at);
+        let (slash, after) = after.split_at("%2F".len());
+        decoded += &decode(before)?;
+        decoded += slash;
+        rest = after;
+    }
+    decoded += &decode(rest)?;
+    Ok(decoded)
 }
