@@ -747,6 +747,13 @@ class CallRecord:
         """``replica``; ``ingress``, also for the router of a handle; ``client``: it left."""
 
     @property
+    def reason(self) -> str:
+        """Why the ingress told the client something else than the replica; else ``""``.
+
+        A request that is wrong has none, since the text would quote it.
+        """
+
+    @property
     def request_bytes(self) -> int: ...
     @property
     def response_bytes(self) -> int: ...

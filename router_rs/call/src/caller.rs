@@ -5,9 +5,8 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http::{HeaderMap, response};
-use router_protocol::grpc::Status;
 
-use crate::Failure;
+use crate::{Failure, Refusal};
 
 /// The caller wants nothing more: it has reset the call, or its connection is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,6 +66,19 @@ pub trait Caller {
 
     /// The end of the answer; empty if the other side sent none.
     fn trailers(&mut self, trailers: HeaderMap) -> Result<(), Cancelled>;
+
+    /// After the whole answer was passed on: ready when it is certain what the caller is told, but
+    /// before it can have got the end. An answer that is impossible in the caller's protocol is
+    /// replaced, see [`Caller::refused`]. Also ready if the caller is gone.
+    fn poll_settled(&mut self, _cx: &mut Context<'_>) -> Poll<()> {
+        Poll::Ready(())
+    }
+
+    /// What this end tells its caller instead of the other side's answer. If the answer was not
+    /// complete by then, the end has aborted the exchange as if the caller were gone.
+    fn refused(&self) -> Option<&Refusal> {
+        None
+    }
 }
 
 /// A caller that is a client of a listener: it may have to get a failure in its own protocol.
@@ -75,16 +87,10 @@ pub trait ClientEnd: Caller {
     fn fail(&mut self, failure: &Failure);
 
     /// Hands over buffered data once the exchange is over, however it ended: some protocols can
-    /// begin an answer only when they know its end. Ready when nothing is left or the caller is
-    /// gone. It waits for the caller's room, so the code that polls it must bound the time.
+    /// begin an answer only when they know its end. Reports what [`Caller::refused`] has. Ready
+    /// when nothing is left or the caller is gone. It waits for the caller's room, so the code that
+    /// polls it must bound the time.
     fn poll_finish(&mut self, _cx: &mut Context<'_>) -> Poll<()> {
         Poll::Ready(())
-    }
-
-    /// Why this end aborted the exchange itself (as if the caller were gone), although the caller
-    /// can still get an answer: the request, or the answer, cannot be carried in the caller's
-    /// protocol. [`ClientEnd::poll_finish`] reports it.
-    fn refused(&self) -> Option<&Status> {
-        None
     }
 }

@@ -6,7 +6,9 @@
 mod caller;
 mod door;
 mod failure;
+mod refusal;
 
 pub use caller::{Caller, Cancelled, ClientEnd, Piece};
 pub use door::Door;
 pub use failure::Failure;
+pub use refusal::Refusal;

@@ -146,7 +146,7 @@ impl<'a, C: Caller> Exchange<'a, C> {
             // The answer of that attempt does not count.
             self.seen = Seen::default();
         };
-        self.conclude(entry, ending, last)
+        self.conclude(entry, ending, last).await
     }
 
     /// Tells the listener, if there is one, where the call goes now.
@@ -209,7 +209,7 @@ impl<'a, C: Caller> Exchange<'a, C> {
             Ok(ticket) => self.at(ticket).await,
             Err(text) => (not_started(Status::new(Code::Unavailable, text)), None),
         };
-        self.conclude(entry, ending, last)
+        self.conclude(entry, ending, last).await
     }
 
     /// Sends the call to this place, and nowhere else.
@@ -263,10 +263,24 @@ impl<'a, C: Caller> Exchange<'a, C> {
 
     /// Sends the call to `target`, once.
     pub async fn to(&mut self, target: &Arc<Target>) -> Ending {
-        match self.attempt(target, None).await {
+        let ending = match self.attempt(target, None).await {
             Attempt::Over(ending, _) => ending,
             Attempt::Elsewhere(_, failure) => Ending::Failed(failure),
             Attempt::Again(_, again) => self.tell(again.held),
+        };
+        self.settle(&ending).await;
+        ending
+    }
+
+    /// Waits until it is certain what the caller is told. The call has no place any more, so a slow
+    /// caller keeps nobody else waiting; one that stalls is given up by its end.
+    pub(super) async fn settle(&mut self, ending: &Ending) {
+        if matches!(ending, Ending::Answered) {
+            poll_fn(|cx| match self.caller.poll_settled(cx) {
+                Poll::Ready(()) => Poll::Ready(()),
+                Poll::Pending => self.caller.poll_cancelled(cx).map(|Cancelled| ()),
+            })
+            .await;
         }
     }
 

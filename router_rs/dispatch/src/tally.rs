@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use http::StatusCode;
-use router_call::Door;
+use router_call::{Door, Refusal};
 use router_protocol::grpc::{Code, QUEUE_FULL_DEFAULT, http_status};
 
 use crate::ending::Ending;
@@ -36,7 +36,12 @@ pub enum End {
 }
 
 impl End {
-    pub fn of(ending: &Ending, seen: &Seen, door: Door) -> Self {
+    /// `refused`: what the caller's end told it instead.
+    pub fn of(ending: &Ending, refused: Option<&Refusal>, seen: &Seen, door: Door) -> Self {
+        if let Some(refusal) = refused {
+            let of_code = Self::of_ours(refusal.status.code, door);
+            return refusal.http.filter(|_| door.is_http()).map_or(of_code, Self::Http);
+        }
         match ending {
             Ending::Answered => match (seen.code, seen.http) {
                 (Some(code), _) => Self::Grpc(code),
@@ -185,8 +190,18 @@ mod tests {
             (&late, none, Door::Http, End::Http(StatusCode::REQUEST_TIMEOUT)),
             (&Ending::Cancelled, told(StatusCode::OK, None), Door::Http, End::Left),
         ] {
-            assert_eq!(expected, End::of(ending, &seen, door));
+            assert_eq!(expected, End::of(ending, None, &seen, door));
         }
+        let text = "the answer cannot be written as JSON";
+        let refusal = Refusal::from(Status::new(Code::Internal, text));
+        let answered = told(StatusCode::OK, Some(Code::Ok));
+        for ending in [Ending::Answered, Ending::Cancelled] {
+            let end = End::of(&ending, Some(&refusal), &answered, Door::Rest);
+            assert_eq!(End::Grpc(Code::Internal), end);
+        }
+        let too_large = Refusal { http: Some(StatusCode::PAYLOAD_TOO_LARGE), ..refusal };
+        let end = End::of(&Ending::Cancelled, Some(&too_large), &none, Door::Http);
+        assert_eq!(End::Http(StatusCode::PAYLOAD_TOO_LARGE), end);
     }
 
     #[test]

@@ -103,14 +103,13 @@ async fn conclude<E: ClientEnd>(
     seen: Seen,
 ) {
     let counters = &connection.front.counters;
-    let end = match client.refused() {
-        Some(status) => End::of_ours(status.code, door),
-        None => End::of(&ending, &seen, door),
-    };
+    let end = End::of(&ending, client.refused(), &seen, door);
     counters.doors.count(door, end.http());
     match ending {
+        Ending::Answered | Ending::Cancelled if client.refused().is_some() => {
+            counters.answered_here.count();
+        }
         Ending::Answered => counters.forwarded.count(),
-        Ending::Cancelled if client.refused().is_some() => counters.answered_here.count(),
         Ending::Cancelled => counters.cancelled_by_client.count(),
         Ending::Failed(failure) => {
             counters.answered_here.count();

@@ -4,15 +4,19 @@ mod front_support;
 mod support;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use front_support::{Http1, Http1Reply, answer, http_deployment, http_request};
 use http::{HeaderMap, HeaderValue};
 use prost::Message;
 use router_core::{AccessPolicy, AccessRule, PathPattern};
-use router_net::dispatch::DeploymentRoute;
+use router_net::dispatch::{CallRecord, CallRecords, DeploymentRoute, KeptFor, RoutingTable};
 use router_net::ingress::{Access, IngressConfig};
-use support::{Front, Incoming, Replica, TOKEN, deployment, open_service, table, until};
+use support::{
+    Front, Incoming, Replica, TOKEN, deployment, ok_trailers, open_service, table, table_config,
+    until,
+};
 
 /// `tests/mesh/doors/things.proto` with all that it imports, as a `FileDescriptorSet`.
 const THINGS: &[u8] = include_bytes!("../../testdata/things.binpb");
@@ -22,6 +26,9 @@ const GET: &str = "/things.v1.Things/Get";
 
 /// A `Thing` whose name is "a", as a gRPC frame.
 const THING_A: &[u8] = b"\0\0\0\0\x03\x0a\x01a";
+
+/// A `Thing` whose `made` is no time of the years that JSON can have, as a gRPC frame.
+const THING_OF_NO_TIME: &[u8] = b"\0\0\0\0\x0c\x62\x0a\x08\x80\x80\x80\x80\x80\x80\x80\x80\x10";
 
 /// `google.protobuf.FileDescriptorSet`
 #[derive(Clone, PartialEq, Message)]
@@ -233,5 +240,79 @@ async fn a_slow_json_client_takes_no_place_before_its_message_is_here() {
     front.settle().await;
     for door in ["json", "rest"] {
         assert_eq!(BTreeMap::from([("2xx", 1)]), front.door(door));
+    }
+}
+
+/// A front that keeps records of failed calls and of those that are asked for.
+struct Recording {
+    replica: Replica,
+    records: Arc<CallRecords>,
+    front: Front,
+    client: Http1,
+}
+
+impl Recording {
+    async fn start() -> Self {
+        let replica = Replica::start("r-1").await;
+        let records = Arc::new(CallRecords::new(None, 0, false));
+        let table = RoutingTable::recorded(table_config(TOKEN), Some(Arc::clone(&records)));
+        table.apply(vec![things(&replica)]);
+        let front = Front::over(table);
+        let client = Http1::connect(&front).await;
+        Self { replica, records, front, client }
+    }
+
+    async fn record(&mut self) -> CallRecord {
+        self.front.settle().await;
+        let mut records = self.records.take(usize::MAX);
+        assert_eq!(1, records.len(), "{records:?}");
+        CallRecord::clone(&records.remove(0))
+    }
+}
+
+#[tokio::test]
+async fn an_answer_that_cannot_be_written_is_recorded_as_the_client_was_told() {
+    let mut mesh = Recording::start().await;
+    let json = "content-type: application/json\r\n";
+    let requests = [
+        (post(ECHO, json, b"{}"), "json"),
+        (post(ECHO, &format!("{json}connect-protocol-version: 1\r\n"), b"{}"), "connect"),
+        (post("/v1/echo", json, b"{}"), "rest"),
+    ];
+    for (request, door) in requests {
+        mesh.client.send(request).await;
+        let mut incoming = mesh.replica.next().await;
+        incoming.read_all().await;
+        incoming.reply(THING_OF_NO_TIME);
+        let reply = mesh.client.reply().await;
+        assert_eq!(500, reply.status, "{}", reply.text());
+        let record = mesh.record().await;
+        assert_eq!((door, 13, KeptFor::Failed), (record.door, record.code, record.kept_for));
+        assert!(record.reason.contains("a time is of the years"), "{}", record.reason);
+        assert!(reply.text().contains(&record.reason), "{}", reply.text());
+        // The replica has answered, though.
+        assert_eq!(("ingress", "ok"), (record.answered_by, record.attempts[0].outcome));
+        assert_eq!(BTreeMap::from([("5xx", 1)]), mesh.front.door(door));
+    }
+    assert_eq!((0, 3), (mesh.front.stat("forwarded"), mesh.front.stat("answered_here")));
+}
+
+#[tokio::test]
+async fn a_stream_that_breaks_off_is_recorded_as_such() {
+    for is_complete in [true, false] {
+        let mut mesh = Recording::start().await;
+        mesh.client.get("/v1/things").await;
+        let mut incoming = mesh.replica.next().await;
+        let mut stream = incoming.begin();
+        stream.send_data([THING_A, THING_OF_NO_TIME].concat().into(), false).unwrap();
+        if is_complete {
+            stream.send_trailers(ok_trailers()).unwrap();
+        }
+        let reply = mesh.client.reply().await;
+        assert_eq!(200, reply.status);
+        assert!(reply.text().contains("INTERNAL"), "{}", reply.text());
+        let record = mesh.record().await;
+        assert_eq!(("rest", 13, "ingress"), (record.door, record.code, record.answered_by));
+        assert!(record.reason.contains("a time is of the years"), "{}", record.reason);
     }
 }

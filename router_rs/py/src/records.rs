@@ -206,6 +206,11 @@ impl CallRecord {
     }
 
     #[getter]
+    fn reason(&self) -> &str {
+        &self.record.reason
+    }
+
+    #[getter]
     fn request_bytes(&self) -> u64 {
         self.record.request_bytes
     }

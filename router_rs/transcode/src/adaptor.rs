@@ -7,7 +7,7 @@ use bytes::Bytes;
 use http::header::RETRY_AFTER;
 use http::{HeaderMap, HeaderValue, StatusCode, response};
 use router_call as call;
-use router_call::{Caller, Cancelled, ClientEnd, Piece};
+use router_call::{Caller, Cancelled, ClientEnd, Piece, Refusal};
 use router_io::poll_others_first;
 use router_protocol::grpc::{Code, Status, whole_seconds};
 use router_protocol::names::ANSWERED_BY;
@@ -49,8 +49,8 @@ pub struct Transcoded<E> {
     trailers: Option<HeaderMap>,
     /// The client has got the end of its answer, or is gone.
     is_over: bool,
-    /// Why this side aborted the exchange.
-    refused: Option<Status>,
+    /// What this side tells the client instead of the replica's answer.
+    refused: Option<Refusal>,
 }
 
 impl<E: ClientEnd> Transcoded<E> {
@@ -154,7 +154,7 @@ impl<E: ClientEnd> Transcoded<E> {
     /// Aborts the exchange, and answers the client.
     fn refuse(&mut self, status: Status) -> Cancelled {
         self.fail_with(&Failure { status: &status, headers: &HeaderMap::new(), is_of_mesh: false });
-        self.refused = Some(status);
+        self.refused = Some(status.into());
         Cancelled
     }
 
@@ -170,27 +170,35 @@ impl<E: ClientEnd> Transcoded<E> {
     /// An answer that cannot be carried is replaced by its failure: see [`Transcoded::refused`].
     fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Cancelled>> {
         while !self.is_over {
-            self.send_head()?;
-            if self.is_head {
-                self.outbox.body.clear();
-            }
-            if let Some(piece) = self.outbox.body.front_mut() {
-                let room = ready!(self.end.poll_room(piece.len(), cx))?;
-                self.end.body(piece.split_to(room))?;
-                if piece.is_empty() {
-                    self.outbox.body.pop_front();
-                }
-            } else if self.outbox.is_ended {
-                self.is_over = true;
-                if self.outbox.is_broken {
-                    return Poll::Ready(Err(Cancelled));
-                }
-                self.end.trailers(HeaderMap::new())?;
-            } else if !ready!(self.poll_convert(cx)) {
+            if !ready!(self.poll_advance(cx))? {
                 break;
             }
         }
         Poll::Ready(Ok(()))
+    }
+
+    /// Sends the next pending output, or else converts a bit more; false: nothing more has come.
+    fn poll_advance(&mut self, cx: &mut Context<'_>) -> Poll<Result<bool, Cancelled>> {
+        self.send_head()?;
+        if self.is_head {
+            self.outbox.body.clear();
+        }
+        if let Some(piece) = self.outbox.body.front_mut() {
+            let room = ready!(self.end.poll_room(piece.len(), cx))?;
+            self.end.body(piece.split_to(room))?;
+            if piece.is_empty() {
+                self.outbox.body.pop_front();
+            }
+        } else if self.outbox.is_ended {
+            self.is_over = true;
+            if self.outbox.is_broken {
+                return Poll::Ready(Err(Cancelled));
+            }
+            self.end.trailers(HeaderMap::new())?;
+        } else {
+            return self.poll_convert(cx).map(Ok);
+        }
+        Poll::Ready(Ok(true))
     }
 
     /// Converts a bit more of the answer; false: nothing more has come.
@@ -300,9 +308,25 @@ impl<E: ClientEnd> Caller for Transcoded<E> {
     }
 
     fn trailers(&mut self, trailers: HeaderMap) -> Result<(), Cancelled> {
-        // The client may have no room for the data before the trailers: `poll_finish` continues.
+        // The client may have no room for the data before the trailers: `poll_settled` continues,
+        // and then `poll_finish`.
         self.trailers = Some(trailers);
         Ok(())
+    }
+
+    /// What is known of the end stays in the outbox: nobody sees it before it is recorded.
+    fn poll_settled(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        while !self.is_over && !self.outbox.is_ended {
+            match ready!(self.poll_advance(cx)) {
+                Ok(true) => {}
+                Ok(false) | Err(Cancelled) => break,
+            }
+        }
+        Poll::Ready(())
+    }
+
+    fn refused(&self) -> Option<&Refusal> {
+        self.refused.as_ref().or(self.end.refused())
     }
 }
 
@@ -325,9 +349,5 @@ impl<E: ClientEnd> ClientEnd for Transcoded<E> {
         // A client that is gone counts as finished: nothing can be sent to it.
         let _nobody_left = ready!(self.poll_flush(cx));
         self.end.poll_finish(cx)
-    }
-
-    fn refused(&self) -> Option<&Status> {
-        self.refused.as_ref().or(self.end.refused())
     }
 }

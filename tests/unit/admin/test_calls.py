@@ -44,6 +44,7 @@ class Record:
     http_status: int = 200
     refused: str = ""
     answered_by: str = "replica"
+    reason: str = ""
     request_bytes: int = 10
     response_bytes: int = 20
     explanation: str = ""

@@ -49,13 +49,15 @@ impl<C: Caller> Exchange<'_, C> {
 
     /// The call is over for the router, which counts it. Adds an explanation to a failure, if the
     /// call asks for one.
-    pub(super) fn conclude(
-        &self,
+    pub(super) async fn conclude(
+        &mut self,
         entry: &DeploymentEntry,
         mut ending: Ending,
         last: Option<Last>,
     ) -> Ending {
-        let end = End::of(&ending, &self.seen, self.head.door);
+        self.settle(&ending).await;
+        let refused = self.caller.refused();
+        let end = End::of(&ending, refused, &self.seen, self.head.door);
         entry.tally.count(end, self.upload.sent_bytes(), self.seen.bytes);
         self.record(entry, &ending, end, last.as_ref());
         let explained = self.explained.as_ref().filter(|_| self.journal.is_asked);
@@ -75,6 +77,7 @@ impl<C: Caller> Exchange<'_, C> {
             clock: entry.clock(),
             head: &self.head,
             ending,
+            refused: self.caller.refused(),
             end,
             seen: &self.seen,
             target: last.map(|last| last.ticket.target()),

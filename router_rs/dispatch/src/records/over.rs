@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use http::{HeaderMap, HeaderName};
+use router_call::Refusal;
 use router_core::Nanos;
 use router_protocol::grpc::{Code, CodeSet, client_closed_request};
 use router_protocol::names::{self, REQUEST_ID};
@@ -22,6 +23,8 @@ use crate::tally::{End, STREAM_MIN, Seen};
 const ID_BYTES_MAX: usize = 256;
 const METHOD_BYTES_MAX: usize = 512;
 const STATE_BYTES_MAX: usize = 1024;
+/// The texts of refusals may have names from the request or the answer.
+const REASON_BYTES_MAX: usize = 512;
 
 /// Failures of the mesh, not of the request: those of OpenTelemetry's conventions for servers, and
 /// refusals for lack of room.
@@ -42,6 +45,8 @@ pub(crate) struct Over<'a> {
     pub clock: Clock,
     pub head: &'a Head,
     pub ending: &'a Ending,
+    /// What the caller was told instead of the replica's answer.
+    pub refused: Option<&'a Refusal>,
     pub end: End,
     pub seen: &'a Seen,
     /// Its last replica.
@@ -132,10 +137,12 @@ impl Over<'_> {
             http_status,
             refused: journal.refused.map_or("", |refused| refused.word()),
             answered_by: match self.ending {
+                Ending::Answered | Ending::Cancelled if self.refused.is_some() => "ingress",
                 Ending::Answered => "replica",
                 Ending::Cancelled => "client",
                 Ending::Failed(_) => "ingress",
             },
+            reason: self.reason(),
             request_bytes: self.request_bytes,
             response_bytes: self.seen.bytes,
             explanation: (self.explanation)(),
@@ -154,6 +161,13 @@ impl Over<'_> {
             End::Left if self.head.door.is_http() => (0, client_closed_request().as_u16()),
             End::Left => (Code::Cancelled.number(), 0),
         }
+    }
+
+    /// Nothing for a wrong request: its text quotes the request, and payloads are not recorded.
+    fn reason(&self) -> String {
+        let status = self.refused.map(|refusal| &refusal.status);
+        let status = status.filter(|status| status.code != Code::InvalidArgument);
+        status.map_or_else(String::new, |status| cut(status.message.as_bytes(), REASON_BYTES_MAX))
     }
 
     fn method(&self) -> String {

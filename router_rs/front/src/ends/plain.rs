@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, StatusCode, response};
-use router_call::{Caller, Cancelled, ClientEnd, Failure, Piece};
+use router_call::{Caller, Cancelled, ClientEnd, Failure, Piece, Refusal};
 use router_io::{Alarm, Peer};
 use router_protocol::grpc::{Code, HttpFailure, QUEUE_FULL_DEFAULT, Status};
 use router_protocol::names::REQUEST_ID;
@@ -107,7 +107,7 @@ pub(crate) struct PlainEnd<T> {
     status: Option<StatusCode>,
     is_gone: bool,
     /// We aborted the exchange, and have reported it.
-    refused: Option<Status>,
+    refused: Option<Refusal>,
 }
 
 // === impl PlainEnd ===
@@ -188,8 +188,8 @@ impl<T: Transport> PlainEnd<T> {
     /// Aborts the exchange because of the client's behaviour.
     fn refuse(&mut self, failure: &HttpFailure) -> Cancelled {
         self.tell(failure);
-        let code = Code::from_http(failure.status);
-        self.refused = Some(Status::new(code, failure.text.clone()));
+        let status = Status::new(refusal_code(failure.status), failure.text.clone());
+        self.refused = Some(Refusal { status, http: Some(failure.status) });
         Cancelled
     }
 
@@ -270,6 +270,17 @@ impl<T: Transport> PlainEnd<T> {
             format!("nothing of the answer was taken for {seconds} s")
         };
         Poll::Ready(self.refuse(&HttpFailure::new(StatusCode::REQUEST_TIMEOUT, text)))
+    }
+}
+
+/// The code of a call whose client was refused with this status. It is the client's fault, unlike
+/// what the codes for HTTP statuses of a server say.
+fn refusal_code(status: StatusCode) -> Code {
+    match status {
+        StatusCode::BAD_REQUEST => Code::InvalidArgument,
+        StatusCode::REQUEST_TIMEOUT => Code::DeadlineExceeded,
+        StatusCode::PAYLOAD_TOO_LARGE | StatusCode::TOO_MANY_REQUESTS => Code::ResourceExhausted,
+        other => Code::from_http(other),
     }
 }
 
@@ -405,6 +416,10 @@ impl<T: Transport> Caller for PlainEnd<T> {
         let told = if self.is_gone { Err(Cancelled) } else { self.transport.trailers(trailers) };
         self.unless_detached(told, ())
     }
+
+    fn refused(&self) -> Option<&Refusal> {
+        self.refused.as_ref()
+    }
 }
 
 impl<T: Transport> ClientEnd for PlainEnd<T> {
@@ -420,10 +435,6 @@ impl<T: Transport> ClientEnd for PlainEnd<T> {
 
     fn poll_finish(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if self.is_accepted_websocket() { self.transport.poll_finish(cx) } else { Poll::Ready(()) }
-    }
-
-    fn refused(&self) -> Option<&Status> {
-        self.refused.as_ref()
     }
 }
 

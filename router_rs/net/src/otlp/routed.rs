@@ -62,7 +62,7 @@ impl<'a> Routed<'a> {
             is_parent_remote: true,
             ..self.frame(&self.name, self.hop, kind, times)
         };
-        frame.encode("", |said| {
+        frame.encode(&record.reason, |said| {
             self.say_begun(said);
             if !self.is_handle {
                 semantics::say_peer(said, &record.peer);
@@ -78,13 +78,16 @@ impl<'a> Routed<'a> {
     fn attempt(&self, attempt: &AttemptRecord, id: SpanId, is_last: bool) -> Vec<u8> {
         let times = (attempt.start, attempt.end.max(attempt.start));
         // The call ended as this attempt did.
-        let is_answer = is_last && self.record.answered_by == "replica";
+        let is_told = self.record.answered_by == "replica";
         self.frame(&self.name, id, Kind::Client, times).encode("", |said| {
             self.say_begun(said);
             said.text("pyserve.replica", &attempt.replica_id);
             said.text("pyserve.attempt.reason", attempt.why);
             said.text("pyserve.attempt.outcome", attempt.outcome);
-            if attempt.outcome == "ok" || (attempt.outcome == "failed" && is_answer) {
+            if attempt.outcome == "ok" {
+                let end = if is_told { self.end() } else { self.end_of_replaced() };
+                semantics::say_end(said, end, true);
+            } else if attempt.outcome == "failed" && is_last && is_told {
                 semantics::say_end(said, self.end(), true);
             } else if attempt.outcome != "superseded" {
                 // A superseded attempt has not failed; the attempt that won has the outcome.
@@ -129,6 +132,11 @@ impl<'a> Routed<'a> {
             Some(_) => End::Http(self.record.http_status),
             None => End::Rpc(u32::from(self.record.code)),
         }
+    }
+
+    /// The end of an answer that was replaced on its way to the caller.
+    fn end_of_replaced(&self) -> End {
+        if self.http.is_some() { End::Http(200) } else { End::Rpc(0) }
     }
 
     fn unix(&self, since_start: Nanos) -> Nanos {

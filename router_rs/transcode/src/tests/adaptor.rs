@@ -134,7 +134,7 @@ fn a_wrong_request_ends_the_exchange_and_is_answered() {
     client.pieces = [Bytes::from(envelope(b"{"))].into();
     let mut chat = chat(client, &JSON);
     assert!(matches!(chat.poll_piece(&mut cx), Poll::Ready(Err(Cancelled))));
-    assert_eq!(Some(Code::InvalidArgument), chat.refused().map(|status| status.code));
+    assert_eq!(Some(Code::InvalidArgument), chat.refused().map(|refusal| refusal.status.code));
     assert!(chat.poll_cancelled(&mut cx).is_ready());
     assert!(chat.poll_finish(&mut cx).is_ready());
     assert!(chat.end().is_ended);
@@ -169,7 +169,53 @@ fn a_broken_answer_is_replaced_by_its_failure() {
     chat.head(head(), false).unwrap();
     chat.body(Bytes::from_static(&[9, 0, 0, 0, 0])).unwrap();
     assert!(matches!(chat.poll_room(1, &mut cx), Poll::Ready(Err(Cancelled))));
-    assert_eq!(Some(Code::Internal), chat.refused().map(|status| status.code));
+    assert_eq!(Some(Code::Internal), chat.refused().map(|refusal| refusal.status.code));
+    assert!(chat.poll_finish(&mut cx).is_ready());
+    assert!(String::from_utf8_lossy(&chat.end().body).contains("internal"));
+}
+
+/// A `Thing` whose `made` is no time of the years that JSON can have, as a gRPC frame.
+const THING_OF_NO_TIME: &[u8] = b"\0\0\0\0\x0c\x62\x0a\x08\x80\x80\x80\x80\x80\x80\x80\x80\x10";
+
+/// Passes a whole answer on, as the exchange does.
+fn pass_on(chat: &mut Transcoded<Client>, body: &[u8], cx: &mut Context<'_>) {
+    chat.head(head(), false).unwrap();
+    assert!(matches!(chat.poll_room(body.len(), cx), Poll::Ready(Ok(_))));
+    chat.body(Bytes::copy_from_slice(body)).unwrap();
+    chat.trailers(ok()).unwrap();
+}
+
+#[test]
+fn what_the_client_is_told_is_known_before_it_has_the_end() {
+    let mut cx = Context::from_waker(Waker::noop());
+    let unary = [("content-type", "application/json")];
+    for (method, headers) in [("/v1/echo", &unary), ("/things.v1.Things/Echo", &unary)] {
+        for (body, expected) in [(&*frame("{}"), None), (THING_OF_NO_TIME, Some(Code::Internal))] {
+            let mut echo = Transcoded::new(Client::default(), call("POST", method, headers));
+            pass_on(&mut echo, body, &mut cx);
+            assert_eq!(None, echo.refused());
+            assert!(echo.poll_settled(&mut cx).is_ready());
+            assert_eq!(expected, echo.refused().map(|refusal| refusal.status.code));
+            assert!(echo.end().head.is_none(), "the client has got something already");
+            echo.end().room = 1000;
+            assert!(echo.poll_finish(&mut cx).is_ready());
+            let status = echo.end().head.as_ref().map(|head| head.status.as_u16());
+            assert_eq!(Some(if expected.is_some() { 500 } else { 200 }), status);
+        }
+    }
+}
+
+#[test]
+fn the_end_of_a_stream_is_known_when_the_client_has_room_for_what_is_before_it() {
+    let mut cx = Context::from_waker(Waker::noop());
+    let mut chat = chat(Client::default(), &JSON);
+    pass_on(&mut chat, &[&frame("{}"), THING_OF_NO_TIME].concat(), &mut cx);
+    assert!(chat.poll_settled(&mut cx).is_pending());
+    chat.end().room = 1000;
+    assert!(chat.poll_settled(&mut cx).is_ready());
+    assert_eq!(envelope(b"{}"), chat.end().body);
+    let refusal = chat.refused().expect("it cannot be written");
+    assert!(refusal.status.message.contains("a time is of the years"), "{refusal:?}");
     assert!(chat.poll_finish(&mut cx).is_ready());
     assert!(String::from_utf8_lossy(&chat.end().body).contains("internal"));
 }
@@ -260,7 +306,7 @@ fn a_packed_message_of_a_query_is_converted_elsewhere() {
         let call = call("GET", &query(b"no gzip"), &[]);
         let mut chat = Transcoded::new(Client { is_complete: true, ..Client::default() }, call);
         assert!(std::future::poll_fn(|cx| chat.poll_piece(cx)).await.is_err());
-        assert_eq!(Some(Code::InvalidArgument), chat.refused().map(|status| status.code));
+        assert_eq!(Some(Code::InvalidArgument), chat.refused().map(|refusal| refusal.status.code));
     });
 }
 

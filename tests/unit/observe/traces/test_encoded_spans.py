@@ -63,6 +63,7 @@ _RECORDS = st.fixed_dictionaries(
         "http_status": st.integers(0, 599),
         "refused": st.sampled_from(["", "queue_full"]),
         "answered_by": st.sampled_from(["replica", "ingress", "client"]),
+        "reason": st.text(max_size=600),
         "request_bytes": _SIZES,
         "response_bytes": _SIZES,
         "explanation": st.text(max_size=2000),

@@ -54,6 +54,7 @@ class Record:
     http_status: int = 0
     refused: str = ""
     answered_by: str = "replica"
+    reason: str = ""
     request_bytes: int = 5
     response_bytes: int = 7
     explanation: str = ""
@@ -116,6 +117,16 @@ def test_a_call_is_a_server_span_with_its_attempts_below(kept: Kept):
     assert [StatusCode.UNSET, StatusCode.ERROR, StatusCode.UNSET] == [
         each.status.status_code for each in (hop, first, second)
     ]
+
+
+def test_an_answer_that_was_replaced_is_the_end_of_its_attempt_alone(kept: Kept):
+    found = spans_of(kept, code=13, answered_by="ingress", reason="it has no JSON")
+    hop, last = found[1], found[4]
+
+    assert (StatusCode.ERROR, "it has no JSON") == (hop.status.status_code, hop.status.description)
+    assert "INTERNAL" == (hop.attributes or {})["rpc.response.status_code"]
+    assert StatusCode.UNSET == last.status.status_code
+    assert "OK" == (last.attributes or {})["rpc.response.status_code"]
 
 
 def test_parked_time_is_a_span_before_the_attempt_that_ended_it(kept: Kept):
