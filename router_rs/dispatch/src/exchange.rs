@@ -149,6 +149,12 @@ impl<'a, C: Caller> Exchange<'a, C> {
         self.conclude(entry, ending, last).await
     }
 
+    /// The call has ended before it was offered to the replicas of `entry`.
+    pub async fn never_offered(&mut self, entry: &DeploymentEntry, ending: Ending) -> Ending {
+        self.begin(entry);
+        self.conclude(entry, ending, None).await
+    }
+
     /// Tells the listener, if there is one, where the call goes now.
     fn follow(&self, ticket: &TicketGuard) -> Option<Followed> {
         let listener = self.listener.as_ref()?;

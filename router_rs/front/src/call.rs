@@ -56,7 +56,12 @@ pub(super) fn start<E: ClientEnd + 'static>(connection: &Rc<ConnectionState>, ca
         let limits = Limits::new(deadline, &stop);
         let mut exchange = Exchange::new(&mut client, head, upload, limits);
         let ending = if let Err(ending) = exchange.collect(awaited).await {
-            ending
+            match &upstream {
+                Upstream::Deployment(deployment) => {
+                    exchange.never_offered(&deployment.entry, ending).await
+                }
+                Upstream::Server(_) => ending,
+            }
         } else {
             if let (Some(mirror), Some(body)) = (mirror, exchange.upload.whole()) {
                 mirror::start(mirror, &exchange.head, body.to_vec(), deadline);

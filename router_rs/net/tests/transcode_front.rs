@@ -316,3 +316,20 @@ async fn a_stream_that_breaks_off_is_recorded_as_such() {
         assert!(record.reason.contains("a time is of the years"), "{}", record.reason);
     }
 }
+
+#[tokio::test]
+async fn a_body_that_cannot_be_read_is_recorded_without_a_replica() {
+    let mut mesh = Recording::start().await;
+    let headers = "content-type: application/json\r\nx-pyserve-explain: 1\r\n";
+    for path in [ECHO, "/v1/echo"] {
+        mesh.client.send(post(path, headers, b"{\"name\": 1}")).await;
+        let reply = mesh.client.reply().await;
+        assert_eq!(400, reply.status, "{}", reply.text());
+        let record = mesh.record().await;
+        assert_eq!((ECHO, 3, KeptFor::Asked), (&*record.method, record.code, record.kept_for));
+        assert_eq!(("ingress", 0), (record.answered_by, record.attempts.len()));
+        assert_eq!("", record.reason, "payloads are not recorded");
+        assert_eq!(("app", "Echo"), (&*record.application, &*record.deployment));
+    }
+    assert!(mesh.replica.calls.try_recv().is_err(), "a replica was asked");
+}
