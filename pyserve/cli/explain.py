@@ -153,6 +153,9 @@ _KEPT = {
 
 def _end(found: Mapping[str, Any]) -> str:
     ended = f"HTTP {found['http_status']}" if found["http_status"] else code_name(found["code"])
+    if reason := found["reason"]:
+        # It may have names from an answer.
+        return f"{ended} ({reason if reason.isprintable() else ascii(reason)})"
     return f"{ended}, refused ({found['refused']})" if found["refused"] else ended
 
 

@@ -106,6 +106,7 @@ class IngressAccessLog:
             trace_id=call.trace_id.hex() if call.is_sampled else "",
             client=call.peer if self._names_clients else "",
             door=call.door,
+            reason=call.reason,
             answered_by=call.answered_by,
             application=call.application,
             deployment=call.deployment,

@@ -88,6 +88,7 @@ def summary(call: Call) -> dict[str, Any]:
         "http_status": call.http_status,
         "refused": call.refused,
         "answered_by": call.answered_by,
+        "reason": call.reason,
         "attempts_made": len(call.attempts),
         "request_bytes": call.request_bytes,
         "response_bytes": call.response_bytes,

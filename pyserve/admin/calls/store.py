@@ -135,6 +135,7 @@ class Call:
         duration_s: Of the whole call.
         parked_s: The part of it in the router, before attempts and between them.
         refused: Why no replica took it; "": one did.
+        reason: Why the ingress told the client something else than the replica; "": it did not.
     """
 
     request_id: str
@@ -152,6 +153,7 @@ class Call:
     http_status: int
     refused: str
     answered_by: str
+    reason: str
     request_bytes: int
     response_bytes: int
     explanation: str
@@ -177,6 +179,7 @@ def read_record(record: CallRecord) -> Call:
         http_status=record.http_status,
         refused=record.refused,
         answered_by=record.answered_by,
+        reason=record.reason,
         request_bytes=record.request_bytes,
         response_bytes=record.response_bytes,
         explanation=record.explanation,

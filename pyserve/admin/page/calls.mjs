@@ -67,8 +67,8 @@ function ended(call) {
   const words = call.http_status !== 0 ? `HTTP ${call.http_status}`
     : CODES[call.code] ?? `code ${call.code}`;
   const isBad = call.http_status >= 500 || (call.http_status === 0 && call.code !== 0);
-  return h("span", { class: isBad ? "bad-text" : null },
-    call.refused === "" ? words : `${words}, refused: ${call.refused}`);
+  const why = call.refused === "" ? call.reason : `refused: ${call.refused}`;
+  return h("span", { class: isBad ? "bad-text" : null }, why === "" ? words : `${words}, ${why}`);
 }
 
 function one(call) {

@@ -186,6 +186,7 @@ def access_record(
     replica: str = "",
     trace_id: str = "",
     client: str = "",
+    reason: str = "",
     **more: str,
 ) -> logging.LogRecord:
     """Return the record of one call.
@@ -200,6 +201,7 @@ def access_record(
         replica: Who has answered, where it is another process.
         trace_id: Of its trace, if that is sampled.
         client: Address of the client, where that is logged.
+        reason: Why the client was told something else than the replica has answered, if it was.
         more: What a JSON object has besides.
     """
     label, duration_ms = label[:_LABEL_MAX], round(duration_s * 1e3, 3)
@@ -207,6 +209,9 @@ def access_record(
     text += f", by {replica}" if replica else ""
     text += f", attempt {attempts}" if attempts > 1 else ""
     text += f", from {client}" if client else ""
+    # It may have names from an answer, which must not look like other lines.
+    reason = reason if reason.isprintable() else ascii(reason)
+    text += f": {reason}" if reason else ""
     values: dict[str, object] = {
         "name": ACCESS_LOGGER,
         "levelno": logging.INFO,
@@ -222,6 +227,7 @@ def access_record(
         "attempts": attempts,
         **({"client": client} if client else {}),
         **({"replica": replica} if replica else {}),
+        **({"reason": reason} if reason else {}),
         **more,
     }
     return logging.makeLogRecord(values)

@@ -38,6 +38,7 @@ def call(**changes: Any) -> Any:
         "peer": "ipv4:192.0.2.7:1234",
         "door": "grpc",
         "answered_by": "replica",
+        "reason": "",
         "application": "shop",
         "deployment": "Shop",
     }
@@ -106,6 +107,10 @@ def written(folder: Path, sink: LogSink) -> list[str]:
                 ],
             },
             ": /shop.Shop/Buy UNAVAILABLE 12.346 ms, by Shop#bbbbb, attempt 2",
+        ),
+        (
+            {"code": 13, "answered_by": "ingress", "reason": "it has no JSON:\n'x'"},
+            "INTERNAL 12.346 ms, by Shop#aaaaa: \"it has no JSON:\\n'x'\"",
         ),
         ({"is_sampled": True}, f" [r-1 trace={'4b' * 16}]: /shop.Shop/Buy OK"),
         ({"request_id": "x\ny"}, " [x%0Ay]: /shop.Shop/Buy OK"),
