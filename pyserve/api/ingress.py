@@ -293,7 +293,7 @@ def _paths(source: object) -> Iterator[str]:
     for module_name, module in list(sys.modules.items()):
         if not is_importable(module_name, module):
             continue
-        # A name that stands for the application itself comes before one for what runs it.
+        # A name that stands for the application itself comes before one of an object that runs it.
         for leads in (_is_it, _runs_it):
             known = list(names_of(module).items())
             name = next((each for each, value in known if leads(value, source)), None)
@@ -342,7 +342,7 @@ def _has_code_of_no_module(source: object) -> bool:
 
 
 def _traits(source: object) -> set[str]:
-    """Return what can be told of an application, in words."""
+    """Return the properties of an application, in words."""
     inner = _unwrapped(source)
     found = set()
     for path, route in _routes(inner):

@@ -259,7 +259,7 @@ def _best_wait_s(gaps: list[float], count: int, gain_s: float) -> float:
 # closed loop that always leaves after w, a batch has n = (q + m) / (2 - F(w)) callers: those who
 # come too late are the q of the next one. It serves n / (w + b + a n) calls a second, and the best
 # w is searched among the newest returns. For Poisson arrivals, where F grows in proportion to the
-# time, the best is not to wait. There is no wait either if the gain may be due to chance.
+# time, the best is not to wait. A gain that may be due to chance is not waited for either.
 
 # Batches whose returns count, and the returns sampled from each, evenly spread. Arbitrary; together
 # they bound the cost of a decision.

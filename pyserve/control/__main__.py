@@ -329,7 +329,7 @@ class _Mesh:
         try:
             # Else they go on with their last view, until another controller comes.
             if is_whole:
-                # Not while ingresses take connections: whoever came back would be closed again.
+                # Not while ingresses take connections: who reconnects would be closed again.
                 announced_s = min(ingress.drain_s, ingress.hard_stop_after_s)
                 closing = loop.call_later(announced_s, self._controller.close_web_sockets)
                 await self._ingresses.drain(grace_s, deadline - loop.time())

@@ -89,7 +89,7 @@ class HealthService:
     async def Check(
         self, request: health_pb2.HealthCheckRequest, context: Context
     ) -> health_pb2.HealthCheckResponse:
-        """Return the status of one service; NOT_FOUND if there is no service of that name."""
+        """Return the status of one service; NOT_FOUND if the service is unknown."""
         status = self._statuses.get(request.service)
         if status is None:
             await context.abort(

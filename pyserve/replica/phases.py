@@ -97,7 +97,7 @@ class Constructing(Loading):
 
 @dataclass(frozen=True, slots=True)
 class Constructed:
-    """What the deployment's code has become.
+    """The user's object, and what belongs to it.
 
     Attributes:
         loaded: The class, its options and services.

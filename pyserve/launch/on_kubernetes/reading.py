@@ -214,7 +214,7 @@ def _told(said: Object) -> str:
 # - A replica that was expected ends exactly once, whatever the order and number of events.
 # - It has ended when its container has ended, its pod is gone, or it was given up.
 # - A pod that is missing from a list has ended only if it was there before the list was asked for.
-# - What a replica waits for is reported when it changes, and cleared when the replica runs.
+# - The reason why a replica waits is reported when it changes, and cleared when it runs.
 # - Unexpected pods are kept until they are adopted.
 
 # Of the watch of Kubernetes (meta/v1, WatchEvent).

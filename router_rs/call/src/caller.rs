@@ -74,7 +74,7 @@ pub trait Caller {
         Poll::Ready(())
     }
 
-    /// What this end tells its caller instead of the other side's answer. If the answer was not
+    /// The refusal that this end sends in place of the other side's answer. If the answer was not
     /// complete by then, the end has aborted the exchange as if the caller were gone.
     fn refused(&self) -> Option<&Refusal> {
         None

@@ -1,4 +1,4 @@
-//! What a caller's end told its caller instead of the other side's answer.
+//! The refusal that a caller's end sent in place of the other side's answer.
 
 use http::StatusCode;
 use router_protocol::grpc::Status;

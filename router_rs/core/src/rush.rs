@@ -4,7 +4,7 @@
 //! that were answered. After a change from long calls to short ones, or to such that await something,
 //! the long ones come first, and nothing is learnt until they are through. Only one thing tells the
 //! router earlier: many more calls come than it sees answered. If they are of the same kind after all,
-//! that is an overload in which each replica has a queue anyway, whoever keeps it.
+//! that is an overload in which each replica has a queue anyway, in the router or at the replica.
 //!
 //! A burst is none: of calls that come between two answers, few count, so it takes several answers
 //! with many calls after each. Those of a burst are best kept, since some are long and others short.

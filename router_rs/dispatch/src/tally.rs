@@ -36,7 +36,7 @@ pub enum End {
 }
 
 impl End {
-    /// `refused`: what the caller's end told it instead.
+    /// `refused`: sent by the caller's end instead.
     pub fn of(ending: &Ending, refused: Option<&Refusal>, seen: &Seen, door: Door) -> Self {
         if let Some(refusal) = refused {
             let of_code = Self::of_ours(refusal.status.code, door);

@@ -27,7 +27,7 @@ const GET: &str = "/things.v1.Things/Get";
 /// A `Thing` whose name is "a", as a gRPC frame.
 const THING_A: &[u8] = b"\0\0\0\0\x03\x0a\x01a";
 
-/// A `Thing` whose `made` is no time of the years that JSON can have, as a gRPC frame.
+/// A `Thing` whose `made` lies beyond the years that JSON can have, as a gRPC frame.
 const THING_OF_NO_TIME: &[u8] = b"\0\0\0\0\x0c\x62\x0a\x08\x80\x80\x80\x80\x80\x80\x80\x80\x10";
 
 /// `google.protobuf.FileDescriptorSet`

@@ -1,4 +1,4 @@
-"""What the replicas that have joined are told together."""
+"""Commands to all replicas that have joined."""
 
 from __future__ import annotations
 

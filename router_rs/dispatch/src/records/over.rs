@@ -45,7 +45,7 @@ pub(crate) struct Over<'a> {
     pub clock: Clock,
     pub head: &'a Head,
     pub ending: &'a Ending,
-    /// What the caller was told instead of the replica's answer.
+    /// Sent to the caller in place of the replica's answer.
     pub refused: Option<&'a Refusal>,
     pub end: End,
     pub seen: &'a Seen,

@@ -174,7 +174,7 @@ fn a_broken_answer_is_replaced_by_its_failure() {
     assert!(String::from_utf8_lossy(&chat.end().body).contains("internal"));
 }
 
-/// A `Thing` whose `made` is no time of the years that JSON can have, as a gRPC frame.
+/// A `Thing` whose `made` lies beyond the years that JSON can have, as a gRPC frame.
 const THING_OF_NO_TIME: &[u8] = b"\0\0\0\0\x0c\x62\x0a\x08\x80\x80\x80\x80\x80\x80\x80\x80\x10";
 
 /// Passes a whole answer on, as the exchange does.
