@@ -405,3 +405,59 @@ _MAKERS: Mapping[str, Callable[[Any], object]] = {
     **_COLLECTIONS,
     **{kind.__name__: make for kind, (_, make) in _SIMPLE.items()},
 }
+
+
+def shortened(
+    fields: dict[str, object], size_max: int, characters: Iterable[int]
+) -> dict[str, object] | None:
+    """Shorten the texts and bytes of an exception, so that its type and its other values stay.
+
+    Args:
+        fields: Its description, with ``args`` and ``state``.
+        size_max: How large it may be when it is packed.
+        characters: How much of each text may stay, the most first.
+
+    Returns:
+        ``None``: It has too many values.
+    """
+    arguments, state = fields.get("args"), fields.get("state")
+    if not isinstance(arguments, list) or not isinstance(state, dict):
+        return None
+    for characters_max in characters:
+        short = {
+            **fields,
+            "text": cut(str(fields["text"]), characters_max),
+            "args": [_short(each, characters_max) for each in arguments],
+            "state": _with_short_values(state, characters_max),
+            "members": _with_short_values(fields.get("members"), characters_max),
+            # So much of the text is that of the whole exception.
+            "same_characters": characters_max - 4,
+        }
+        for each in (short, {**short, "notes": []}):
+            if len(pack(each)) <= size_max:
+                return each
+    return None
+
+
+def _with_short_values(values: object, characters_max: int) -> dict[str, object]:
+    named = values if isinstance(values, dict) else {}
+    return {key: _short(each, characters_max) for key, each in named.items()}
+
+
+def _short(value: object, characters_max: int) -> object:
+    if not isinstance(value, str | bytes) or len(value) <= characters_max:
+        return value
+    if isinstance(value, bytes):
+        return value[:characters_max]
+    return f"{value[:characters_max]} ... ({len(value) - characters_max} characters cut)"
+
+
+def cut_ends(text: str, size_max: int) -> str:
+    """Shorten to so many bytes; a traceback says most where it begins and where it ends."""
+    data = text.encode("utf-8", "backslashreplace")
+    if len(data) <= size_max:
+        return data.decode()
+    gap = "\n  ... (cut) ...\n"
+    head = size_max // 4
+    tail = size_max - head - len(gap)
+    return data[:head].decode("utf-8", "ignore") + gap + data[-tail:].decode("utf-8", "ignore")

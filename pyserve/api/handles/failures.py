@@ -12,7 +12,7 @@ to unpickle because it fails, and the trailers of a service are user data.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from pyserve.api.handles.failure_state import (
@@ -32,9 +32,11 @@ from pyserve.api.handles.failure_values import (
     Repr,
     Values,
     cut,
+    cut_ends,
     exact,
     imported,
     pack,
+    shortened,
     shown,
 )
 from pyserve.api.pickling import class_of_code, id_in_code
@@ -130,10 +132,12 @@ def _encoded(error: BaseException) -> bytes:
     if isinstance(error, Abort):
         full["abort"] = True
     data = pack(full)
-    if len(data) > _FIELDS_BYTES_MAX and (short := _with_cut_texts(full)) is not None:
-        full = short
-    elif len(data) > _FIELDS_BYTES_MAX:  # Many arguments: the text has to do.
-        full = {**full, "notes": [], **_NOTHING_KEPT}
+    if len(data) > _FIELDS_BYTES_MAX:
+        # As it was left behind: what makes it anew would compute with values that are whole.
+        left = {**full, "maker": "", **_fields_of(_args(error), vars(error), DEPTH_MAX, _SPARING)}
+        short = shortened(left, _FIELDS_BYTES_MAX, _CUT_CHARACTERS)
+        # Many arguments: the text has to do.
+        full = short or {**full, "notes": [], **_NOTHING_KEPT}
     return _with_traceback(full, format_from_user_code(error))
 
 
@@ -239,52 +243,14 @@ def _raisable(error: Exception) -> Exception:
 
 def _with_traceback(fields: dict[str, object], trace: str) -> bytes:
     room = FAILURE_BYTES_MAX - len(pack(fields)) - 32  # for the key and the text's length
-    return pack({**fields, "traceback": _cut_bytes(trace, room)})
-
-
-def _with_cut_texts(full: dict[str, object]) -> dict[str, object] | None:
-    """Shorten the texts of an exception whose arguments are all texts, so that its type stays.
-
-    Returns:
-        ``None``: It has other arguments, or too many.
-    """
-    arguments, state = full.get("args"), full.get("state")
-    if not isinstance(arguments, list) or not isinstance(state, dict):
-        return None
-    if not arguments or not all(isinstance(each, str) for each in arguments):
-        return None
-    for characters_max in _CUT_CHARACTERS:
-        short = {
-            **full,
-            "text": cut(str(full["text"]), characters_max),
-            "args": [_cut_noting(each, characters_max) for each in arguments],
-            "state": _with_cut_values(state, characters_max),
-            "members": _with_cut_values(full.get("members"), characters_max),
-            # So much of the text is that of the whole exception.
-            "same_characters": characters_max - 4,
-        }
-        for fields in (short, {**short, "notes": []}):
-            if len(pack(fields)) <= _FIELDS_BYTES_MAX:
-                return fields
-    return None
-
-
-def _with_cut_values(values: object, characters_max: int) -> dict[str, object]:
-    named = values if isinstance(values, dict) else {}
-    return {key: _cut_noting(each, characters_max) for key, each in named.items()}
-
-
-def _cut_noting(value: object, characters_max: int) -> object:
-    if not isinstance(value, str) or len(value) <= characters_max:
-        return value
-    return f"{value[:characters_max]} ... ({len(value) - characters_max} characters cut)"
+    return pack({**fields, "traceback": cut_ends(trace, room)})
 
 
 def _state(error: BaseException, depth: int, values: Values) -> dict[str, object]:
     """Return what the type needs to make the exception again."""
     if (status := call_status(error)) is not None:
         return {"args": [], "state": {}, "members": {}, "status": status}
-    maker, arguments, kept, sets, state = "", error.args, vars(error), False, None
+    maker, arguments, kept, sets, state = "", _args(error), vars(error), False, None
     try:
         reduced: Any = error.__reduce__()
         made_by = reduced[0]
@@ -292,26 +258,39 @@ def _state(error: BaseException, depth: int, values: Values) -> dict[str, object
         is_own = getattr(made_by, "__self__", None) is type(error)
         if made_by is type(error) or is_own:
             maker = exact(made_by.__name__) if is_own else ""
-            arguments = tuple(reduced[1])
+            arguments = arguments if isinstance(error, UnicodeDecodeError) else tuple(reduced[1])
             state = reduced[2] if len(reduced) > 2 else None
             kept = state if isinstance(state, dict) else {} if state is None else kept
             sets = state is not None and has_setter(type(error))
     except BaseException:  # noqa: S110  # The user's own; what every exception has has to do.
         pass
-    fields: dict[str, object] = {
-        "args": [_plain(each, depth, values) for each in arguments],
-        "state": {
-            exact(str(key)): _plain(value, depth, values)
-            for key, value in kept.items()
-            if key not in _OF_THIS_PROCESS
-        },
-    }
     members = members_of(error, arguments)
     return {
-        **fields,
+        **_fields_of(arguments, kept, depth, values),
         **({"maker": maker} if maker else {}),
         **({"set": [_plain(state, depth, values)]} if sets else {}),
         "members": {exact(name): _plain(each, depth, values) for name, each in members.items()},
+    }
+
+
+def _args(error: BaseException) -> tuple[object, ...]:
+    args = error.args
+    if isinstance(error, UnicodeDecodeError) and len(args) == 5 and type(args[1]) is bytes:
+        # It cannot be made of a text in place of the bytes, which may be a whole document.
+        return (args[0], args[1][: _VALUE_BYTES_MAX // 2], *args[2:])
+    return args
+
+
+def _fields_of(
+    arguments: Iterable[object], state: Mapping[str, object], depth: int, values: Values
+) -> dict[str, object]:
+    return {
+        "args": [_plain(each, depth, values) for each in arguments],
+        "state": {
+            exact(str(key)): _plain(value, depth, values)
+            for key, value in state.items()
+            if key not in _OF_THIS_PROCESS
+        },
     }
 
 
@@ -347,7 +326,7 @@ def _same_type(
         except Exception:  # noqa: S112  # A constructor of the user's with other parameters.
             continue
     for make in (_made_as_it_was, _made_of_text, _made_anew, made_of_status):
-        if make in others and has_text(others[make]):
+        if make in others and has_text(others[make]) and (text_of(others[make]) or not text):
             put_note(others[make], f"Where it was raised, its text was: {text}")
             return others[make]
     return _saying(found, text, fields) if others else None
@@ -441,17 +420,6 @@ def _note(note: str, values: Values) -> object:
         if len(pack(found)) <= _NOTE_BYTES_MAX:
             return found
     return cut(note, _NOTE_CHARACTERS_MAX)
-
-
-def _cut_bytes(text: str, size_max: int) -> str:
-    """Shorten to so many bytes; a traceback says most where it begins and where it ends."""
-    data = text.encode("utf-8", "backslashreplace")
-    if len(data) <= size_max:
-        return data.decode()
-    gap = "\n  ... (cut) ...\n"
-    head = size_max // 4
-    tail = size_max - head - len(gap)
-    return data[:head].decode("utf-8", "ignore") + gap + data[-tail:].decode("utf-8", "ignore")
 
 
 def _unpacked(data: bytes) -> dict[str, object]:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import dataclasses
 import functools
 import gc
+import json
 import subprocess
 import urllib.error
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -292,3 +294,38 @@ def test_a_large_status_of_grpcs_client_is_cut():
     assert grpc.StatusCode.INTERNAL is found.code()
     assert "d" * 100 == found.details()[:100]
     assert ("first", "a") == found.trailing_metadata()[0]
+
+
+def raising(error: Exception) -> None:
+    raise error
+
+
+class NumberedError(Exception):
+    def __init__(self, code: int, answer: str) -> None:
+        super().__init__(code, answer)
+        self.code = code
+
+
+@pytest.mark.parametrize(
+    ("call", "kept"),
+    [
+        (lambda: json.loads("[" + "1," * 3_000), {"pos": 6_001, "lineno": 1, "colno": 6_002}),
+        (lambda: json.loads("\n" * 9_000 + "x"), {"pos": 9_000, "lineno": 9_001, "colno": 1}),
+        (lambda: raising(NumberedError(7, "<html>" * 5_000)), {"code": 7}),
+        (
+            (b"a" * 30_000 + b"\xff").decode,
+            {"encoding": "utf-8", "start": 30_000, "reason": "invalid start byte"},
+        ),
+    ],
+)
+def test_a_large_document_costs_an_exception_nothing_else(
+    call: Callable[[], object], kept: dict[str, object]
+):
+    """The document is cut; where it broke, and why, is what callers look at."""
+    with pytest.raises(Exception) as caught:  # noqa: PT011  # of several types
+        call()
+    found: Any = sent(caught.value)
+    assert type(found) is type(caught.value)
+    assert kept == {name: getattr(found, name) for name in kept}
+    notes = "".join(getattr(found, "__notes__", ()))
+    assert str(caught.value)[:90] in f"{found}{notes}"
