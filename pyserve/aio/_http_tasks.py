@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import grpc
 
 from pyserve.aio._http import HttpCall, HttpHandler
-from pyserve.aio._outcome import LATE_DETAILS, is_late
+from pyserve.aio._outcome import LATE_DETAILS, is_late, log_cancellation
 from pyserve.aio._watched import note_failure
 from pyserve.bridge import end_if_forked, rust
 from pyserve.observe.failures import exc_info_of, failure_logger
@@ -141,7 +141,7 @@ def _fail(http: HttpCall, error: BaseException) -> None:
     """
     end_if_forked(error)
     if isinstance(error, asyncio.CancelledError):
-        _LOGGER.debug("%s was cancelled", _label(http))
+        log_cancellation(error, _label(http), http.cancel_reason)
         http.fail(grpc.StatusCode.INTERNAL, _CANCELLED_DETAILS)
         return
     note_failure(http.call, error)

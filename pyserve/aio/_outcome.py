@@ -62,7 +62,7 @@ def fail(context: ServicerContext, error: BaseException) -> None:
     if context.abort_error is not None and error is context.abort_error:
         return
     if isinstance(error, asyncio.CancelledError):
-        _LOGGER.debug("the handler of %s was cancelled", context.method.path)
+        log_cancellation(error, f"the handler of {context.method.path}", context.cancel_reason)
         if context.cancel_reason is None:
             _end(context, status_number(grpc.StatusCode.CANCELLED), _CANCELLED_DETAILS)
     else:
@@ -70,6 +70,30 @@ def fail(context: ServicerContext, error: BaseException) -> None:
     is_exit = not isinstance(error, Exception | asyncio.CancelledError)
     if is_exit and not context.kit.settings.outlives_exits:
         raise error
+
+
+def log_cancellation(error: asyncio.CancelledError, what: str, reason: int | None) -> None:
+    """Log a cancellation; completely, if it came from what the handler itself awaited.
+
+    Args:
+        error: What the handler raised.
+        what: The handler, for the log.
+        reason: Why its call was cancelled; ``None``: it was not.
+    """
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:  # A `def` handler, on its thread.
+        task = None
+    was_raised = error.__traceback__ is not None
+    if reason is not None or not was_raised or (task is not None and task.cancelling()):
+        _LOGGER.debug("%s was cancelled", what)
+    else:
+        _LOGGER.error(
+            "%s raised CancelledError, though nobody cancelled it: it awaits a task or future that "
+            "was cancelled",
+            what,
+            exc_info=exc_info_of(error),
+        )
 
 
 def _fail_surely(context: ServicerContext, error: BaseException) -> None:

@@ -232,13 +232,45 @@ async def test_handler_that_swallows_its_cancellation_still_releases() -> None:
     await server.stop(None)
 
 
-async def test_handler_that_cancels_itself_is_answered() -> None:
+@pytest.mark.parametrize("is_async", [True, False])
+async def test_handler_that_cancels_itself_is_answered_and_logged(
+    caplog: pytest.LogCaptureFixture, is_async: bool
+) -> None:
     async def give_up(_request: bytes, _context: Any) -> bytes:
+        awaited = asyncio.ensure_future(asyncio.Event().wait())
+        await asyncio.sleep(0)
+        awaited.cancel()
+        await awaited  # A mistake of the handler's own.
+        return b""
+
+    def give_up_on_a_thread(_request: bytes, _context: Any) -> bytes:
         raise asyncio.CancelledError
 
-    server, native = await _serve(grpc.unary_unary_rpc_method_handler(give_up))
+    handler: Any = give_up if is_async else give_up_on_a_thread
+    server, native = await _serve(grpc.unary_unary_rpc_method_handler(handler))
     assert ("finish", CANCELLED) == (await _ended(native.call("/p.S/Call", b"")))[:2]
     await server.stop(None)
+    (record,) = [each for each in caplog.records if each.levelname == "ERROR"]
+    assert "/p.S/Call raised CancelledError, though nobody cancelled it" in record.message
+    assert "give_up" in str(record.exc_text or caplog.text)
+
+
+async def test_a_task_that_others_cancel_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+    tasks: list[asyncio.Task[Any] | None] = []
+
+    async def wait(_request: bytes, _context: Any) -> bytes:
+        tasks.append(asyncio.current_task())
+        await asyncio.Event().wait()
+        return b""
+
+    server, native = await _serve(grpc.unary_unary_rpc_method_handler(wait))
+    call = native.call("/p.S/Call", b"")
+    await eventually(lambda: tasks)
+    assert tasks[0] is not None
+    tasks[0].cancel()  # As the end of the loop does.
+    assert ("finish", CANCELLED) == (await _ended(call))[:2]
+    await server.stop(None)
+    assert [] == [each for each in caplog.records if each.levelname == "ERROR"]
 
 
 async def test_threads_keep_their_slot_until_they_return() -> None:
