@@ -1,4 +1,4 @@
-"""What commands ask the admin server of a mesh, and where people find its page."""
+"""What commands ask the admin server of a mesh: JSON over HTTP, and events as they come."""
 
 from __future__ import annotations
 
@@ -8,15 +8,17 @@ import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from pyserve.admin.access import viewing_key
 from pyserve.cli.commands import CommandFailed
-from pyserve.config import is_loopback, read_settings
+from pyserve.cli.page import speaks_tls
+from pyserve.config import read_settings
 
 if TYPE_CHECKING:
     from pyserve.config.tls import TlsFiles
     from pyserve.driver.session import Session
+
 # Two looks take a second, and the processes that are asked one more each.
 _ANSWER_TIMEOUT_S = 15.0
 _OK = 200
@@ -147,49 +149,3 @@ def _words(answer: http.client.HTTPResponse) -> str:
         return str(json.loads(text)["error"])
     except (ValueError, KeyError, TypeError):
         return f"{answer.status} {text.strip()}"
-
-
-# Where people find the page of a mesh.
-
-
-class ShownIngress(Protocol):
-    """The facts about an ingress that are shown, from a message or read from the ingress itself."""
-
-    @property
-    def admin(self) -> str: ...
-    @property
-    def speaks_tls(self) -> bool: ...
-
-
-def page_url(ingress: ShownIngress) -> str:
-    """Return where the page of an ingress's admin server is."""
-    return admin_url(ingress.admin, is_secured=ingress.speaks_tls)
-
-
-def speaks_tls(ingress: ShownIngress) -> bool:
-    """Say whether its admin server does: where the ingress does, but on the loopback."""
-    return _has_tls(ingress.admin, is_secured=ingress.speaks_tls)
-
-
-def admin_url(address: str, *, is_secured: bool) -> str:
-    """Return how an admin server is reached.
-
-    Args:
-        address: ``host:port``.
-        is_secured: The ports of its mesh speak TLS, but on the loopback.
-    """
-    return f"{'https' if _has_tls(address, is_secured=is_secured) else 'http'}://{address}"
-
-
-def _has_tls(address: str, *, is_secured: bool) -> bool:
-    return is_secured and not is_loopback(address.rpartition(":")[0])
-
-
-def page_to_try(session: Session) -> Iterator[str]:
-    """Yield where methods can be called from a form, unless others have started the mesh."""
-    if session.process is None or read_settings().metrics.tries is False:
-        return
-    # That of the ingress that this run has started.
-    shown = [each for each in session.client.status().ingresses if each.admin and each.addresses]
-    if shown:
-        yield f"pyserve: try it in a browser at {page_url(shown[0])}/#/try"

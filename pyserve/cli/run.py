@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, NoReturn, Self
 
 import click
 
-from pyserve.cli.admin import page_to_try
 from pyserve.cli.applications import (
     file_of,
     ingress_options,
@@ -29,6 +28,7 @@ from pyserve.cli.applications import (
 )
 from pyserve.cli.asked import Asked, app_dir_option, as_asked, runtime_env_options
 from pyserve.cli.commands import print_failure, print_failures, print_lines
+from pyserve.cli.page import page_to_try
 from pyserve.cli.settings import (
     access_log_option,
     launcher_options,
@@ -46,7 +46,7 @@ from pyserve.control.state.run import Run
 from pyserve.driver.api import deploy
 from pyserve.driver.applying import all_ready, apply, ready
 from pyserve.driver.ingress_options import IngressOptions
-from pyserve.driver.screen import progress_view
+from pyserve.driver.progress import progress_view
 from pyserve.driver.session import Session, end_session, open_session, warn_of_names
 from pyserve.errors import DeploymentFailed, MeshUnavailable, PyserveError
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pyserve.cli.admin import admin_url, page_url
+from pyserve.cli.page import admin_url, page_url
 from pyserve.cli.settings import open_mesh
 from pyserve.driver.session import end_session
 from pyserve.driver.status import (

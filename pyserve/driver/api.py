@@ -40,7 +40,7 @@ from pyserve.control.returning import wait_for_end
 from pyserve.control.state.run import Run
 from pyserve.driver.applying import ready, ready_line
 from pyserve.driver.ingress_options import IngressOptions
-from pyserve.driver.screen import ProgressView, progress_view
+from pyserve.driver.progress import ProgressView, progress_view
 from pyserve.driver.session import (
     Session,
     await_session,

@@ -8,7 +8,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from pyserve.driver.screen import ProgressView, progress_view
+from pyserve.driver.progress import ProgressView, progress_view
 from pyserve.errors import DeploymentFailed, MeshUnavailable
 
 if TYPE_CHECKING:

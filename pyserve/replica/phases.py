@@ -15,7 +15,7 @@ from pyserve.batching import PROCESS_ACTIVITY, StepState
 from pyserve.config import DeploymentOptions
 from pyserve.multiplexing import PROCESS_DIRECTORY
 from pyserve.replica.asgi import AsgiApplication
-from pyserve.replica.endpoints import Listeners
+from pyserve.replica.listeners import Listeners
 from pyserve.replica.loading import Loaded
 from pyserve.replica.logs import ReplicaLogging
 from pyserve.replica.reconfiguring import Reconfigurer

@@ -28,8 +28,8 @@ from pyserve.observe.metrics import ProcessMetrics
 from pyserve.replica import garbage
 from pyserve.replica.asgi import AsgiApplication
 from pyserve.replica.control_tasks import ControlTasks, SharedControlTasks, ThreadedControlTasks
-from pyserve.replica.endpoints import Listeners
 from pyserve.replica.http.documents import application_document
+from pyserve.replica.listeners import Listeners
 from pyserve.replica.loading import (
     Loaded,
     LoadError,

@@ -19,7 +19,8 @@ from pyserve.config.environment import read_ingress_variables
 from pyserve.control.controller import Controller
 from pyserve.control.replicas.sessions import Session
 from pyserve.control.server.ingresses import Ingresses
-from pyserve.control.server.transport import Server, converse, told
+from pyserve.control.server.telling import told
+from pyserve.control.server.transport import Server, converse
 from pyserve.control.state.run import Run, run_of
 from pyserve.control.views.registry import Interest
 from pyserve.errors import PyserveError, VersionSkew

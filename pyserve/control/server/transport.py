@@ -27,7 +27,6 @@ from pyserve.config.control import (
     KEEPALIVE_TIMEOUT_S,
 )
 from pyserve.config.tls import PLAIN_TCP_REMEDY
-from pyserve.control.controller import Controller
 from pyserve.errors import MeshError
 from pyserve.observe.log_rate_limit import LogRateLimit
 
@@ -54,6 +53,7 @@ _RECEIVE_BYTES_MAX = {
 # grpc makes the authority of a Unix socket from its path, with escapes that no host name may have
 # and native servers refuse.
 UNIX_OPTIONS: tuple[tuple[str, str], ...] = (("grpc.default_authority", "localhost"),)
+
 Server = aio.Server
 RpcError = rpc.AioRpcError
 
@@ -170,19 +170,3 @@ async def converse(
         reader.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await reader
-
-
-# Delays a status until routers know what it says.
-
-# Routers know it within some 30 ms; one that hangs must not hold the status up.
-_TOLD_WAIT_S = 0.25
-
-
-async def told(controller: Controller) -> None:
-    """Wait until the ingresses know the current views, for a moment at most.
-
-    A program that reads that a new version serves may call at once, and must not meet an old one.
-    """
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(_TOLD_WAIT_S):
-            await controller.published()

@@ -68,7 +68,8 @@ async def address(steps: Steps) -> AsyncIterator[str]:
 def by_grpc(address: str, steps: Steps) -> list[bytes]:
     with grpc.insecure_channel(address) as channel:
         got = []
-        for number, piece in enumerate(channel.unary_stream(_PATH)(b"", timeout=TIMEOUT_S)):
+        stream: Any = channel.unary_stream(_PATH)
+        for number, piece in enumerate(stream(b"", timeout=TIMEOUT_S)):
             got.append(piece)
             steps.read(number)
         return got

@@ -2,7 +2,7 @@
 
 import io
 
-from pyserve.driver.screen import LiveProgress, PlainProgress, progress_view
+from pyserve.driver.progress import LiveProgress, PlainProgress, progress_view
 from pyserve.wire.v1 import control_pb2
 
 
