@@ -215,8 +215,8 @@ class CallState:
             raise asyncio.InvalidStateError(RPC_FINISHED)
         if self.half_closed:
             raise asyncio.InvalidStateError(RPC_HALF_CLOSED)
-        self.call.write(message, compression)
-        self.endpoint.flush_piece()
+        if self.call.write(message, compression):
+            self.endpoint.schedule_flush()
         self._written += 1
         if not self.call.writable() and self.stream is not None:
             await self.stream.wait_writable()

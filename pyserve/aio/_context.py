@@ -180,10 +180,10 @@ class ServicerContext:
 
     def queue_message(self, raw: rust.Payload) -> None:
         """Queue one serialized message with the compression that is in force."""
-        self._announce_compression()
+        queued = self._announce_compression()
         self.initial_metadata_sent = True
-        self.call.write(raw, self.message_compression())
-        self.kit.flush_piece()
+        if self.call.write(raw, self.message_compression()) or queued:
+            self.kit.flush()
 
     def _announce_compression(self) -> bool:
         # Headers that go with the first message name the server's default, not the call's own.

@@ -39,9 +39,6 @@ class CallKit:
         receivers: Where a call receives events while it runs.
         at_turn_end: Calls a function when the tasks of this turn of the loop have run; on the loop.
         flush: Schedules (on the loop) or does (on threads) the flush of queued commands.
-        flush_piece: The same for a piece of a stream; on the loop it does so at once if the turn
-            lasts.
-        begin_turn: Notes when a turn began, for that; on the loop.
         spawn: Starts a coroutine as a task.
         executor: Gives the pool of ``def`` handlers.
         default_compression: Of messages whose handler does not choose.
@@ -54,8 +51,6 @@ class CallKit:
     receivers: dict[int, EventReceiver]
     at_turn_end: Callable[[Callable[[], None]], None]
     flush: Callable[[], None]
-    flush_piece: Callable[[], None]
-    begin_turn: Callable[[], None]
     spawn: Spawn
     executor: Callable[[], Executor]
     default_compression: int

@@ -228,8 +228,8 @@ class HttpCall:
         self._check_client()
         if not data:
             return
-        self.call.write(data, rust.IDENTITY)
-        self.kit.flush_piece()
+        if self.call.write(data, rust.IDENTITY):
+            self.kit.flush()
         self._written += 1
         if not self.call.writable():
             if self._stream is None:
@@ -239,7 +239,6 @@ class HttpCall:
         elif self._written == 1 or self._written % _PIECES_PER_TURN_MAX == 0:
             # The first one leaves before the handler works on the second.
             await asyncio.sleep(0)
-            self.kit.begin_turn()
 
     def end(self) -> None:
         """Queue the end of a body that was started."""

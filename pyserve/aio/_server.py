@@ -354,8 +354,6 @@ class Server(grpc.aio.Server):
             receivers=self._endpoint.receivers,
             at_turn_end=self._endpoint.at_turn_end,
             flush=self._endpoint.schedule_flush,
-            flush_piece=self._endpoint.flush_piece,
-            begin_turn=self._endpoint.begin_turn,
             spawn=make_spawn(self._loop),
             executor=self._executor,
             default_compression=self._options.default_compression,

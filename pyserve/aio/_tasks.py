@@ -151,7 +151,6 @@ async def _send_all(context: ServicerContext, responses: Any) -> None:
     serialize = context.method.serialize_checked
     queue_message = context.queue_message
     writable = context.call.writable
-    begin_turn = context.kit.begin_turn
     stream = context.stream
     assert isinstance(stream, MessageStream)
     count = 0
@@ -166,7 +165,6 @@ async def _send_all(context: ServicerContext, responses: Any) -> None:
             elif count == 1 or count % _MESSAGES_PER_TURN_MAX == 0:
                 # The first one leaves before the handler works on the second.
                 await _one_turn()
-                begin_turn()
     finally:
         # The handler's own cleanup belongs to the call, not to the garbage collector.
         close = getattr(responses, "aclose", None)

@@ -186,4 +186,4 @@ def _open_requests(context: ServicerContext, message: bytes | None) -> Any:
 
 def thread_kit(kit: CallKit, flush_now: Callable[[], None]) -> CallKit:
     """Return ``kit`` for calls on threads, which cannot wait for the loop's turn to flush."""
-    return replace(kit, flush=flush_now, flush_piece=flush_now)
+    return replace(kit, flush=flush_now)

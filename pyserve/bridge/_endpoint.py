@@ -7,9 +7,7 @@ import concurrent.futures
 import contextlib
 import contextvars
 import logging
-import math
 import os
-import time
 from collections.abc import Callable
 from typing import Protocol
 
@@ -20,9 +18,6 @@ _LOGGER = logging.getLogger(__name__)
 
 # Events taken per turn of the loop, so that a flood of calls cannot starve timers and tasks.
 _EVENTS_PER_TURN_MAX = 64
-
-# Pieces that are written so long after a flush leave at once: the wake-up costs a fiftieth of that.
-_LASTING_TURN_S = 0.0001
 
 # Calls count from 1.
 _PROBE_TOKEN = 0
@@ -109,8 +104,6 @@ class LoopEndpoint:
         self._readable = False
         self._close_callbacks: list[Callable[[], None]] = []
         self._turn_end_callbacks: list[Callable[[], None]] = []
-        # When a stream first wrote in this turn, or was last flushed in it; infinity: not yet.
-        self._turn_since = math.inf
         # A reader runs in the context it was added in. An empty one keeps the context variables of
         # the code that made this endpoint out of every later call.
         self._context = contextvars.Context()
@@ -133,28 +126,6 @@ class LoopEndpoint:
     def schedule_flush(self) -> None:
         """Flush at the end of this turn. Call it on the loop, when a command returned True."""
         self.loop.call_soon(self.raw.flush)
-
-    def begin_turn(self) -> None:
-        """Note when this turn began, for ``flush_piece``."""
-        if self._turn_since == math.inf:
-            self._turn_since = time.monotonic()
-            self.at_turn_end(self._flush_pieces)
-
-    def flush_piece(self) -> None:
-        """Flush a piece of a stream: at the end of this turn, or at once in one that lasts.
-
-        A handler that computes on the loop may write one piece after the other, long apart, before
-        the turn ends.
-        """
-        if self._turn_since == math.inf:
-            self.begin_turn()
-        elif (now := time.monotonic()) - self._turn_since >= _LASTING_TURN_S:
-            self._turn_since = now
-            self.raw.flush()
-
-    def _flush_pieces(self) -> None:
-        self._turn_since = math.inf
-        self.raw.flush()
 
     def at_turn_end(self, callback: Callable[[], None]) -> None:
         """Call ``callback`` when the tasks of this turn have run; what it raises is logged.

@@ -235,7 +235,8 @@ impl ClientCall {
         let payload = payload::from_python(message, &self.ring)?;
         self.call.link().begin_write(payload.len());
         let may_compress = compression != convert::IDENTITY;
-        Ok(self.queue(Command::Message { payload, may_compress }))
+        let piece = Command::Message { payload, may_compress };
+        Ok(self.ring.queue_piece(self.call.clone(), piece))
     }
 
     fn writable(&self) -> bool {

@@ -14,6 +14,10 @@ use router_net::server::{CallSink, ServedCall};
 
 use crate::doorbell::Doorbell;
 
+/// A piece of a stream that is written so long after the last flush leaves at once: the loop may be
+/// held by the handler for long. Flushes that are so rare cost nothing that could be measured.
+const LASTING: Duration = Duration::from_millis(1);
+
 /// Counters for people and tests.
 #[derive(Debug, Default)]
 pub(crate) struct RingStats {
@@ -56,8 +60,7 @@ pub(crate) struct Ring {
     tells_traced: AtomicBool,
     /// References to Python's objects were dropped, and wait for a thread of Python.
     has_released: AtomicBool,
-    /// The I/O threads that have commands of this turn and were not woken yet.
-    unwoken: Mutex<Vec<IoThread>>,
+    unwoken: Mutex<Unwoken>,
     turns: Turns,
     /// Calls that Python has.
     open_calls: AtomicU64,
@@ -78,7 +81,7 @@ impl Ring {
             is_closed: AtomicBool::new(false),
             tells_traced: AtomicBool::new(false),
             has_released: AtomicBool::new(false),
-            unwoken: Mutex::default(),
+            unwoken: Mutex::new(Unwoken { threads: Vec::new(), flushed_at: Instant::now() }),
             turns: Turns::new(),
             open_calls: AtomicU64::new(0),
             idle_waits: IdleWaits::default(),
@@ -164,23 +167,34 @@ impl Ring {
         self.note(post(mailbox, command))
     }
 
+    /// Queues a piece of a stream; true when it is the turn's first command and has not left.
+    ///
+    /// A handler that computes on the loop writes one piece after the other, long apart, before the
+    /// turn ends. Each of them leaves when it is written.
+    pub(crate) fn queue_piece(&self, mailbox: Arc<impl Mailbox + 'static>, piece: Command) -> bool {
+        let thread = post(mailbox, piece);
+        self.stats.commands.fetch_add(1, Ordering::Relaxed);
+        let mut unwoken = self.unwoken.lock();
+        let is_first = unwoken.add(thread);
+        let now = Instant::now();
+        if now.saturating_duration_since(unwoken.flushed_at) < LASTING {
+            return is_first;
+        }
+        self.stats.flushes.fetch_add(1, Ordering::Relaxed);
+        unwoken.wake(now);
+        false
+    }
+
     /// Notes that a thread has work; true when it is the turn's first.
     pub(crate) fn note(&self, thread: IoThread) -> bool {
         self.stats.commands.fetch_add(1, Ordering::Relaxed);
-        let mut unwoken = self.unwoken.lock();
-        let is_first = unwoken.is_empty();
-        if !unwoken.iter().any(|known| known.is_same(&thread)) {
-            unwoken.push(thread);
-        }
-        is_first
+        self.unwoken.lock().add(thread)
     }
 
     /// Wakes the threads that have commands.
     pub(crate) fn flush(&self) {
         self.stats.flushes.fetch_add(1, Ordering::Relaxed);
-        for thread in self.unwoken.lock().drain(..) {
-            thread.wake_for_work();
-        }
+        self.unwoken.lock().wake(Instant::now());
     }
 
     /// After dropping a reference to an object of Python on a thread that has no GIL: makes the
@@ -211,6 +225,31 @@ impl Ring {
         self.is_closed.store(true, Ordering::Release);
         while self.queue.pop().is_some() {}
         self.flush();
+    }
+}
+
+/// The I/O threads that have commands of this turn and were not woken yet.
+#[derive(Debug)]
+struct Unwoken {
+    threads: Vec<IoThread>,
+    flushed_at: Instant,
+}
+
+impl Unwoken {
+    /// Returns whether it is the first one.
+    fn add(&mut self, thread: IoThread) -> bool {
+        let is_first = self.threads.is_empty();
+        if !self.threads.iter().any(|known| known.is_same(&thread)) {
+            self.threads.push(thread);
+        }
+        is_first
+    }
+
+    fn wake(&mut self, now: Instant) {
+        self.flushed_at = now;
+        for thread in self.threads.drain(..) {
+            thread.wake_for_work();
+        }
     }
 }
 

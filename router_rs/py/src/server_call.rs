@@ -261,7 +261,8 @@ impl ServerCall {
         let payload = payload::from_python(message, &self.ring)?;
         self.served_call.link().begin_write(payload.len());
         let may_compress = compression != convert::IDENTITY;
-        Ok(self.queue(Command::Message { payload, may_compress }))
+        let piece = Command::Message { payload, may_compress };
+        Ok(self.ring.queue_piece(self.served_call.clone(), piece))
     }
 
     fn writable(&self) -> bool {
