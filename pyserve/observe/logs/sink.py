@@ -14,6 +14,7 @@ import os
 import queue
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TextIO
@@ -28,6 +29,8 @@ from pyserve.observe.logs.kept import give_way_to_user_code, keep_loggers
 from pyserve.observe.logs.requests import RequestFilter
 
 _QUEUE_LENGTH_MAX = 10_000
+# How long a fork waits for a thread that writes to a log file.
+_FORK_TIMEOUT_S = 1.0
 # The level of lines that people at the terminal always see, wherever logs go.
 _NOTICE = logging.CRITICAL + 1
 _STDERR = 2
@@ -247,6 +250,29 @@ def log_to_standard_error(
 # Log files that are rotated, and what becomes of lines that they cannot take.
 
 
+def _keep_whole_in_forks(handler: logging.Handler) -> None:
+    """Fork only while no thread writes to the file of a handler.
+
+    A child has a copy of the file object, whose own lock ``logging`` does not know: held by a
+    thread that the child lacks, it would be held for ever.
+    """
+    reference = weakref.ref(handler)
+    held: list[Any] = []
+
+    def before() -> None:
+        lock: Any = getattr(reference(), "lock", None)
+        # Bounded: a thread that reconfigures logging may hold what the fork needs next.
+        if lock is not None and lock.acquire(timeout=_FORK_TIMEOUT_S):
+            held.append(lock)
+
+    def in_parent() -> None:
+        while held:
+            held.pop().release()
+
+    # In the child `logging` makes the locks of handlers anew.
+    os.register_at_fork(before=before, after_in_parent=in_parent, after_in_child=held.clear)
+
+
 class _File(logging.handlers.RotatingFileHandler):
     """A log file; a line that it cannot take is missing there, which is told now and then."""
 
@@ -260,6 +286,7 @@ class _File(logging.handlers.RotatingFileHandler):
         self._path = path
         self._tell = tell
         self._complaints = LogRateLimit()
+        _keep_whole_in_forks(self)
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write a record to the file of that name, also if another program has moved the former."""

@@ -3,14 +3,15 @@
 import io
 import logging
 import os
+import signal
 import sys
 import threading
 
 import pytest
 
-from pyserve.config.logs import LogSettings
+from pyserve.config.logs import LogSettings, Rotation
 from pyserve.observe.logs.kept import keeping_nothing
-from pyserve.observe.logs.sink import LogSink, log_to_standard_error, set_up_logging
+from pyserve.observe.logs.sink import LogSink, _File, log_to_standard_error, set_up_logging
 
 
 @pytest.fixture
@@ -197,3 +198,36 @@ def test_a_file_has_what_no_encoding_has(tmp_path, root_logger):
     sink.close()
 
     assert "/\\udcff\n" in (tmp_path / "test.log").read_text()
+
+
+def test_a_child_that_was_forked_while_others_log_can_log(tmp_path):
+    """It has a copy of the file's own lock, which another thread may have held."""
+    handler = _File(tmp_path / "log", Rotation(file_bytes_max=1 << 20, files_kept=1), print)
+    record = logging.makeLogRecord({"msg": "x" * 2000})
+    ended = threading.Event()
+
+    def chat():
+        while not ended.is_set():
+            handler.handle(record)
+
+    threads = [threading.Thread(target=chat) for _ in range(4)]
+    for each in threads:
+        each.start()
+    try:
+        statuses = {_status_of_a_child(lambda: handler.handle(record)) for _ in range(200)}
+    finally:
+        ended.set()
+        for each in threads:
+            each.join()
+        handler.close()
+    assert {0} == statuses
+
+
+def _status_of_a_child(work):
+    pid = os.fork()
+    if not pid:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(5)
+        work()
+        os._exit(0)
+    return os.waitpid(pid, 0)[1]
