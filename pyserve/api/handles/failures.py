@@ -133,7 +133,7 @@ def _encoded(error: BaseException) -> bytes:
         full["abort"] = True
     data = pack(full)
     if len(data) > _FIELDS_BYTES_MAX:
-        # As it was left behind: what makes it anew would compute with values that are whole.
+        # As it was left behind: its constructor would compute with values that are whole.
         left = {**full, "maker": "", **_fields_of(_args(error), vars(error), DEPTH_MAX, _SPARING)}
         short = shortened(left, _FIELDS_BYTES_MAX, _CUT_CHARACTERS)
         # Many arguments: the text has to do.

@@ -269,7 +269,7 @@ def _keep_whole_in_forks(handler: logging.Handler) -> None:
         while held:
             held.pop().release()
 
-    # In the child `logging` makes the locks of handlers anew.
+    # In the child `logging` renews the locks of handlers.
     os.register_at_fork(before=before, after_in_parent=in_parent, after_in_child=held.clear)
 
 
