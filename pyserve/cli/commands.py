@@ -9,7 +9,7 @@ import difflib
 import gc
 import importlib
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import NoReturn
 
 import click
@@ -173,12 +173,6 @@ def print_failures(failed: Mapping[str, DeploymentFailed]) -> None:
     """Show why applications cannot be brought up."""
     for application, error in failed.items():
         print_failure(error, application)
-
-
-def print_lines(lines: Iterable[str]) -> None:
-    """Show lines that the user waits for."""
-    for line in lines:
-        click.echo(line)
 
 
 def print_error(message: str, traceback: str) -> None:

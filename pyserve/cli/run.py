@@ -8,7 +8,7 @@ import secrets
 import signal
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
@@ -27,7 +27,7 @@ from pyserve.cli.applications import (
     pack_target,
 )
 from pyserve.cli.asked import Asked, app_dir_option, as_asked, runtime_env_options
-from pyserve.cli.commands import print_failure, print_failures, print_lines
+from pyserve.cli.commands import print_failure, print_failures
 from pyserve.cli.page import page_to_try
 from pyserve.cli.settings import (
     access_log_option,
@@ -157,8 +157,8 @@ def _bring_up(
 ) -> None:
     listening = deploy(session, packed, route_prefix=prefix, timeout_s=None, run=run)
     names = {each.name for each in packed.deployments}
-    print_lines(ready(session, {packed.name: names}, listening))
-    print_lines(page_to_try(session))
+    _show_lines(session, ready(session, {packed.name: names}, listening))
+    _show_lines(session, page_to_try(session))
 
 
 def _bring_up_file(request: control_pb2.ApplyRequest, session: Session, run: Run) -> None:
@@ -167,8 +167,18 @@ def _bring_up_file(request: control_pb2.ApplyRequest, session: Session, run: Run
     print_failures(outcome.failed)
     if outcome.failed and not outcome.deployed:
         sys.exit(1)
-    print_lines(all_ready(session, request, outcome))
-    print_lines(page_to_try(session))
+    _show_lines(session, all_ready(session, request, outcome))
+    _show_lines(session, page_to_try(session))
+
+
+def _show_lines(session: Session, lines: Iterable[str]) -> None:
+    """Show lines that the user waits for, above what is drawn meanwhile."""
+    for line in lines:
+        # What is echoed could come between the last drawing of a row and its removal.
+        if session.screen is not None and sys.stdout.isatty():
+            session.screen.line(line)
+        else:
+            click.echo(line)
 
 
 def _run_in_mesh(
