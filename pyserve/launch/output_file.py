@@ -50,23 +50,27 @@ class OutputFile:
             os.close(self.descriptor)
             raise
         self._read_to = int(os.pread(self._position, _POSITION_DIGITS, 0) or b"0")
+        # Where the line begins that is not whole yet: the next reader begins there.
+        self._whole_to = self._read_to
 
     def read(self) -> bool:
         """Pass on what is new, a mebibyte at most; return whether that was all."""
         size = os.fstat(self.descriptor).st_size
         if size < self._read_to:  # Emptied meanwhile.
-            self._read_to = 0
+            self._read_to = self._whole_to = 0
         if size == self._read_to:
             return True
         data = os.pread(self.descriptor, _READ_BYTES, self._read_to)
+        if (last := data.rfind(b"\n")) >= 0:
+            self._whole_to = self._read_to + last + 1
         self._read_to += len(data)
         self._pass_on(data)
         if self._read_to >= OUTPUT_FILE_KEPT_BYTES and self._read_to == size:
             # Output written between the check and this is lost: rarely, and a line per mebibyte.
             os.ftruncate(self.descriptor, 0)
-            self._read_to = 0
+            self._read_to = self._whole_to = 0
         # Left in the page cache, which outlives this process.
-        os.pwrite(self._position, f"{self._read_to:0{_POSITION_DIGITS}d}".encode(), 0)
+        os.pwrite(self._position, f"{self._whole_to:0{_POSITION_DIGITS}d}".encode(), 0)
         return len(data) < _READ_BYTES
 
     def close(self, *, remove: bool) -> None:
