@@ -15,6 +15,7 @@ from pyserve.errors import MeshError
 if TYPE_CHECKING:
     from pyserve.config.tls import TlsFiles
     from pyserve.side_http import SideServer
+
 _LOGGER = logging.getLogger(__name__)
 _BACKLOG = 64
 

@@ -30,6 +30,7 @@ LOCALLY_CANCELLED = "Locally cancelled by application!"
 # A request iterator may never await anything. So often the loop gets its turn, in which the end of
 # the call is seen; a turn costs about as much as a message.
 _WRITES_PER_TURN = 16
+
 _CANCELLED = grpc.StatusCode.CANCELLED.value[0]
 _DONE = rust.DONE
 _INITIAL_METADATA = rust.INITIAL_METADATA

@@ -18,6 +18,7 @@ from pyserve.observe.places import text_of
 
 if TYPE_CHECKING:
     from pyserve.aio._context import ServicerContext
+
 _LOGGER = failure_logger(__name__)
 _NEUTRAL_DETAILS = "The service raised an exception; its log has the traceback."
 _WRONG_RESPONSE_DETAILS = "The service returned a response of the wrong type."

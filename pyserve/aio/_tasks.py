@@ -20,6 +20,7 @@ from pyserve.request import CURRENT
 
 if TYPE_CHECKING:
     from pyserve.aio._http import HttpCall
+
 AsyncRunner = Callable[[ServicerContext, int, bytes | None], Coroutine[Any, Any, None]]
 # Messages a generator may yield without a turn of the loop in between. A generator that never
 # waits would otherwise hold the loop until its 64 KiB are full. Arbitrary, about 0.1 ms.

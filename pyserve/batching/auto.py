@@ -31,6 +31,7 @@ from pyserve.batching.steps import StepTimes
 
 if TYPE_CHECKING:
     from pyserve.batching.options import BatchOptions
+
 # Reserved before a deadline for sending the answer. Arbitrary, some turns of a busy loop.
 _MARGIN_S = 0.002
 # Models remembered; beyond that the one that was used longest ago is forgotten.

@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from pyserve.config.tls import TlsFiles
     from pyserve.driver.client import ControlClient
     from pyserve.wire.v1 import control_pb2
+
 # How often the foreground looks whether its mesh still lives; `pyserve shutdown` ends it.
 _ALIVE_CHECK_S = 0.2
 _SHUT_DOWN = "the mesh was shut down by another command, or by a signal, and this run with it"
@@ -174,7 +175,7 @@ def _bring_up_file(request: control_pb2.ApplyRequest, session: Session, run: Run
 def _show_lines(session: Session, lines: Iterable[str]) -> None:
     """Show lines that the user waits for, above what is drawn meanwhile."""
     for line in lines:
-        # What is echoed could come between the last drawing of a row and its removal.
+        # An echo could come between the last drawing of a row and its removal.
         if session.screen is not None and sys.stdout.isatty():
             session.screen.line(line)
         else:

@@ -27,6 +27,7 @@ from pyserve.driver.status import (
 
 if TYPE_CHECKING:
     from pyserve.driver.client import ControlClient
+
 # Of a replica that has ended: the end of a traceback. Arbitrary.
 _LAST_LINES = 6
 

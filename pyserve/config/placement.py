@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pyserve.config.options import DeploymentOptions
     from pyserve.config.parts import Resources
     from pyserve.config.scaling import AutoscalingConfig
+
 _BUNDLES = "placement_group_bundles"
 _SELECTORS = "placement_group_bundle_label_selector"
 

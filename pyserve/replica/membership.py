@@ -32,6 +32,7 @@ from pyserve.wire.v1 import mesh_pb2, mesh_pb2_grpc
 
 if TYPE_CHECKING:
     from pyserve.replica.worker import WorkerSettings
+
 _LOGGER = logging.getLogger(__name__)
 # Statuses with which a controller refuses a replica for good.
 _REFUSALS = frozenset(

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pyserve.api.handles.calls import Message, Receiver, Reservation, Route, WireCall
     from pyserve.types import DeploymentKey
     from pyserve.wire.v1 import mesh_pb2
+
 _CANCELLED = 1  # The number of grpc.StatusCode.CANCELLED.
 
 

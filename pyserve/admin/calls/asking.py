@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pyserve.admin.calls.store import Call
     from pyserve.admin.context import Front
     from pyserve.admin.documents import Documents
+
 HEADER = "x-pyserve-explain: 1"
 """The header of a request whose call is to be kept."""
 # Enough for a screen; all of them can be explained by their ids.

@@ -21,6 +21,7 @@ from pyserve.errors import PyserveError, UsageError
 if TYPE_CHECKING:
     from pyserve.admin.context import Door
     from pyserve.admin.trying.wanted import Wanted
+
 Event = tuple[str, dict[str, Any]]
 # Enough for an answer on a screen; anything beyond it ends the call.
 _ANSWER_BYTES_MAX = 1 << 20

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from pyserve.api.handles.calls import Caller, Message, WireCall
     from pyserve.api.handles.plan import Plan
     from pyserve.request import Request
+
 Wake = Callable[[], object]
 running_loop: Callable[[], asyncio.AbstractEventLoop | None] = asyncio._get_running_loop  # noqa: SLF001
 """Returns the loop of this thread, ``None`` without one, at less cost than an exception."""

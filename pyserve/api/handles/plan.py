@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from pyserve.api.handles.calls import Caller, Message
     from pyserve.serializers import Parts
     from pyserve.types import DeploymentKey
+
 Call = TypeVar("Call", bound=OutgoingCall)
 References = tuple[tuple[int | str, object], ...]
 DEFAULT_CODEC = "pickle"

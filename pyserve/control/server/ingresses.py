@@ -24,6 +24,7 @@ from pyserve.wire.v1 import control_pb2, ingress_pb2, ingress_pb2_grpc
 
 if TYPE_CHECKING:
     Context = grpc.aio.ServicerContext[ingress_pb2.IngressMessage, ingress_pb2.IngressCommand]
+
 _LOGGER = logging.getLogger(__name__)
 # An ingress answers in milliseconds; a request for the status waits at most this long.
 _LOOK_TIMEOUT_S = 1.0

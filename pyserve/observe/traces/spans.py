@@ -30,6 +30,7 @@ from pyserve.version import version
 if TYPE_CHECKING:
     from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
+
 Attributes = Mapping[str, str | int | float | bool]
 # The native side has fewer attributes for any span of a call.
 _ATTRIBUTES_MAX = 32

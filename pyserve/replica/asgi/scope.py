@@ -9,6 +9,7 @@ from urllib.parse import unquote_to_bytes
 
 if TYPE_CHECKING:
     from pyserve.aio import HttpCall, HttpFields
+
 _PORT_MAX = 65535
 _PORT_DIGITS_MAX = len(str(_PORT_MAX))
 _DEFAULT_PORTS = {"http": 80, "https": 443}

@@ -26,6 +26,7 @@ from pyserve.version import version
 
 if TYPE_CHECKING:
     from pyserve.aio import HttpCall, HttpHandler
+
 _LOGGER = failure_logger(__name__)
 _JSON = [(b"content-type", b"application/json")]
 # Errors that have a status of their own; all others are the server's mistake.

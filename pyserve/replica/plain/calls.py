@@ -31,6 +31,7 @@ from pyserve.replica.refusals import CallFailure
 if TYPE_CHECKING:
     from pyserve.api.handles.calls import Message
     from pyserve.replica.plain.exchange import Door
+
 # What runs a call: (message, context) -> a payload, a coroutine of one, or an iterator of them.
 Behavior = Callable[[bytes, Any], Any]
 
