@@ -4,6 +4,8 @@
 
     PyserveError
     ├── Abort                     raised by user code to answer with a status of its choice
+    │   ├── RequestTooLarge       a request takes more than its replica has at all
+    │   └── QueueFull             as many requests wait in a replica as may
     ├── UsageError                the caller of pyserve's API made a mistake
     │   ├── KindError             something is of another kind than it has to be (also a TypeError)
     │   ├── WrongMoment           it cannot be done here, or any more (also a RuntimeError)
@@ -76,6 +78,9 @@ class Abort(PyserveError):
         TypeError: ``code`` is not a ``grpc.StatusCode``, or ``details`` is not a text.
     """
 
+    http_status: ClassVar[int | None] = None
+    """What plain HTTP is answered with; ``None``: what fits ``code``."""
+
     def __init__(
         self, code: StatusCode, details: str = "", trailing_metadata: Metadata = ()
     ) -> None:
@@ -95,6 +100,33 @@ class Abort(PyserveError):
 
     def __str__(self) -> str:
         return f"{self.code.name}: {self.details}"
+
+
+class RequestTooLarge(Abort):
+    """A request takes more than its replica has at all. By plain HTTP it is answered with 413.
+
+    Args:
+        details: Text for the caller; it is sent as it is.
+    """
+
+    http_status = 413
+
+    def __init__(self, details: str) -> None:
+        super().__init__(StatusCode.RESOURCE_EXHAUSTED, details)
+
+
+class QueueFull(Abort):
+    """As many requests wait in a replica as may. By plain HTTP it is answered with 503.
+
+    Args:
+        details: Text for the caller; it is sent as it is.
+    """
+
+    http_status = 503
+    retryable = True
+
+    def __init__(self, details: str) -> None:
+        super().__init__(StatusCode.RESOURCE_EXHAUSTED, details, (("retry-after", "1"),))
 
 
 class UsageError(PyserveError, ValueError):

@@ -11,11 +11,15 @@
     with pyserve.testing.request(multiplexed_model_id="small"):
         assert await Translator("de").translate("yes") == "ja"
 
+    driven = pyserve.testing.drive(Model(), requests, seed=7)
+    assert driven.values[0] == ["a", "b"]
+
 Nothing here starts a process, and ``client`` alone opens a socket, on the loopback.
 """
 
 from pyserve.testing.client import Client, client
+from pyserve.testing.driving import Arrival, Driven, drive
 from pyserve.testing.local import local
 from pyserve.testing.requests import replica, request
 
-__all__ = ["Client", "client", "local", "replica", "request"]
+__all__ = ["Arrival", "Client", "Driven", "client", "drive", "local", "replica", "request"]

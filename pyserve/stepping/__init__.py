@@ -1,0 +1,1 @@
+"""Continuous batching: requests join and leave a batch between its steps."""

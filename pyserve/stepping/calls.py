@@ -1,0 +1,165 @@
+"""One call of a continuously batched class, as its caller sees it on the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import math
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from pyserve.errors import BatchError
+
+
+class Driver(Protocol):
+    """Takes what callers do to the thread that steps."""
+
+    def leave(self, call: Call) -> None:
+        """The caller has gone."""
+
+    def read_on(self, call: Call) -> None:
+        """The caller of a parked state has read."""
+
+
+class Call:
+    """Waits for the values of one request. Made and used on the driver's event loop.
+
+    It may be iterated with ``async for``, or its last value awaited with ``last``, not both.
+
+    Args:
+        request: What ``admit`` takes.
+        driver: Who runs it.
+        wants_each: Whether it is iterated.
+        client, priority, deadline: See ``Entry``; the deadline in seconds of ``time.monotonic``.
+
+    Attributes:
+        context: In which ``admit``, ``cost``, ``key`` and ``bound`` run.
+        sent, read, last, skip, is_parked: See ``engine.Stepped``.
+    """
+
+    __slots__ = (
+        "_driver",
+        "_error",
+        "_is_ended",
+        "_loop",
+        "_values",
+        "_waiter",
+        "client",
+        "context",
+        "deadline",
+        "is_parked",
+        "last",
+        "priority",
+        "read",
+        "request",
+        "sent",
+        "skip",
+        "wants_each",
+    )
+
+    def __init__(
+        self,
+        request: Any,
+        driver: Driver,
+        *,
+        wants_each: bool,
+        client: str = "",
+        priority: int = 0,
+        deadline: float = math.inf,
+    ) -> None:
+        self.request = request
+        self.wants_each = wants_each
+        self.client = client
+        self.priority = priority
+        self.deadline = deadline
+        self.context = contextvars.copy_context()
+        self.sent = self.read = self.skip = 0
+        self.last: Sequence[object] = ()
+        self.is_parked = False
+        self._driver = driver
+        self._loop = asyncio.get_running_loop()
+        self._values: deque[object] = deque()
+        self._waiter: asyncio.Future[None] | None = None
+        self._is_ended = False
+        self._error: BaseException | None = None
+
+    def run(self, function: Callable[..., Any], /, *arguments: Any) -> Any:
+        """Call a function in the context of the request."""
+        return self.context.run(function, *arguments)
+
+    def deliver(
+        self, values: Sequence[object], is_ended: bool, error: BaseException | None
+    ) -> None:
+        """Take values, and perhaps the end, from the driver."""
+        if self._is_ended:  # Its caller has gone.
+            return
+        self._values.extend(values)
+        self._is_ended = is_ended
+        self._error = error
+        waiter = self._waiter
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
+
+    @property
+    def is_ended(self) -> bool:
+        """Whether no more values come, because it has ended or its caller has gone."""
+        return self._is_ended
+
+    # --- the caller -------------------------------------------------------------------------
+
+    async def wait_last(self) -> object:
+        """Return the last value. Cancelling it ends the request before the next step.
+
+        Raises:
+            BatchError: The request ended without a value.
+            Exception: What it failed with.
+        """
+        try:
+            while not self._is_ended:
+                await self._news()
+        finally:
+            self.close()
+        if self._error is not None:
+            raise self._error
+        if not self._values:
+            raise BatchError(
+                "the request ended without a value; let its last result be Done(value)"
+            )
+        return self._values[-1]
+
+    def __aiter__(self) -> Call:
+        return self
+
+    async def __anext__(self) -> object:
+        while not self._values:
+            if self._is_ended:
+                error, self._error = self._error, None
+                if error is not None:
+                    raise error
+                raise StopAsyncIteration
+            await self._news()
+        self.read += 1
+        if self.is_parked:
+            self._driver.read_on(self)
+        return self._values.popleft()
+
+    async def aclose(self) -> None:
+        """End the request, if it has not ended by itself."""
+        self.close()
+
+    def close(self) -> None:
+        """End the request before the next step, if it has not ended by itself. Idempotent."""
+        if not self._is_ended:
+            self._is_ended = True
+            self._values.clear()
+            self._driver.leave(self)
+
+    async def _news(self) -> None:
+        if self._waiter is not None:
+            raise RuntimeError("two tasks wait for the values of one call; let one of them read")
+        self._waiter = self._loop.create_future()
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None

@@ -1,0 +1,345 @@
+"""``@pyserve.continuous``: requests join and leave a batch between its steps.
+
+The decorated class gives ``admit`` and ``step``, and what else it wants of the methods that the
+decorator names; its replica then answers requests by them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import math
+import sys
+from collections.abc import AsyncIterator, Callable, Generator
+from typing import Any, TypeVar, overload
+
+from pyserve.errors import KindError, WrongMoment
+from pyserve.request import CURRENT
+from pyserve.stepping.calls import Call
+from pyserve.stepping.drivers import LoopDriver, ThreadDriver, make_driver
+from pyserve.stepping.engine import optional
+from pyserve.stepping.options import ContinuousOptions, Reserve, StepIn
+from pyserve.stepping.scheduler import Load
+
+Class = TypeVar("Class", bound=type)
+
+_OPTIONS = "__pyserve_continuous__"
+_DRIVER = "__pyserve_steps__"
+_CALL = "__call__"
+
+
+class Answer:
+    """The values of one request: ``await`` it for the last, or iterate it with ``async for``.
+
+    The request begins with the first of these. Cancelling the one, or leaving the other by
+    ``aclose``, ends it before the next step.
+    """
+
+    __slots__ = ("_call", "_instance", "_request")
+
+    def __init__(self, instance: Any, request: Any) -> None:
+        self._instance = instance
+        self._request = request
+        self._call: Call | None = None
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        return self._begin(wants_each=False).wait_last().__await__()
+
+    def __aiter__(self) -> Answer:
+        return self
+
+    async def __anext__(self) -> Any:
+        call = self._call
+        if call is None:
+            call = self._begin(wants_each=True)
+        return await call.__anext__()
+
+    async def aclose(self) -> None:
+        """End the request, if it has not ended."""
+        if self._call is not None:
+            self._call.close()
+
+    def _begin(self, *, wants_each: bool) -> Call:
+        if self._call is not None:
+            raise WrongMoment("await the answer of a request, or iterate it, not both")
+        driver = driver_of(self._instance)
+        instance, request = self._instance, self._request
+        source = CURRENT.get()
+        deadline = None if source is None else source.model_and_deadline()[1]
+        client, priority = optional(instance, "client"), optional(instance, "priority")
+        call = self._call = Call(
+            request,
+            driver,
+            wants_each=wants_each,
+            client="" if client is None else str(client(request)),
+            priority=0 if priority is None else int(priority(request)),
+            deadline=math.inf if deadline is None else deadline,
+        )
+        driver.submit(call)
+        return call
+
+
+class Stepped:
+    """A method that is answered by the steps of its class; as an attribute of an instance, a call.
+
+    Args:
+        admit: The class's ``admit``, whose signature it has.
+    """
+
+    def __init__(self, admit: Callable[..., Any]) -> None:
+        functools.update_wrapper(self, admit)
+        self.admit = admit
+
+    def __get__(self, instance: object | None, owner: type) -> Any:
+        return self if instance is None else self.bind(instance)
+
+    def __call__(self, instance: object, request: Any) -> Answer:
+        return Answer(instance, request)
+
+    def bind(self, instance: object) -> Callable[[Any], Answer]:
+        """Return the method of one instance."""
+
+        @functools.wraps(self.admit.__get__(instance, type(instance)))
+        def call(request: Any) -> Answer:
+            return Answer(instance, request)
+
+        return call
+
+
+class Steps:
+    """Stands in a class for an RPC that its steps answer; see ``steps``."""
+
+    def __init__(self, stream: bool | None) -> None:
+        self.stream = stream
+
+
+def steps(*, stream: bool | None = None) -> Any:
+    """Let the steps of a continuously batched class answer one of its RPCs.
+
+    ``Generate = pyserve.steps()`` in the class: ``admit`` gets the RPC's request, and values are
+    its messages. An RPC that answers with a stream sends each value, one that answers with one
+    message the last.
+
+    Args:
+        stream: Whether the RPC answers with a stream; ``None``: as its generated servicer says,
+            which has to be a base of the class.
+    """
+    return Steps(stream)
+
+
+def options_of(target: type) -> ContinuousOptions:
+    """Return the options of a continuously batched class.
+
+    Raises:
+        KindError: It is none.
+    """
+    options = getattr(target, _OPTIONS, None)
+    if not isinstance(options, ContinuousOptions):
+        raise KindError(f"{target.__qualname__} has no @pyserve.continuous")
+    return options
+
+
+def is_continuous(target: object) -> bool:
+    """Say whether a class, or the class of an instance, is batched continuously."""
+    kind = target if isinstance(target, type) else type(target)
+    return hasattr(kind, _OPTIONS)
+
+
+def driver_of(instance: Any) -> ThreadDriver | LoopDriver:
+    """Return what steps an instance, on the running loop; made on first use.
+
+    Raises:
+        KindError: The instance has no ``__dict__`` to keep it in.
+        WrongMoment: Another loop has used the instance.
+    """
+    driver = find_driver(instance)
+    if driver is None:
+        try:
+            attributes = instance.__dict__
+        except AttributeError:
+            raise KindError(
+                f"{type(instance).__qualname__} has __slots__, and its instances nowhere to keep "
+                f"what steps them; add '__dict__' to them"
+            ) from None
+        driver = attributes[_DRIVER] = make_driver(instance, options_of(type(instance)))
+    elif driver.loop is not asyncio.get_running_loop():
+        raise WrongMoment(
+            f"{type(instance).__qualname__} is stepped for another event loop; call it from that"
+        )
+    return driver
+
+
+def find_driver(instance: object) -> ThreadDriver | LoopDriver | None:
+    """Return what steps an instance, if anything does yet."""
+    driver: ThreadDriver | LoopDriver | None = getattr(instance, "__dict__", {}).get(_DRIVER)
+    return driver
+
+
+def load_of(instance: object) -> Load | None:
+    """Return what an instance holds now; ``None`` before its first request."""
+    driver = find_driver(instance)
+    return None if driver is None else driver.load()
+
+
+async def drain(instance: object) -> None:
+    """Refuse requests that have not been admitted; return when all others have ended."""
+    driver = find_driver(instance)
+    if driver is not None:
+        await driver.drain()
+
+
+async def close(instance: object) -> None:
+    """End all requests of an instance and release their states, after the step that runs."""
+    driver = find_driver(instance)
+    if driver is not None:
+        await driver.close()
+
+
+@overload
+def continuous(target: Class, /) -> Class: ...
+@overload
+def continuous(
+    *,
+    max_running: int = 32,
+    budget: float | None = None,
+    max_waiting: int = 1000,
+    step_ms: float | None = None,
+    reserve: Reserve = "bound",
+    isolate: bool = False,
+    max_keys: int = 8,
+    slack: int = 64,
+    park_s: float | None = 10.0,
+    max_preempts: int = 3,
+    step_in: StepIn = "thread",
+) -> Callable[[Class], Class]: ...
+def continuous(target: Any = None, /, **options: Any) -> Any:
+    """Answer the requests of a class by steps that it makes for many of them at once.
+
+    Between two steps requests are admitted, and those that are done leave. The class has:
+
+    - ``admit(request)``: returns the state of one request; may be ``async``.
+    - ``step(states)``: makes one step for all of these and returns a list with an ``Emit``, a
+      ``Done``, a ``Failed`` or ``None`` for each.
+    - ``release(state)``, optional: called once for each state that ``admit`` or ``resume`` has
+      returned, when its request is done, cancelled, failed or preempted.
+    - ``cost(what)``, optional: what a request, a state or a snapshot takes of ``budget``; 1
+      without it. ``bound(request)``, optional: what that request may come to cost.
+    - ``key(request)``, optional: only states with equal keys share a step.
+    - ``client(request)``, ``priority(request)``, optional: whose turn it is, and whether it comes
+      before others (higher ones do).
+    - ``preempt(state)``, optional: returns a snapshot to go on from, or ``None`` to begin anew.
+      ``resume(snapshot)``: returns a state again; may be ``async``.
+
+    ``handle.remote(request)`` gets the last value, ``handle.options(stream=True).remote(request)``
+    each. By plain HTTP the request is the JSON body; a client that accepts ``text/event-stream``
+    gets each value as an event, others the last one. ``pyserve.steps`` lets an RPC be answered.
+
+    Args:
+        target: The class, when the decorator is written without parentheses.
+        options: See ``pyserve.stepping.options.ContinuousOptions``.
+
+    Raises:
+        OptionError: A limit is out of range.
+        KindError: The class lacks ``admit`` or ``step``, or has a ``__call__`` of its own.
+        TypeError: An option has a wrong name.
+    """
+    limits = ContinuousOptions(**options)
+
+    def decorate(found: Any) -> Any:
+        _check(found)
+        setattr(found, _OPTIONS, limits)
+        for name, marker in tuple(vars(found).items()):
+            if isinstance(marker, Steps):
+                setattr(found, name, _rpc(found, name, marker))
+        if _CALL not in vars(found):
+            setattr(found, _CALL, Stepped(found.admit))
+        return found
+
+    return decorate if target is None else decorate(target)
+
+
+def _check(target: Any) -> None:
+    if not isinstance(target, type):
+        raise KindError(
+            f"@pyserve.continuous decorates a class, not {target!r}; write it below "
+            f"@pyserve.deployment"
+        )
+    name = target.__qualname__
+    for needed, what in (
+        ("admit", "returns the state of one request"),
+        ("step", "makes one step for a list of states"),
+    ):
+        if not callable(getattr(target, needed, None)):
+            raise KindError(f"@pyserve.continuous on {name}: it has no {needed}, which {what}")
+    if hasattr(target, "preempt") != hasattr(target, "resume"):
+        raise KindError(
+            f"@pyserve.continuous on {name}: preempt and resume belong together; write both"
+        )
+    # Not by getattr: every class has the __call__ of its metaclass.
+    own = next((vars(each)[_CALL] for each in target.__mro__ if _CALL in vars(each)), None)
+    if own is not None and not isinstance(own, Stepped):
+        raise KindError(
+            f"@pyserve.continuous on {name}: it has a __call__ of its own, which its steps would "
+            f"answer; name that method otherwise"
+        )
+
+
+def _rpc(target: type, name: str, marker: Steps) -> Callable[..., Any]:
+    """Return the method of an RPC."""
+    is_stream = marker.stream
+    if is_stream is None:
+        is_stream = _answers_with_stream(target, name)
+
+    async def unary(self: Any, request: Any) -> Any:
+        return await Answer(self, request)
+
+    async def stream(self: Any, request: Any) -> AsyncIterator[Any]:
+        answer = Answer(self, request)
+        try:
+            async for value in answer:
+                yield value
+        finally:
+            await answer.aclose()
+
+    made: Any = stream if is_stream else unary
+    made.__name__, made.__qualname__ = name, f"{target.__qualname__}.{name}"
+    made.__module__ = target.__module__
+    return made  # type: ignore[no-any-return]  # one of two functions
+
+
+def _answers_with_stream(target: type, name: str) -> bool:
+    kinds = _Kinds()
+    for base in target.__mro__[1:]:
+        module = sys.modules.get(base.__module__)
+        stub: Any = getattr(module, f"{base.__name__.removesuffix('Servicer')}Stub", None)
+        if name in vars(base) and stub is not None:
+            stub(kinds)
+            break
+    kind = kinds.found.get(name)
+    if kind is None:
+        known = ", ".join(kinds.found) or "none"
+        raise KindError(
+            f"{target.__qualname__}.{name} = pyserve.steps(): no generated servicer among its "
+            f"bases has an RPC of that name (it has {known}); add the servicer to the bases, or "
+            f"say whether it answers with a stream: pyserve.steps(stream=True)"
+        )
+    if kind.startswith("stream"):
+        raise KindError(
+            f"{target.__qualname__}.{name} = pyserve.steps(): the RPC takes a stream of requests; "
+            f"only RPCs with one request can be answered by steps"
+        )
+    return kind == "unary_stream"
+
+
+class _Kinds:
+    """Stands in for a channel, and notes the RPCs that a generated stub makes of it."""
+
+    def __init__(self) -> None:
+        self.found: dict[str, str] = {}
+
+    def __getattr__(self, kind: str) -> Callable[..., object]:
+        def note(path: str, *_arguments: object, **_keywords: object) -> object:
+            self.found[path.rpartition("/")[2]] = kind
+            return None
+
+        return note

@@ -1,0 +1,306 @@
+"""Where a continuously batched instance steps: a thread of its own, or the event loop.
+
+Both take what callers do from a queue between two steps, so that the scheduler has one thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import inspect
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable
+from queue import Empty, SimpleQueue
+from typing import Any
+
+from pyserve.errors import DeploymentUnavailable
+from pyserve.stepping.calls import Call
+from pyserve.stepping.engine import Delivery, Engine
+from pyserve.stepping.entries import Entry
+from pyserve.stepping.options import ContinuousOptions
+from pyserve.stepping.scheduler import Load
+
+_LOGGER = logging.getLogger(__name__)
+
+_Command = Callable[[], object]
+
+
+class _Common:
+    """What both drivers do. Its methods are for the event loop.
+
+    Args:
+        model: The instance.
+        options: The limits.
+    """
+
+    def __init__(self, model: Any, options: ContinuousOptions) -> None:
+        self.loop = asyncio.get_running_loop()
+        self._name = type(model).__qualname__
+        self._admissions: set[asyncio.Task[None]] = set()
+        self._engine = Engine(model, options, time.monotonic, self._admit_later)
+        self._idle = asyncio.Event()
+        self._calls = 0
+        self._ends_with: Exception | None = None
+
+    def submit(self, call: Call) -> None:
+        """Let a new call wait, or refuse it.
+
+        Raises:
+            DeploymentUnavailable: The instance has ended.
+        """
+        if self._ends_with is not None:
+            raise self._ends_with
+        self._calls += 1
+        self._idle.clear()
+        self._post(lambda: self._engine.arrive(call))
+
+    def leave(self, call: Call) -> None:
+        """End a call before the next step."""
+        self._calls -= 1
+        self._check_idle()
+        self._post(lambda: self._engine.leave(call))
+
+    def read_on(self, call: Call) -> None:
+        """Go on with a call whose caller was slow, and has read."""
+        self._post(lambda: self._engine.read_on(call))
+
+    async def drain(self) -> None:
+        """Refuse what has not been admitted; return when no call is left."""
+        self._post(self._engine.drain)
+        self._check_idle()
+        await self._idle.wait()
+
+    def load(self) -> Load:
+        """Return what is held now; from any thread, as of the newest step."""
+        return self._engine.load()
+
+    def _ended(self) -> DeploymentUnavailable:
+        return DeploymentUnavailable(f"this replica of {self._name} has ended")
+
+    def _check_idle(self) -> None:
+        if not self._calls:
+            self._idle.set()
+
+    def _hand_out(self, deliveries: list[Delivery]) -> None:
+        """Give values to their callers, on the loop."""
+        for call, values, is_ended, error in deliveries:
+            if is_ended and not call.is_ended:
+                self._calls -= 1
+            call.deliver(values, is_ended, error)
+        self._check_idle()
+
+    def _admit_later(self, entry: Entry[Any], start: Callable[[], Awaitable[Any]]) -> None:
+        raise NotImplementedError
+
+    def _post(self, command: _Command) -> None:
+        raise NotImplementedError
+
+    def _begin_admission(self, entry: Entry[Any], start: Callable[[], Awaitable[Any]]) -> None:
+        task = self.loop.create_task(self._admission(entry, start), context=entry.call.context)
+        self._admissions.add(task)
+        task.add_done_callback(self._admissions.discard)
+
+    async def _admission(self, entry: Entry[Any], start: Callable[[], Awaitable[Any]]) -> None:
+        state: Any = None
+        failure: Exception | None = None
+        try:
+            state = await start()
+        except asyncio.CancelledError as cancelled:
+            failure = RuntimeError(f"admit was cancelled: {cancelled!r}")
+        except Exception as error:
+            failure = error
+        self._post(lambda: self._engine.on_admitted(entry, state, failure))
+
+
+class ThreadDriver(_Common):
+    """Steps on a thread of its own, so that the event loop never waits for a step."""
+
+    def __init__(self, model: Any, options: ContinuousOptions) -> None:
+        super().__init__(model, options)
+        self._commands: SimpleQueue[_Command | None] = SimpleQueue()
+        self._model = model
+        context = contextvars.copy_context()
+        self._thread = threading.Thread(
+            target=context.run, args=(self._run,), name=f"{self._name} steps", daemon=True
+        )
+        self._thread.start()
+
+    async def close(self) -> None:
+        """End all calls, release their states, and end the thread after the step that runs."""
+        self._ends_with = self._ended()
+        for task in tuple(self._admissions):
+            task.cancel()
+        await asyncio.gather(*self._admissions, return_exceptions=True)
+        self._commands.put(None)
+        await asyncio.to_thread(self._thread.join)
+
+    def _post(self, command: _Command) -> None:
+        self._commands.put(command)
+
+    def _admit_later(self, entry: Entry[Any], start: Callable[[], Awaitable[Any]]) -> None:
+        self._call_loop(self._begin_admission, entry, start)
+
+    def _run(self) -> None:
+        try:
+            while self._turn():
+                pass
+        except BaseException as error:  # A fault of ours: nobody may wait for ever.
+            _LOGGER.exception("the thread that steps %s has failed", self._name)
+            self._call_loop(self._bury, RuntimeError(f"stepping failed: {error!r}"))
+        else:
+            self._engine.abandon(self._ended())
+            self._flush()
+
+    def _bury(self, failure: Exception) -> None:
+        """End all calls, on the loop: the thread has ended."""
+        self._ends_with = failure
+        while not self._commands.empty():
+            command = self._commands.get()
+            if command is not None:
+                command()
+        self._engine.abandon(failure)
+        self._hand_out(self._engine.deliveries())
+
+    def _turn(self) -> bool:
+        """Take commands and make one step; return whether there may be more."""
+        commands, engine = self._commands, self._engine
+        while not commands.empty():
+            command = commands.get()
+            if command is None:
+                return False
+            command()
+        chosen = engine.prepare()
+        if chosen:
+            # What the last step had for callers is handed out during this one.
+            self._flush()
+            self._step(chosen)
+            return True
+        self._flush()
+        wakeup = engine.next_wakeup()
+        try:
+            command = commands.get(timeout=None if wakeup is None else self._until(wakeup))
+        except Empty:
+            return True
+        if command is None:
+            return False
+        command()
+        return True
+
+    @staticmethod
+    def _until(wakeup: float) -> float:
+        return max(0.0, wakeup - time.monotonic())
+
+    def _step(self, chosen: list[Entry[Any]]) -> None:
+        steps = self._engine.stepping(chosen)
+        step = self._model.step
+        try:
+            states = next(steps)
+            while True:
+                try:
+                    results = step(states)
+                except BaseException as error:
+                    states = steps.throw(error)
+                else:
+                    states = steps.send(results)
+        except StopIteration:
+            pass
+
+    def _flush(self) -> None:
+        deliveries = self._engine.deliveries()
+        if deliveries:
+            self._call_loop(self._hand_out, deliveries)
+
+    def _call_loop(self, function: Callable[..., object], *arguments: object) -> None:
+        try:
+            self.loop.call_soon_threadsafe(function, *arguments)
+        except RuntimeError:  # The loop has ended, and all callers with it.
+            _LOGGER.debug("%s has no loop any more", self._name)
+
+
+class LoopDriver(_Common):
+    """Steps on the event loop: for an ``async def step``, or one that takes no time."""
+
+    def __init__(self, model: Any, options: ContinuousOptions) -> None:
+        super().__init__(model, options)
+        self._commands: deque[_Command] = deque()
+        self._model = model
+        self._news = asyncio.Event()
+        self._task = self.loop.create_task(self._run(), name=f"{self._name} steps")
+
+    async def close(self) -> None:
+        """End all calls and release their states, after the step that runs."""
+        self._ends_with = self._ended()
+        for task in tuple(self._admissions):
+            task.cancel()
+        await asyncio.gather(*self._admissions, return_exceptions=True)
+        self._news.set()
+        await self._task
+
+    def _post(self, command: _Command) -> None:
+        self._commands.append(command)
+        self._news.set()
+
+    def _admit_later(self, entry: Entry[Any], start: Callable[[], Awaitable[Any]]) -> None:
+        self._begin_admission(entry, start)
+
+    async def _run(self) -> None:
+        engine = self._engine
+        failure: Exception = self._ended()
+        try:
+            while self._ends_with is None:
+                self._news.clear()
+                while self._commands:
+                    self._commands.popleft()()
+                chosen = engine.prepare()
+                if chosen:
+                    self._hand_out(engine.deliveries())
+                    await self._step(chosen)
+                    await asyncio.sleep(0)  # So that others have a turn, and values leave.
+                else:
+                    self._hand_out(engine.deliveries())
+                    await self._wait(engine.next_wakeup())
+        except Exception as error:  # A fault of ours: nobody may wait for ever.
+            _LOGGER.exception("the task that steps %s has failed", self._name)
+            failure = RuntimeError(f"stepping failed: {error!r}")
+        finally:
+            self._ends_with = failure
+            while self._commands:
+                self._commands.popleft()()
+            engine.abandon(failure)
+            self._hand_out(engine.deliveries())
+
+    async def _wait(self, wakeup: float | None) -> None:
+        try:
+            async with asyncio.timeout(None if wakeup is None else wakeup - time.monotonic()):
+                await self._news.wait()
+        except TimeoutError:
+            pass
+
+    async def _step(self, chosen: list[Entry[Any]]) -> None:
+        steps = self._engine.stepping(chosen)
+        try:
+            states = next(steps)
+            while True:
+                try:
+                    results = self._model.step(states)
+                    if inspect.isawaitable(results):
+                        results = await results
+                except (Exception, asyncio.CancelledError) as error:
+                    task = asyncio.current_task()
+                    if task is not None and task.cancelling():
+                        raise
+                    states = steps.throw(error)
+                else:
+                    states = steps.send(results)
+        except StopIteration:
+            pass
+
+
+def make_driver(model: Any, options: ContinuousOptions) -> ThreadDriver | LoopDriver:
+    """Return the driver of an instance, on the running loop."""
+    if options.step_in == "loop" or inspect.iscoroutinefunction(model.step):
+        return LoopDriver(model, options)
+    return ThreadDriver(model, options)

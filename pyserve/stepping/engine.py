@@ -1,0 +1,441 @@
+"""Runs a continuously batched class by its scheduler: calls its methods, hands its values out.
+
+It starts no thread and waits for nothing, so that the same code runs on a thread, on an event loop
+and in virtual time; see ``drivers`` and ``pyserve.testing.drive``. All methods are for the one
+thread that steps.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Awaitable, Callable, Generator, Hashable, Sequence
+from typing import Any, Protocol
+
+from grpc import StatusCode
+
+from pyserve.errors import (
+    Abort,
+    BatchError,
+    QueueFull,
+    RequestCancelled,
+    RequestTimeout,
+    RequestTooLarge,
+)
+from pyserve.stepping.entries import End, Entry, Phase, Refusal
+from pyserve.stepping.options import ContinuousOptions, read_cost
+from pyserve.stepping.scheduler import Load, Scheduler
+from pyserve.stepping.values import Done, Emit, Failed
+
+_LOGGER = logging.getLogger(__name__)
+
+
+class Stepped(Protocol):
+    """What a request has, for the engine: see ``calls.Call``.
+
+    Attributes:
+        request: What ``admit`` takes.
+        client, priority, deadline: As in ``Entry``.
+        wants_each: Whether its caller reads every value, and not the last one alone.
+        sent, read: Values that have left the engine, and that the caller has taken.
+        last: Those of the newest ``Emit``, of a call that wants the last one alone.
+        skip: Values that are not sent, because the caller has had them before a preemption.
+        is_parked: The engine waits for the caller to read.
+    """
+
+    request: Any
+    client: str
+    priority: int
+    deadline: float
+    wants_each: bool
+    sent: int
+    read: int
+    last: Sequence[object]
+    skip: int
+    is_parked: bool
+
+    def run(self, function: Callable[..., Any], /, *arguments: Any) -> Any:
+        """Call a function as code of this request."""
+
+
+# Values for one call, whether it ends with them, and with what it fails.
+Delivery = tuple[Any, Sequence[object], bool, BaseException | None]
+
+
+class Engine:
+    """One instance, its scheduler, and what it has for its callers.
+
+    Args:
+        model: The instance.
+        options: The limits.
+        clock: Returns the time that deadlines are in.
+        admit_later: Awaits an ``async def admit`` or ``resume`` in the context of its request,
+            and then calls ``on_admitted`` on the engine's thread with the result or exception.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        options: ContinuousOptions,
+        clock: Callable[[], float],
+        admit_later: Callable[[Entry[Any], Callable[[], Awaitable[Any]]], None],
+    ) -> None:
+        self.options = options
+        self.model = model
+        self._clock = clock
+        self._admit_later = admit_later
+        self._scheduler: Scheduler[Any] = Scheduler(options)
+        self._entries: dict[Any, Entry[Any]] = {}
+        self._cost = optional(model, "cost")
+        self._bound = optional(model, "bound")
+        self._key = optional(model, "key")
+        self._release = optional(model, "release")
+        self._preempt = optional(model, "preempt")
+        self._out: list[Delivery] = []
+
+    # --- what happens to calls --------------------------------------------------------------
+
+    def arrive(self, call: Stepped) -> None:
+        """Let a new call wait, or refuse it."""
+        try:
+            entry: Entry[Any] = Entry(
+                call,
+                client=call.client,
+                priority=call.priority,
+                deadline=call.deadline,
+                key=self._key_of(call),
+                cost=call.run(self._cost_of, call.request),
+                bound=self._bound_of(call),
+            )
+        except Exception as error:
+            self._out.append((call, (), True, error))
+            return
+        refusal = self._scheduler.add(entry)
+        if refusal is not None:
+            self._out.append((call, (), True, self._refused(refusal, entry)))
+            return
+        self._entries[call] = entry
+
+    def leave(self, call: Stepped) -> None:
+        """End a call whose caller has gone, before the next step."""
+        entry = self._entries.get(call)
+        if entry is not None:
+            self._scheduler.cancel(entry)
+
+    def read_on(self, call: Stepped) -> None:
+        """Go on with a call whose caller was slow, and has read."""
+        entry = self._entries.get(call)
+        if entry is not None and call.is_parked and call.sent - call.read <= self._low_mark:
+            call.is_parked = False
+            self._scheduler.unpark(entry)
+
+    def drain(self) -> None:
+        """Refuse calls that have not been admitted; the others end by themselves."""
+        self._scheduler.drain()
+
+    def abandon(self, error: BaseException) -> None:
+        """End all calls with an error, and release their states."""
+        for call, entry in tuple(self._entries.items()):
+            self._forget(entry)
+            self._out.append((call, (), True, error))
+
+    # --- between two steps ------------------------------------------------------------------
+
+    def prepare(self) -> list[Entry[Any]]:
+        """Preempt, end and admit; return the states that share the next step."""
+        scheduler, now = self._scheduler, self._clock()
+        for entry in scheduler.preempting(now):
+            self._preempt_one(entry)
+        for entry, why in scheduler.ending(now):
+            error = self._ended(why, entry)
+            self._forget(entry)
+            self._out.append((entry.call, (), True, error))
+        while (admitted := scheduler.admitting(now)) is not None:
+            self._admit(admitted)
+        return scheduler.choose()
+
+    def stepping(self, chosen: list[Entry[Any]]) -> Generator[list[Any], Any, None]:
+        """Yield the states of each step to make, and take what it returned or raised.
+
+        With ``isolate`` a step that raised is made again in halves.
+        """
+        parts = [chosen]
+        began = self._clock()
+        is_clean = True
+        while parts:
+            part = parts.pop()
+            try:
+                results = yield [entry.state for entry in part]
+            except BaseException as error:
+                is_clean = False
+                if self.options.isolate and len(part) > 1 and isinstance(error, Exception):
+                    half = len(part) // 2
+                    parts += [part[half:], part[:half]]
+                else:
+                    self._fail_part(part, error)
+            else:
+                self._take(part, results)
+        if is_clean:
+            self._scheduler.stepped(chosen, self._clock() - began)
+
+    def on_admitted(self, entry: Entry[Any], state: object, error: BaseException | None) -> None:
+        """Take what ``admit`` or ``resume`` returned or raised."""
+        if error is None:
+            try:
+                cost = self._cost_of(state)
+            except Exception as raised:
+                self._release_state(state)
+                error = raised
+            else:
+                self._scheduler.admitted(entry, state, cost)
+                return
+        self._scheduler.end(entry)
+        self._entries.pop(entry.call, None)
+        self._out.append((entry.call, (), True, error))
+
+    # --- what is known ----------------------------------------------------------------------
+
+    def deliveries(self) -> list[Delivery]:
+        """Take what there is for callers."""
+        found, self._out = self._out, []
+        return found
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no call is here."""
+        return not self._entries
+
+    def next_wakeup(self) -> float | None:
+        """Return when ``prepare`` has something to do by itself; ``None``: never."""
+        return self._scheduler.next_wakeup(self._clock())
+
+    def load(self) -> Load:
+        """Return what is held now."""
+        return self._scheduler.load()
+
+    # --- inside -----------------------------------------------------------------------------
+
+    @property
+    def _low_mark(self) -> int:
+        return self.options.slack // 2
+
+    def _key_of(self, call: Stepped) -> Hashable:
+        if self._key is None:
+            return None
+        key: Hashable = call.run(self._key, call.request)
+        hash(key)  # Here, where only this caller fails.
+        return key
+
+    def _cost_of(self, what: object) -> float:
+        return 1.0 if self._cost is None else read_cost(self._cost(what), "cost")
+
+    def _bound_of(self, call: Stepped) -> float:
+        if self._bound is None:
+            return 0.0
+        return read_cost(call.run(self._bound, call.request), "bound")
+
+    def _admit(self, entry: Entry[Any]) -> None:
+        call, snapshot = entry.call, entry.snapshot
+        if snapshot is None:
+            function, argument = self.model.admit, call.request
+        else:
+            function, argument = self.model.resume, snapshot
+        if inspect.iscoroutinefunction(function):
+            self._admit_later(entry, lambda: function(argument))
+            return
+        try:
+            state = call.run(function, argument)
+        except Exception as error:
+            self.on_admitted(entry, None, error)
+        except BaseException as error:  # It would end the thread of all others.
+            _LOGGER.exception("%s raised in admit", type(error).__name__)
+            self.on_admitted(entry, None, _as_exception(error))
+        else:
+            self.on_admitted(entry, state, None)
+
+    def _preempt_one(self, entry: Entry[Any]) -> None:
+        state, entry.state = entry.state, None
+        call = entry.call
+        snapshot = None
+        try:
+            if self._preempt is not None:
+                snapshot = self._preempt(state)
+            self._release_state(state)
+            cost = self._cost_of(call.request if snapshot is None else snapshot)
+        except Exception as error:
+            self._scheduler.end(entry)
+            self._entries.pop(call, None)
+            self._out.append((call, (), True, error))
+            return
+        if snapshot is None:
+            call.last = ()
+            call.skip = call.sent  # It begins again: what the caller has is not sent twice.
+        self._scheduler.preempted(entry, snapshot, cost)
+
+    def _take(self, part: list[Entry[Any]], results: object) -> None:
+        if not isinstance(results, Sequence) or len(results) != len(part):
+            found = f"{len(results)}" if isinstance(results, Sequence) else repr(results)
+            self._fail_part(
+                part,
+                BatchError(
+                    f"{type(self.model).__qualname__}.step returned {found} for {len(part)} "
+                    f"states; return a list with one Emit, Done, Failed or None for each"
+                ),
+            )
+            return
+        slack, out = self.options.slack, self._out
+        for entry, result in zip(part, results, strict=True):
+            if result is None or entry.stopped is not None:
+                continue
+            call, kind = entry.call, type(result)
+            if kind is Emit:
+                values = result.values
+                if not call.wants_each:
+                    call.last = values or call.last
+                    continue
+                if call.skip:
+                    values = _beyond(call, values)
+                if values:
+                    call.sent += len(values)
+                    out.append((call, values, False, None))
+                    if call.sent - call.read > slack:
+                        self._park(entry)
+            elif kind is Done:
+                values = result.values
+                if not call.wants_each:
+                    values = values or call.last
+                elif call.skip:
+                    values = _beyond(call, values)
+                self._forget(entry)
+                out.append((call, values, True, None))
+            elif kind is Failed:
+                self._forget(entry)
+                out.append((call, (), True, result.exception))
+            else:
+                self._forget(entry)
+                out.append((call, (), True, self._odd(result)))
+        if self._cost is not None:
+            self._ask_costs(part)
+
+    def _park(self, entry: Entry[Any]) -> None:
+        call = entry.call
+        call.is_parked = True
+        # The caller reads on another thread: one of both sees what the other has written.
+        if call.sent - call.read <= self.options.slack:
+            call.is_parked = False
+        else:
+            self._scheduler.park(entry, self._clock())
+
+    def _ask_costs(self, part: list[Entry[Any]]) -> None:
+        cost_of, set_cost, ended = self._cost, self._scheduler.set_cost, Phase.ENDED
+        assert cost_of is not None, "it is only called where there is one"
+        for entry in part:
+            if entry.phase is ended or entry.stopped is not None:
+                continue
+            try:
+                cost = cost_of(entry.state)
+                if type(cost) is not int or cost < 0:
+                    cost = read_cost(cost, "cost")
+            except Exception as error:
+                self._forget(entry)
+                self._out.append((entry.call, (), True, error))
+            else:
+                if cost != entry.cost:
+                    set_cost(entry, cost)
+
+    def _fail_part(self, part: list[Entry[Any]], error: BaseException) -> None:
+        if not isinstance(error, Exception):
+            _LOGGER.error("%s raised in step", type(error).__name__, exc_info=error)
+        raised = _as_exception(error)
+        for entry in part:
+            if entry.phase is not Phase.ENDED:
+                self._forget(entry)
+                self._out.append((entry.call, (), True, raised))
+
+    def _forget(self, entry: Entry[Any]) -> None:
+        """End a request everywhere, and release its state if it has one."""
+        is_held = entry.phase in _WITH_STATE
+        state, entry.state = entry.state, None
+        self._scheduler.end(entry)
+        self._entries.pop(entry.call, None)
+        if is_held:
+            self._release_state(state)
+
+    def _release_state(self, state: object) -> None:
+        if self._release is None:
+            return
+        try:
+            self._release(state)
+        except Exception:
+            _LOGGER.exception("%s.release raised", type(self.model).__qualname__)
+
+    def _refused(self, refusal: Refusal, entry: Entry[Any]) -> Exception:
+        name = type(self.model).__qualname__
+        if refusal is Refusal.TOO_LARGE:
+            needs = entry.bound if self.options.reserve == "bound" else entry.cost
+            return RequestTooLarge(
+                f"the request costs {needs:g}, more than the whole budget of {name}, "
+                f"{self.options.budget:g}; send a smaller one"
+            )
+        if refusal is Refusal.FULL:
+            return QueueFull(f"{self.options.max_waiting} requests wait for {name}, as many as may")
+        return NotStarted(f"this replica of {name} ends; send the request again")
+
+    def _ended(self, why: End, entry: Entry[Any]) -> Exception:
+        if why is End.CANCELLED:
+            return RequestCancelled("the call was cancelled")
+        if why is End.EXPIRED:
+            return RequestTimeout("the deadline has passed")
+        if why is End.DRAINED:
+            return self._refused(Refusal.DRAINING, entry)
+        name = type(self.model).__qualname__
+        return Abort(
+            StatusCode.RESOURCE_EXHAUSTED,
+            f"the budget of {name} was exceeded, and this request, which costs {entry.cost:g}, "
+            f"cannot be preempted any more; it had been {entry.preempts} times",
+        )
+
+    def _odd(self, result: object) -> Exception:
+        return BatchError(
+            f"{type(self.model).__qualname__}.step returned {result!r} for a state; return Emit, "
+            f"Done, Failed or None"
+        )
+
+
+class NotStarted(Abort):
+    """A request had to leave before it was admitted, so the router sends it to another replica.
+
+    Attributes:
+        metadata: What tells the router; as those of a full replica (``names.rs``).
+    """
+
+    metadata = (("pyserve-refused", "1"),)
+
+    def __init__(self, details: str) -> None:
+        super().__init__(StatusCode.UNAVAILABLE, details, self.metadata)
+
+
+def optional(model: Any, name: str) -> Callable[..., Any] | None:
+    """Return an optional method of an instance; ``None``: its class has none of that name.
+
+    An attribute that only the instance has, such as ``self.client = Client()``, is not meant.
+    """
+    if not inspect.isroutine(getattr(type(model), name, None)):
+        return None
+    method: Callable[..., Any] = getattr(model, name)
+    return method
+
+
+_WITH_STATE = frozenset({Phase.RUNNING, Phase.PARKED})
+
+
+def _beyond(call: Any, values: Sequence[object]) -> Sequence[object]:
+    """Return the values that a call which was admitted anew has not had yet."""
+    skipped = min(call.skip, len(values))
+    call.skip -= skipped
+    return values[skipped:]
+
+
+def _as_exception(error: BaseException) -> Exception:
+    """Return what callers can get in place of an exception that ends threads."""
+    return error if isinstance(error, Exception) else RuntimeError(f"it raised {error!r}")

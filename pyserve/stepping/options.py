@@ -1,0 +1,99 @@
+"""The options of ``@pyserve.continuous``."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from pyserve.config.validation import option_error
+from pyserve.errors import OptionError, OptionTypeError
+
+Reserve = Literal["bound", "now"]
+StepIn = Literal["thread", "loop"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContinuousOptions:
+    """Limits of one continuously batched class.
+
+    Attributes:
+        max_running: Most states in one step, at least 1.
+        budget: What the costs of all states that are held may come to, in the unit of ``cost``;
+            ``None``: they are not bounded.
+        max_waiting: Most requests that wait in a replica, at least 0; more are refused.
+        step_ms: How long a step should take, in milliseconds: fewer states run in one where the
+            learnt time says so, never less than one. ``None``: as long as it takes.
+        reserve: ``"bound"`` sets aside what a state may become; ``"now"`` what it costs now, and
+            preempts states when that grows beyond the budget.
+        isolate: Whether a step that raised is run again in halves until only the states that
+            are to blame fail. ``step`` must bear being run again with the same states.
+        max_keys: Most keys whose states are held at once, at least 1.
+        slack: Values that a caller may leave unread before its state is parked, at least 1.
+        park_s: Seconds after which a parked state is preempted; ``None``: it keeps its memory.
+        max_preempts: How often one request may be preempted for others, at least 0.
+        step_in: Where ``step`` runs: on a thread of its own, or on the replica's event loop. An
+            ``async def step`` runs on the loop.
+    """
+
+    max_running: int = 32
+    budget: float | None = None
+    max_waiting: int = 1000
+    step_ms: float | None = None
+    reserve: Reserve = "bound"
+    isolate: bool = False
+    max_keys: int = 8
+    slack: int = 64
+    park_s: float | None = 10.0
+    max_preempts: int = 3
+    step_in: StepIn = "thread"
+
+    def __post_init__(self) -> None:
+        for name, least in _COUNTS.items():
+            count: object = getattr(self, name)
+            if isinstance(count, bool) or not isinstance(count, int) or count < least:
+                text = f"continuous: {name} must be an int of at least {least}, not {count!r}"
+                raise option_error(text, count, int)
+        for name in ("budget", "step_ms", "park_s"):
+            _check_positive(name, getattr(self, name), may_be_zero=name == "park_s")
+        if not isinstance(self.isolate, bool):
+            text = f"continuous: isolate must be True or False, not {self.isolate!r}"
+            raise OptionTypeError(text)
+        for name, choices in _CHOICES.items():
+            value: object = getattr(self, name)
+            if value not in choices:
+                known = " or ".join(f'"{each}"' for each in choices)
+                raise OptionError(f"continuous: {name} must be {known}, not {value!r}")
+
+
+_COUNTS = {"max_running": 1, "max_waiting": 0, "max_keys": 1, "slack": 1, "max_preempts": 0}
+_CHOICES = {"reserve": ("bound", "now"), "step_in": ("thread", "loop")}
+
+
+def _check_positive(name: str, value: object, *, may_be_zero: bool) -> None:
+    if value is None:
+        return
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not (0 < value < math.inf or (may_be_zero and value == 0)):  # type: ignore[operator]
+        least = "at least 0" if may_be_zero else "more than 0"
+        text = f"continuous: {name} must be a number of {least}, or None, not {value!r}"
+        raise option_error(text, value, int, float)
+
+
+def read_cost(value: object, asked: str) -> float:
+    """Return what a class's ``cost`` or ``bound`` returned.
+
+    Args:
+        value: What it returned.
+        asked: The method's name, for the message.
+
+    Raises:
+        OptionError: It is not a number of at least 0.
+    """
+    try:
+        number = float(value)  # type: ignore[arg-type]  # numbers of numpy are numbers too
+    except (TypeError, ValueError):
+        number = math.nan
+    if not 0 <= number < math.inf:
+        raise OptionError(f"continuous: {asked} returned {value!r}; return a number of at least 0")
+    return number

@@ -1,0 +1,277 @@
+"""Drives a continuously batched class without a mesh: deterministic, in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import heapq
+import inspect
+import itertools
+import math
+import random
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from pyserve.stepping.decorator import options_of
+from pyserve.stepping.engine import Engine
+from pyserve.stepping.entries import Entry
+from pyserve.stepping.options import ContinuousOptions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arrival:
+    """A request of ``drive``, and what its caller does.
+
+    Attributes:
+        request: What ``admit`` takes.
+        at_s: When it comes, in seconds of virtual time.
+        client: Requests of different clients take turns.
+        priority: Higher ones come first.
+        deadline_s: How long its caller waits; ``None``: for ever.
+        leaves_s: When its caller goes away, after it came; ``None``: it stays.
+        reads_s: How long its caller takes for each value.
+        wants_each: Whether it reads every value, and not the last one alone.
+    """
+
+    request: Any
+    at_s: float = 0.0
+    client: str = ""
+    priority: int = 0
+    deadline_s: float | None = None
+    leaves_s: float | None = None
+    reads_s: float = 0.0
+    wants_each: bool = True
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What became of one request.
+
+    Attributes:
+        request: It.
+        values: What its caller got.
+        error: What it failed with; ``None``: it did not, or its caller has gone.
+        first_s: When its first value was there, in virtual time; ``None``: never.
+        ended_s: When it ended.
+    """
+
+    request: Any
+    values: list[Any] = field(default_factory=list)
+    error: BaseException | None = None
+    first_s: float | None = None
+    ended_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step.
+
+    Attributes:
+        at_s: When it began, in virtual time.
+        requests: Which requests had a state in it, by their number.
+    """
+
+    at_s: float
+    requests: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Driven:
+    """What ``drive`` has seen.
+
+    Attributes:
+        outcomes: In the order of the requests.
+        steps: All that were made.
+    """
+
+    outcomes: Sequence[Outcome]
+    steps: Sequence[Step]
+
+    @property
+    def values(self) -> list[list[Any]]:
+        """The values of each request.
+
+        Raises:
+            BaseException: What the first request that failed has failed with.
+        """
+        for outcome in self.outcomes:
+            if outcome.error is not None:
+                raise outcome.error
+        return [outcome.values for outcome in self.outcomes]
+
+
+def drive(
+    model: Any,
+    requests: Iterable[Any],
+    *,
+    seed: int = 0,
+    per_s: float | None = None,
+    step_s: float | Callable[[int], float] = 0.005,
+    options: ContinuousOptions | None = None,
+) -> Driven:
+    """Run requests through an instance of a continuously batched class.
+
+    One thread, no process, no clock: the same arguments give the same result. What ``admit``
+    and ``step`` really take does not count.
+
+    Args:
+        model: The instance.
+        requests: What ``admit`` takes, or ``Arrival`` objects.
+        seed: Of the arrivals, with ``per_s``.
+        per_s: How many requests come in a second on average, at random times; ``None``: they come
+            at ``Arrival.at_s``, by default all at once.
+        step_s: How long a step takes in virtual time, or a function of the number of its states.
+        options: Those of its decorator, if not given.
+
+    Raises:
+        KindError: The class has no ``@pyserve.continuous``, and ``options`` is not given.
+        RuntimeError: Requests are left that nothing can bring forward.
+    """
+    arrivals = [each if isinstance(each, Arrival) else Arrival(request=each) for each in requests]
+    times = [each.at_s for each in arrivals]
+    if per_s is not None:
+        rng = random.Random(seed)  # noqa: S311 (arrivals of a simulation)
+        times = list(itertools.accumulate(rng.expovariate(per_s) for _ in arrivals))
+    run = _Run(model, options or options_of(type(model)), step_s)
+    for number, (arrival, at_s) in enumerate(zip(arrivals, times, strict=True)):
+        run.expect(number, arrival, at_s)
+    try:
+        run.to_the_end()
+    finally:
+        run.close()
+    return Driven(run.outcomes, run.steps)
+
+
+class _Call:
+    """A caller in virtual time; see ``engine.Stepped``."""
+
+    def __init__(self, number: int, arrival: Arrival, now: float) -> None:
+        self.number = number
+        self.arrival = arrival
+        self.request = arrival.request
+        self.client = arrival.client
+        self.priority = arrival.priority
+        self.deadline = math.inf if arrival.deadline_s is None else now + arrival.deadline_s
+        self.wants_each = arrival.wants_each
+        self.sent = self.read = self.skip = 0
+        self.last: Sequence[object] = ()
+        self.is_parked = False
+        self.reads_at = now  # When it will have read what it has.
+        self._context = contextvars.copy_context()
+
+    def run(self, function: Callable[..., Any], /, *arguments: Any) -> Any:
+        return self._context.run(function, *arguments)
+
+
+class _Run:
+    def __init__(
+        self, model: Any, options: ContinuousOptions, step_s: float | Callable[[int], float]
+    ) -> None:
+        self._model = model
+        self._step_s = step_s
+        self._now = 0.0
+        self._events: list[tuple[float, int, Callable[[], object]]] = []
+        self._count = itertools.count()
+        self._engine = Engine(model, options, lambda: self._now, self._admit_later)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self.outcomes: list[Outcome] = []
+        self.steps: list[Step] = []
+
+    def expect(self, number: int, arrival: Arrival, at_s: float) -> None:
+        self.outcomes.append(Outcome(arrival.request))
+        self._at(at_s, lambda: self._arrive(number, arrival))
+
+    def to_the_end(self) -> None:
+        while True:
+            while self._events and self._events[0][0] <= self._now:
+                heapq.heappop(self._events)[2]()
+            chosen = self._engine.prepare()
+            self._hand_out()
+            if chosen:
+                self._step(chosen)
+                self._hand_out()
+                continue
+            times = [self._events[0][0]] if self._events else []
+            wakeup = self._engine.next_wakeup()
+            times += [] if wakeup is None else [wakeup]
+            if not times:
+                break
+            self._now = max(self._now, min(times))
+        if not self._engine.is_idle:
+            raise RuntimeError(f"requests are left that nothing brings forward: {self._left()}")
+
+    def close(self) -> None:
+        if self._loop is not None:
+            self._loop.close()
+
+    def _left(self) -> list[int]:
+        return [n for n, each in enumerate(self.outcomes) if each.ended_s is None]
+
+    def _at(self, time_s: float, event: Callable[[], object]) -> None:
+        heapq.heappush(self._events, (time_s, next(self._count), event))
+
+    def _arrive(self, number: int, arrival: Arrival) -> None:
+        call = _Call(number, arrival, self._now)
+        if arrival.leaves_s is not None:
+            self._at(self._now + arrival.leaves_s, lambda: self._engine.leave(call))
+        self._engine.arrive(call)
+
+    def _step(self, chosen: list[Entry[Any]]) -> None:
+        self.steps.append(Step(self._now, tuple(entry.call.number for entry in chosen)))
+        steps = self._engine.stepping(chosen)
+        try:
+            states = next(steps)
+            while True:
+                count = len(states)
+                try:
+                    results = self._awaited(self._model.step(states))
+                except Exception as error:
+                    self._pass_step(count)
+                    states = steps.throw(error)
+                else:
+                    self._pass_step(count)
+                    states = steps.send(results)
+        except StopIteration:
+            pass
+
+    def _pass_step(self, count: int) -> None:
+        self._now += self._step_s(count) if callable(self._step_s) else self._step_s
+
+    def _hand_out(self) -> None:
+        for call, values, is_ended, error in self._engine.deliveries():
+            outcome = self.outcomes[call.number]
+            if values:
+                if outcome.first_s is None:
+                    outcome.first_s = self._now
+                outcome.values += values if call.wants_each else values[-1:]
+            for _ in values:
+                call.reads_at = max(call.reads_at, self._now) + call.arrival.reads_s
+                self._at(call.reads_at, partial(self._read, call))
+            if is_ended:
+                outcome.error, outcome.ended_s = error, self._now
+
+    def _read(self, call: _Call) -> None:
+        call.read += 1
+        if call.is_parked:
+            self._engine.read_on(call)
+
+    def _admit_later(self, entry: Entry[Any], start: Callable[[], Awaitable[Any]]) -> None:
+        try:
+            state = self._awaited(start())
+        except Exception as error:
+            self._engine.on_admitted(entry, None, error)
+        else:
+            self._engine.on_admitted(entry, state, None)
+
+    def _awaited(self, result: Any) -> Any:
+        if not inspect.isawaitable(result):
+            return result
+        if self._loop is None:
+            self._loop = asyncio.new_event_loop()
+        return self._loop.run_until_complete(_await(result))
+
+
+async def _await(result: Awaitable[Any]) -> Any:
+    return await result
