@@ -21,6 +21,7 @@ from pyserve.config import DeploymentOptions, LoggingConfig
 from pyserve.config.placement import check_placement_group
 from pyserve.config.unneeded import PAGE, lines_on_options
 from pyserve.errors import UsageError
+from pyserve.stepping.decorator import is_continuous, options_of
 from pyserve.types import ApplicationName, DeploymentKey, DeploymentName
 
 _LOGGER = logging.getLogger(__name__)
@@ -161,7 +162,9 @@ class _Graph:
         self._visit_actors(name, options)
         for line in lines_on_options(options):
             _LOGGER.warning("deployment %r of %r: %s; see %s", name, self.name, line, PAGE)
-        limit = options.ongoing_requests_limit(batch_capacity(deployment.target))
+        limit = options.ongoing_requests_limit(
+            batch_capacity(deployment.target), calls_held(deployment.target)
+        )
         if limit < (size := _deployment_batch_size(application)):
             warnings.warn(
                 f"deployment {application.name!r} accepts max_ongoing_requests={limit} at once, "
@@ -306,6 +309,14 @@ def batch_capacity(target: Code) -> int:
     """Return the most items that batches of one method can hold at once."""
     options = _batch_options(target)
     return max((each.max_batch_size * each.max_concurrent_batches for each in options), default=0)
+
+
+def calls_held(target: Code) -> int:
+    """Return how many calls a replica of a continuously batched class holds, 0 for others."""
+    if not isinstance(target, type) or not is_continuous(target):
+        return 0
+    options = options_of(target)
+    return options.max_running + options.max_waiting
 
 
 def _batch_options(target: Code) -> list[BatchOptions]:

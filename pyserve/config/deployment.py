@@ -54,7 +54,8 @@ class DeclaredOptions:
     max_ongoing_requests: int | None = option(
         None,
         "calls that a replica takes at once, the others wait in the routers; without it 100, "
-        "or twice the capacity of the largest batch if that is more",
+        "or twice the capacity of the largest batch if that is more, or what a "
+        "[continuously batched](../guide/continuous.md) class has running and waiting",
         Whole(minimum=1),
         keeps_replicas=True,
     )

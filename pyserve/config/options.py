@@ -315,12 +315,14 @@ class DeploymentOptions(DeclaredOptions):
         """Whether it has zero replicas until another deploy changes that."""
         return self.num_replicas == 0 and self.autoscaling_config is None
 
-    def ongoing_requests_limit(self, batch_capacity: int = 0) -> int:
+    def ongoing_requests_limit(self, batch_capacity: int = 0, calls_held: int = 0) -> int:
         """Return how many requests a replica accepts at once.
 
         Args:
             batch_capacity: ``max_batch_size × max_concurrent_batches`` of the largest decorated
                 method, 0 if there is none; ``batching_config`` is looked at in any case.
+            calls_held: What a continuously batched class has running and waiting at most, 0 for
+                others.
         """
         if self.max_ongoing_requests is not None:
             return self.max_ongoing_requests
@@ -328,7 +330,7 @@ class DeploymentOptions(DeclaredOptions):
             own = self.batching_config.max_batch_size * self.batching_config.max_concurrent_batches
             batch_capacity = max(batch_capacity, own)
         # Twice: one batch runs while the next one fills.
-        return max(MAX_ONGOING_REQUESTS_DEFAULT, 2 * batch_capacity)
+        return max(MAX_ONGOING_REQUESTS_DEFAULT, 2 * batch_capacity, calls_held)
 
     @property
     def queued_requests_limit(self) -> int:

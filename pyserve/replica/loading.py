@@ -36,6 +36,7 @@ from pyserve.replica.idempotence import idempotent_routes
 from pyserve.replica.plain.methods import uncallable_text
 from pyserve.replica.servicers import Service, find_services
 from pyserve.signatures import read_signature
+from pyserve.stepping import decorator as steps
 from pyserve.types import MODEL_ATTRIBUTE
 from pyserve.wire.v1 import mesh_pb2
 
@@ -404,6 +405,7 @@ async def stop_application(application: AsgiApplication) -> None:
 
 async def drain_batches(instance: object) -> None:
     """Release every batch without a wait from now on; return when no call waits in one."""
+    await steps.drain(instance)
     if isinstance(instance, Batched):
         await instance.drain()
     else:
@@ -421,6 +423,7 @@ async def close(instance: object, ends_at: float) -> None:
         ends_at: The loop's time until which they may take; a few seconds each in any case.
     """
     name = type(instance).__qualname__
+    await _attempt_close(f"releasing the states of {name}", steps.close, instance, ends_at=ends_at)
     await _attempt_close(f"unloading the models of {name}", close_all, instance, ends_at=ends_at)
     hook = getattr(instance, "aclose", None)
     if hook is not None:

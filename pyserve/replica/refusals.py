@@ -79,7 +79,8 @@ def refusal_of(error: BaseException) -> Refusal | None:
     """
     if isinstance(error, Abort):
         text = error.details or error.code.name
-        return Refusal(http_status(error.code.value[0]), text, None, error.trailing_metadata)
+        status = error.http_status or http_status(error.code.value[0])
+        return Refusal(status, text, None, error.trailing_metadata)
     if not isinstance(error, CallFailure):
         return None
     status = http_status(error.code.value[0])

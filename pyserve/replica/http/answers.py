@@ -29,6 +29,7 @@ from pyserve.replica.asgi.scope import http_scope
 from pyserve.replica.http.errors import InvalidBody, InvalidJson
 from pyserve.replica.http.values import BYTES, JSON, JSON_LINES, TEXT, to_json
 from pyserve.replica.refusals import refusal_of
+from pyserve.stepping.engine import NotStarted
 
 if TYPE_CHECKING:
     from starlette.responses import Response, StreamingResponse
@@ -255,7 +256,14 @@ def _may_answer(http: HttpCall, error: Exception) -> bool:
 
 def _answer_expected(http: HttpCall, error: Exception) -> bool:
     """Answer with the error's own status and text, if it has them."""
-    if isinstance(error, Abort):
+    if isinstance(error, NotStarted):  # Only an answer without a body is taken for one.
+        headers = [(name.encode(), value.encode()) for name, value in error.metadata]
+        http.respond(503, headers, b"")
+    elif isinstance(error, Abort) and error.http_status is not None:
+        refusal = refusal_of(error)
+        assert refusal is not None, "an Abort has one"
+        http.respond(refusal.status, refusal.headers(), refusal.body)
+    elif isinstance(error, Abort):
         http.fail(error.code, error.details, error.trailing_metadata)
     elif isinstance(error, ModelNotFound):
         http.fail(error.code, str(error))

@@ -125,6 +125,17 @@ def _signature_of(
     return found if is_data(hints[found.only.name]) else Signature("request", parameters, hints)
 
 
+def whole_body(function: Callable[..., Any]) -> Arguments:
+    """Return how the one argument of ``function`` is made of the JSON body, or as annotated.
+
+    Args:
+        function: The handler, bound. Without an annotation of data it gets the JSON value.
+    """
+    annotation = _annotation(function)
+    read = reader_of(annotation) if is_data(annotation) else parse_json
+    return Arguments.of_one(lambda http: read(http.whole_body or b""), needs_body=True)
+
+
 def arguments_of(function: Callable[..., Any], *, batched: bool) -> Arguments:
     """Return how the arguments of ``function`` are made.
 
@@ -239,6 +250,11 @@ def _fields(signature: Signature) -> Arguments:
 _KINDS = inspect.Parameter
 _VARIADIC = frozenset({_KINDS.VAR_POSITIONAL, _KINDS.VAR_KEYWORD})
 _BY_NAME = frozenset({_KINDS.KEYWORD_ONLY, _KINDS.VAR_KEYWORD})
+
+
+def _annotation(function: Callable[..., Any]) -> object:
+    hints = _hints(function, [each.name for each in _parameters(function)], batched=False)
+    return next(iter(hints.values()), Any)
 
 
 def _has_default(parameter: inspect.Parameter) -> bool:

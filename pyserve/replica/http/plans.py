@@ -8,8 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 from pyserve.aio import HttpFunction
 from pyserve.aio._tasks import on_thread, steps_on_threads
-from pyserve.replica.http.answers import answer, answer_failure, limited, send_stream, within
-from pyserve.replica.http.arguments import Arguments, arguments_of
+from pyserve.replica.http.answers import (
+    answer,
+    answer_failure,
+    limited,
+    send_stream,
+    within,
+)
+from pyserve.replica.http.arguments import Arguments, arguments_of, whole_body
+from pyserve.replica.http.events import accepts_events, send_events
 from pyserve.replica.http.values import TEXT
 from pyserve.replica.plain.methods import Kind, PlainMethod
 
@@ -29,6 +36,8 @@ def plain_handler(method: PlainMethod) -> HttpHandler:
     Args:
         method: ``__call__``, as ``find_methods`` has found it.
     """
+    if method.kind is Kind.STEPPED:
+        return _guarded(_stepped(method.function), whole_body(method.written))
     arguments = arguments_of(method.written, batched=method.kind in _BATCHED)
     if method.kind in {Kind.ASYNC, Kind.BATCHED} and method.options.timeout_s is None:
         return _awaited(method, arguments)
@@ -50,6 +59,22 @@ def _called(function: Callable[..., Any]) -> _Run:
         rest = answer(http, await function(*args, **kwargs))
         if rest is not None:
             await rest
+
+    return run
+
+
+def _stepped(function: Callable[..., Any]) -> _Run:
+    """Answer with each value as an event, where the client asks for events, else with the last."""
+
+    async def run(http: HttpCall, given: Given) -> None:
+        args, kwargs = given
+        values = function(*args, **kwargs)
+        if accepts_events(http):
+            await send_events(http, values)
+        else:
+            rest = answer(http, await values)
+            if rest is not None:
+                await rest
 
     return run
 

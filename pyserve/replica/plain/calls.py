@@ -45,6 +45,7 @@ def behavior_of(method: PlainMethod, exchange: Exchange) -> Behavior:
         Kind.GENERATOR: _generator,
         Kind.BATCHED: _batched,
         Kind.BATCHED_GENERATOR: _batched_generator,
+        Kind.STEPPED: _stepped,
     }[method.kind]
     return make(method, exchange)
 
@@ -161,6 +162,22 @@ def _batched_generator(method: PlainMethod, exchange: Exchange) -> Behavior:
                 yield door.encode(item)
         finally:
             await iterators.close(items)
+
+    return answer
+
+
+def _stepped(method: PlainMethod, exchange: Exchange) -> Behavior:
+    submit, read = method.function, exchange.read
+
+    async def answer(message: bytes, context: CallContext) -> Message | Messages:
+        door, args, kwargs = read(message, context)
+        if door.references:
+            await exchange.resolve(door, args, kwargs)
+        answer = submit(*args, **kwargs)
+        if door.streams:
+            context.plain = False
+            return streamed(exchange.label, door, answer)
+        return door.encode(await answer)
 
     return answer
 

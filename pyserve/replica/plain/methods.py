@@ -17,6 +17,7 @@ from pyserve.api.method import MethodOptions, options_of
 from pyserve.batching import Batched
 from pyserve.errors import UsageError
 from pyserve.replica.checks import Method, where
+from pyserve.stepping.decorator import Stepped
 
 CALL = "__call__"
 
@@ -30,10 +31,11 @@ class Kind(Enum):
     GENERATOR = "def with yield"
     BATCHED = "batched"
     BATCHED_GENERATOR = "batched with yield"
+    STEPPED = "answered by steps"
 
 
 _STREAMS = frozenset({Kind.ASYNC_GENERATOR, Kind.GENERATOR, Kind.BATCHED_GENERATOR})
-_RETURNING = frozenset({Kind.ASYNC, Kind.SYNC})
+_RETURNING = frozenset({Kind.ASYNC, Kind.SYNC, Kind.STEPPED})
 _THREADED = frozenset({Kind.SYNC, Kind.GENERATOR})
 
 
@@ -187,6 +189,8 @@ _BATCHED = frozenset({Kind.BATCHED, Kind.BATCHED_GENERATOR})
 
 
 def _kind(static: object, bound: Any) -> Kind:
+    if isinstance(static, Stepped):
+        return Kind.STEPPED
     if isinstance(static, Batched):
         yields = inspect.isasyncgenfunction(static.function)
         return Kind.BATCHED_GENERATOR if yields else Kind.BATCHED

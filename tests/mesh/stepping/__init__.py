@@ -1,0 +1,1 @@
+"""A class that answers by steps, in a real mesh."""

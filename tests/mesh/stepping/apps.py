@@ -1,0 +1,100 @@
+"""A class that answers all its doors by steps, and says what it holds."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import pyserve
+from pyserve import Done, Emit, Failed
+from pyserve.stepping.decorator import load_of
+from services.echo import echo_pb2, echo_pb2_grpc
+
+_STEP_S = 0.005
+
+
+@dataclass(eq=False)
+class _State:
+    request: Any
+    left: int
+    made: int = 0
+
+
+@pyserve.deployment
+@pyserve.continuous(max_running=4, max_waiting=8, budget=100)
+class Counter(echo_pb2_grpc.EchoServicer):
+    """Counts: a JSON object has ``count``, and perhaps ``fails_at`` and ``cost``."""
+
+    Echo = pyserve.steps()
+    EchoStream = pyserve.steps()
+
+    def __init__(self) -> None:
+        self.admitted = self.released = self.steps = 0
+
+    def cost(self, what: Any) -> int:
+        request = what.request if isinstance(what, _State) else what
+        return request.get("cost", 1) if isinstance(request, dict) else 1
+
+    def admit(self, request: Any) -> _State:
+        self.admitted += 1
+        if isinstance(request, dict):
+            return _State(request, request["count"])
+        if isinstance(request, echo_pb2.StreamRequest):
+            return _State(request, request.messages)
+        return _State(request, 3)
+
+    def step(self, states: list[_State]) -> list[Any]:
+        self.steps += 1
+        time.sleep(_STEP_S)
+        return [self._advance(state) for state in states]
+
+    def release(self, state: _State) -> None:
+        self.released += 1
+
+    async def tally(self) -> tuple[int, int, int]:
+        """Return how many states were made and released, and how many steps there were."""
+        return self.admitted, self.released, self.steps
+
+    async def waiting(self) -> int:
+        """Return how many requests wait for admission."""
+        load = load_of(self)
+        return 0 if load is None else load.waiting
+
+    def _advance(self, state: _State) -> Any:
+        state.made += 1
+        request = state.request
+        if isinstance(request, dict):
+            if request.get("fails_at") == state.made:
+                return Failed(ValueError(f"failed at {state.made}"))
+            value: Any = {"made": state.made}
+        else:
+            value = echo_pb2.EchoReply(payload=request.payload + b"%d" % state.made)
+        return Done(value) if state.made >= state.left else Emit(value)
+
+
+@pyserve.deployment
+@pyserve.continuous(max_running=1)
+class Slow:
+    """Runs one request at a time, so that the others wait in the replica."""
+
+    def __init__(self, version: int) -> None:
+        self.version = version
+
+    def admit(self, steps: int) -> list[int]:
+        return [steps]
+
+    def step(self, states: list[list[int]]) -> list[Any]:
+        time.sleep(_STEP_S)
+        for state in states:
+            state[0] -= 1
+        return [Emit() if state[0] else Done(self.version) for state in states]
+
+    async def waiting(self) -> int:
+        """Return how many requests wait for admission."""
+        load = load_of(self)
+        return 0 if load is None else load.waiting
+
+
+app = Counter.bind()
+slow = Slow.bind(1)
