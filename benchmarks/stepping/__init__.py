@@ -1,0 +1,1 @@
+"""Continuous batching against batches that begin and end together, and one request at a time."""
