@@ -255,6 +255,12 @@ class ServerCall:
     def respond(self, status: int, headers: HttpHeaders, body: Payload) -> bool:
         """Queue a whole plain HTTP answer. Ends the call."""
 
+    def refuse(self) -> bool:
+        """Queue the answer of a plain HTTP request that has not started. Ends the call.
+
+        A router sends the request to another replica; other clients get 503.
+        """
+
     def start_response(self, status: int, headers: HttpHeaders) -> bool:
         """Queue the head of a plain HTTP answer; ``write`` adds to its body as it is.
 

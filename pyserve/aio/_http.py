@@ -258,6 +258,14 @@ class HttpCall:
         """
         self._finish(status_number(code), details, trailing_metadata)
 
+    def refuse(self) -> None:
+        """Queue the answer of a request that has not started: a router sends it elsewhere."""
+        if not self.is_over:
+            self.finished = True
+            if self.call.refuse():
+                self.kit.flush()
+        self._note_end()
+
     def _finish(self, number: int, details: str, trailing_metadata: WireMetadata) -> None:
         if not self.is_over:
             self.finished = True

@@ -256,9 +256,8 @@ def _may_answer(http: HttpCall, error: Exception) -> bool:
 
 def _answer_expected(http: HttpCall, error: Exception) -> bool:
     """Answer with the error's own status and text, if it has them."""
-    if isinstance(error, NotStarted):  # Only an answer without a body is taken for one.
-        headers = [(name.encode(), value.encode()) for name, value in error.metadata]
-        http.respond(503, headers, b"")
+    if isinstance(error, NotStarted):
+        http.refuse()
     elif isinstance(error, Abort) and error.http_status is not None:
         refusal = refusal_of(error)
         assert refusal is not None, "an Abort has one"

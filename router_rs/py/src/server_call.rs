@@ -5,11 +5,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
+use ::http::{HeaderMap, HeaderValue, StatusCode};
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
-use router_net::grpc::{Code, Status, content_type};
+use router_net::grpc::{Code, Message, Status, content_type};
 use router_net::link::{Command, Mailbox, post};
+use router_net::names;
 use router_net::server::ServedCall;
 
 use crate::convert::{self, encoding, metadata_from_python, metadata_to_python};
@@ -211,6 +213,20 @@ impl ServerCall {
         let must_flush = self.queue(Command::Respond { status, headers, body });
         self.note_http_status(status.as_u16());
         self.end_span(py, Code::Ok, "")?;
+        Ok(must_flush)
+    }
+
+    fn refuse(&self, py: Python<'_>) -> PyResult<bool> {
+        self.check_http()?;
+        let mut headers = HeaderMap::new();
+        if self.served_call.connection.is_trusted() {
+            headers.insert(names::REFUSED, HeaderValue::from_static("1"));
+        }
+        self.note_work();
+        let (status, body) = (StatusCode::SERVICE_UNAVAILABLE, Message::default());
+        let must_flush = self.queue(Command::Respond { status, headers, body });
+        self.note_http_status(status.as_u16());
+        self.end_span(py, Code::Unavailable, "")?;
         Ok(must_flush)
     }
 

@@ -12,6 +12,7 @@ import pyserve
 from tests.mesh.stepping.apps import Slow
 from tests.support.mesh import RunningMesh, running_mesh
 from tests.support.session import attached
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -25,12 +26,15 @@ async def test_what_waits_goes_to_the_new_version() -> None:
         handle: Any = pyserve.get_app_handle("default")
         calls = [asyncio.ensure_future(_result(handle)) for _ in range(_CALLS)]
         posts = [asyncio.create_task(_posted(running)) for _ in range(4)]
-        async with asyncio.timeout(20):
-            while await handle.waiting.remote() < _CALLS:
-                await asyncio.sleep(0.01)
+        await asyncio.to_thread(wait_until, lambda: _waiting(handle) >= _CALLS)
         await asyncio.to_thread(pyserve.run, Slow.bind(2))
         versions = [*(await asyncio.gather(*calls)), *(await asyncio.gather(*posts))]
         assert set(versions) == {1, 2}
+
+
+def _waiting(handle: Any) -> int:
+    count: int = handle.waiting.remote().result(timeout_s=10)
+    return count
 
 
 async def _result(handle: Any) -> int:
