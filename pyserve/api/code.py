@@ -7,6 +7,7 @@ never run again in a replica: what it defines travels by value.
 from __future__ import annotations
 
 import importlib
+import importlib.machinery
 import os
 import site
 import sys
@@ -164,12 +165,25 @@ def import_attribute(path: str) -> object:
         if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
             raise
         raise ImportPathError(
-            f"there is no module {error.name!r} for {path!r}; looked in {Path.cwd()} and the "
-            f"rest of sys.path. Start in the directory that holds it, or correct the name"
+            f"there is no module {error.name!r} for {path!r}; {_searched(error.name)}"
         ) from error
     for name in qualname.split("."):
         found = _attribute(unwrap(found), name, path)
     return found
+
+
+def _searched(module: str) -> str:
+    """Return where a module was looked for, and what to do."""
+    package = sys.modules.get(module.rpartition(".")[0])
+    inside = getattr(package, "__path__", None)
+    if package is not None:
+        place = ", ".join(inside) if inside is not None else f"{package.__name__}, no package"
+        return f"looked in {place}. Correct the name"
+    first, here = (str(Path(each).absolute()) for each in ((sys.path or [""])[0], Path()))
+    looked = f"looked in {first} and the rest of sys.path"
+    if importlib.machinery.PathFinder.find_spec(module, [here]) is not None:
+        return f"{looked}, but it is in {here}: name that directory, or put it on PYTHONPATH"
+    return f"{looked}. Name the directory that holds it, or start there, or correct the name"
 
 
 def _module_of(file_name: str) -> str:

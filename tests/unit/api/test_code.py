@@ -80,6 +80,27 @@ def test_a_path_that_leads_nowhere_says_what_to_write(path: str, says: str) -> N
         import_attribute(path)
 
 
+def test_a_module_that_is_missing_is_told_with_what_was_searched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with ``--app-dir``, where the working directory is not on the path."""
+    here, searched = tmp_path / "here", tmp_path / "searched"
+    for folder in (here, searched / "unlikely_package"):
+        folder.mkdir(parents=True)
+    (here / "unlikely_service.py").touch()
+    (searched / "unlikely_package" / "__init__.py").touch()
+    monkeypatch.chdir(here)
+    monkeypatch.setattr(sys, "path", [str(searched), *filter(None, sys.path)])
+    for path, says in (
+        ("unlikely_service:app", f"looked in {searched} and .* but it is in {here}: name"),
+        ("unlikely_other:app", f"looked in {searched} and the rest of sys.path. Name"),
+        ("unlikely_package.deep:app", f"looked in {searched}/unlikely_package. Correct"),
+        ("math.deeper:app", "looked in math, no package"),
+    ):
+        with pytest.raises(ImportPathError, match=says):
+            import_attribute(path)
+
+
 def test_a_missing_import_inside_the_module_keeps_its_own_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
