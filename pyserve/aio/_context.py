@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 import inspect
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import grpc
 
+from pyserve.aio._aborts import PendingAbort, counts_as_async, pend
 from pyserve.aio._callbacks import run_callbacks
 from pyserve.aio._metadata import (
     MetadataLike,
@@ -58,6 +59,7 @@ class ServicerContext:
     task: asyncio.Task[None] | None = None
     stream: MessageStream | SyncRequestIterator | None = None
     abort_error: grpc.aio.AbortError | None = None
+    pending_abort: PendingAbort | None = None
     initial_metadata_sent = False
     compression: int | None = None
     on_cancelled: Callable[[], object] | None = None
@@ -243,22 +245,25 @@ class ServicerContext:
         if self.call.send_initial_metadata(pairs, compression):
             self.kit.flush()
 
-    async def abort(
+    @counts_as_async
+    def abort(
         self,
         code: grpc.StatusCode,
         details: str = "",
         trailing_metadata: MetadataLike = (),
-    ) -> NoReturn:
-        """End the call with ``code``, which must not be OK.
+    ) -> Coroutine[Any, Any, NoReturn]:
+        """End the call with ``code``, which must not be OK; to be awaited.
 
         Raises:
-            grpc.aio.AbortError: Always; let it pass.
+            grpc.aio.AbortError: Always; let it pass. A plain function gets it without ``await``.
         """
-        self.end_aborted(code, details, trailing_metadata)
+        return pend(self, self._queue_abort(code, details, trailing_metadata))
 
-    async def abort_with_status(self, status: grpc.Status) -> NoReturn:
-        """End the call with code, details and trailing metadata of ``status``."""
-        self.end_aborted(status.code, status.details, status.trailing_metadata)
+    @counts_as_async
+    def abort_with_status(self, status: grpc.Status) -> Coroutine[Any, Any, NoReturn]:
+        """End the call with code, details and trailing metadata of ``status``; see ``abort``."""
+        error = self._queue_abort(status.code, status.details, status.trailing_metadata)
+        return pend(self, error)
 
     def end_aborted(
         self, code: grpc.StatusCode, details: str, trailing_metadata: MetadataLike
@@ -268,6 +273,12 @@ class ServicerContext:
         Raises:
             TypeError: ``details`` is no text.
         """
+        raise self._queue_abort(code, details, trailing_metadata)
+
+    def _queue_abort(
+        self, code: grpc.StatusCode, details: str, trailing_metadata: MetadataLike
+    ) -> grpc.aio.AbortError:
+        """Queue the status of an abort, and return what is to be raised."""
         if self.abort_error is not None:
             raise grpc.aio.UsageError("Abort already called!")
         pairs = to_wire(trailing_metadata) or self._trailing_metadata
@@ -279,7 +290,7 @@ class ServicerContext:
         number = status_number(code)
         # An abort with OK is a mistake of the handler that no client should take for success.
         self.queue_status(number if number != 0 else 2)
-        raise self.abort_error
+        return self.abort_error
 
     def queue_status(self, number: int, message: rust.Payload | None = None) -> None:
         """Queue the end of the call, with a last message if there is one."""

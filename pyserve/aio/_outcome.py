@@ -61,6 +61,7 @@ def fail(context: ServicerContext, error: BaseException) -> None:
     """
     end_if_forked(error)
     if context.abort_error is not None and error is context.abort_error:
+        _report_unawaited_abort(context)
         return
     if isinstance(error, asyncio.CancelledError):
         log_cancellation(error, f"the handler of {context.method.path}", context.cancel_reason)
@@ -184,12 +185,27 @@ def _end(context: ServicerContext, number: int, details: str) -> None:
 
 
 def _report_suppressed_abort(context: ServicerContext) -> None:
-    if context.abort_error is not None:
+    if context.abort_error is not None and not _report_unawaited_abort(context):
         _LOGGER.error(
             "the handler of %s went on after context.abort(): let its exception pass",
             context.method.path,
             extra={"place": context.method.path},
         )
+
+
+def _report_unawaited_abort(context: ServicerContext) -> bool:
+    """Log that a handler has not awaited its abort, if so."""
+    abort = context.pending_abort
+    if abort is None or not abort.place:
+        return False
+    _LOGGER.error(
+        "the handler of %s called context.abort() without `await` in %s, so it went on, though its "
+        "client had the status: write `await context.abort(...)`",
+        context.method.path,
+        abort.place,
+        extra={"place": context.method.path},
+    )
+    return True
 
 
 # Errors that say no more than that the deadline of the call itself has passed.

@@ -131,6 +131,19 @@ async def test_difference_4_handlers_that_cancel_themselves_are_answered(
     assert code is error.code()
 
 
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
+async def test_difference_4_aborts_without_await_end_the_call(network: Network) -> None:
+    async def forget(request: bytes, context: Any) -> bytes:
+        context.abort(grpc.StatusCode.PERMISSION_DENIED, "not yours")
+        return request
+
+    stub = await network.serve({"Call": unary(forget)})
+    if network.server_side is GRPCIO:
+        assert b"x" == await within(stub.unary()(b"x"))
+        return
+    assert grpc.StatusCode.PERMISSION_DENIED is (await failure(stub.unary()(b"x"))).code()
+
+
 async def test_difference_5_ports_are_shared_on_request_only(network: Network) -> None:
     def add(port: int, **arguments: Any) -> int:
         server = network.new_server({"Call": unary(echo)}, **arguments)

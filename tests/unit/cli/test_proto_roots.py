@@ -140,7 +140,7 @@ def test_stubs_of_such_a_folder_can_be_imported_from_it(
     result = invoke(*arguments)
     assert 0 == result.exit_code, result.output
     assert ("PYTHONPATH=my-protos" in result.output) == (len(arguments) == 1)
-    # Its dash is no underscore: only below it are names of modules.
+    # Dashes become underscores only below the folder.
     assert "mypy" in Path("my-protos/sub/price_pb2_grpc.pyi").read_text()
     assert "pyright" in Path("my-protos/sub/price_pb2.pyi").read_text()
     assert "No module named 'sub'" in import_with(folder).stderr
