@@ -217,7 +217,8 @@ def _rebuilt(
         error = RemoteError(name, text, trace)
         error.__dict__[_FAILURE] = data
     else:
-        put_cause(error, RemoteTraceback(trace))
+        if trace:  # An exception inside of another one has none of its own.
+            put_cause(error, RemoteTraceback(trace))
         error.__dict__["remote_traceback"] = trace
     notes = fields.get("notes")
     for note in notes if isinstance(notes, list) else ():

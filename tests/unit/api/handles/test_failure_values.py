@@ -19,7 +19,7 @@ import numpy as np
 import pydantic
 import pytest
 
-from pyserve.api.handles.failures import FAILURE_BYTES_MAX, encode_failure, rebuild
+from pyserve.api.handles.failures import FAILURE_BYTES_MAX, RemoteTraceback, encode_failure, rebuild
 from pyserve.errors import BatchError, RemoteError
 
 DAY = datetime.datetime(2026, 11, 28, 12, 30, 1, 5)
@@ -193,6 +193,22 @@ def test_a_group_keeps_its_members() -> None:
     matched, rest = rebuilt.split(KeyError)
     assert matched is not None
     assert rest is not None
+
+
+def test_the_traceback_of_a_group_is_that_of_its_members_too() -> None:
+    """They have no empty one of their own; what ``except*`` parts keeps the cause."""
+    rebuilt = sent(ExceptionGroup("several", [KeyError(1), ExceptionGroup("x", [OSError(2, "")])]))
+    assert isinstance(rebuilt, ExceptionGroup)
+    first, second = rebuilt.exceptions
+    assert isinstance(second, ExceptionGroup)
+    for member in (first, second, second.exceptions[0]):
+        assert ("", None) == (vars(member)["remote_traceback"], member.__cause__)
+    for part in rebuilt.split(KeyError):
+        assert part is not None
+        assert isinstance(part.__cause__, RemoteTraceback)
+        assert vars(rebuilt)["remote_traceback"] == part.__cause__.text
+    # In an argument, too.
+    assert sent(ValueError(KeyError(1))).args[0].__cause__ is None
 
 
 def test_a_member_that_is_not_known_here_leaves_the_group() -> None:
