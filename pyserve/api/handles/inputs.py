@@ -11,6 +11,8 @@ import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from pyserve.errors import SerializationError
+
 if TYPE_CHECKING:
     from typing import Any
 
@@ -101,5 +103,24 @@ def encode_call(
     before, _travellers.found = _travellers.found, found
     try:
         return codec.encode_call(args, kwargs), found
+    except SerializationError as error:
+        raise refusal_of_call(codec, args, kwargs, error) from error.__cause__
     finally:
         _travellers.found = before
+
+
+def refusal_of_call(
+    codec: Codec, args: tuple[Any, ...], kwargs: dict[str, Any], error: SerializationError
+) -> SerializationError:
+    """Return the error of a codec that cannot carry a call, with the argument that is the reason.
+
+    It is the first one that cannot be carried by itself; if each of them can, ``error`` stays.
+    """
+    named = [(f"argument {number}", value) for number, value in enumerate(args, 1)]
+    named += [(f"argument {name!r}", value) for name, value in kwargs.items()]
+    for name, value in named:
+        try:
+            codec.encode(value)
+        except SerializationError as own:
+            return SerializationError(f"{name}: {own}")
+    return error

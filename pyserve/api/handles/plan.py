@@ -26,8 +26,9 @@ from pyserve.api.handles.framing import (
     frame_request,
     held_bytes_min,
 )
-from pyserve.api.handles.inputs import Input, Use, arrived, encode_call
+from pyserve.api.handles.inputs import Input, Use, arrived, encode_call, refusal_of_call
 from pyserve.api.handles.outgoing import OutgoingCall, running_loop
+from pyserve.errors import SerializationError
 from pyserve.observe.delays import PROCESS_DELAYS, asks
 from pyserve.observe.traces.sampled import IS_SAMPLED
 from pyserve.request import CURRENT, Request, new_request_id
@@ -222,7 +223,11 @@ class Plan:
                     return None
                 call.inputs = nested
         else:
-            parts = self._request_codec.encode_call(args, kwargs)
+            try:
+                parts = self._request_codec.encode_call(args, kwargs)
+            except SerializationError as error:
+                found = refusal_of_call(self._request_codec, args, kwargs, error)
+                raise found from error.__cause__
         if len(parts) == 1 and not self._answer_codec:
             body = parts[0]
             if type(body) is bytes and len(body) < _JOINED_BYTES_MAX:
