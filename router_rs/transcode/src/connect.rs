@@ -21,6 +21,7 @@ use super::Limits;
 use super::coder::{AnswerCoder, RequestCoder};
 use super::connect_type::ConnectType;
 use super::head::{self, accepts_gzip, content_encoding, grpc_head};
+use super::json::Source;
 use super::json_stream::{JsonStreamAnswer, Separation};
 use super::methods::Sees;
 use super::methods::{Method, MethodTable};
@@ -242,7 +243,9 @@ fn open_get(
     let compression = value("compression").as_deref().map(HeaderValue::from_str).transpose();
     let encoding = encoding(compression.unwrap_or_default().as_ref())?;
     let convert: Box<dyn Convert> = match method {
-        Some(method) if is_json => Box::new(limits.input(method, &parts.headers)?),
+        Some(method) if is_json => {
+            Box::new(limits.input(method, &parts.headers)?.in_the(Source::Query))
+        }
         _ => Box::new(AsProto),
     };
     limits.message_size.check("received", bytes.len())?;

@@ -50,16 +50,31 @@ pub struct JsonType {
     pub descriptor: MessageDescriptor,
     /// JSON that the message has no field for is reported, not ignored.
     refuses_unknown: bool,
+    /// For errors.
+    source: Source,
+}
+
+/// Which part of a request has the JSON that is read.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Source {
+    Body,
+    Path,
+    Query,
 }
 
 impl JsonType {
     pub(super) fn new(descriptor: MessageDescriptor) -> Self {
-        Self { descriptor, refuses_unknown: false }
+        Self { descriptor, refuses_unknown: false, source: Source::Body }
     }
 
     /// The same type; `is_refused` says whether its JSON may have unknown fields.
     pub(super) fn refusing_unknown(&self, is_refused: bool) -> Self {
         Self { refuses_unknown: is_refused, ..self.clone() }
+    }
+
+    /// The same type; errors say that its JSON was in another part of the request.
+    pub(super) fn in_the(&self, source: Source) -> Self {
+        Self { source, ..self.clone() }
     }
 
     /// Parses `json` as a message.
@@ -68,8 +83,7 @@ impl JsonType {
     /// `INVALID_ARGUMENT`, saying where the JSON is wrong.
     pub(super) fn read(&self, json: &[u8]) -> Result<Vec<u8>, Status> {
         if json.is_empty() {
-            let text = "malformed body: nothing is no JSON, write {} for an empty message";
-            return Err(Status::new(Code::InvalidArgument, text));
+            return Err(self.malformed(&"nothing is no JSON, write {} for an empty message"));
         }
         let mut message = Vec::new();
         let seed = MessageSeed { descriptor: &self.descriptor, out: &mut message };
@@ -111,7 +125,7 @@ impl JsonType {
     /// Refuses unknown fields in JSON that was read, if they are to be refused.
     fn check_known(&self, unknown: impl FnOnce() -> Option<String>) -> Result<(), Status> {
         let found = self.refuses_unknown.then(unknown).flatten();
-        found.map_or(Ok(()), |text| Err(malformed(&text)))
+        found.map_or(Ok(()), |text| Err(self.malformed(&text)))
     }
 
     /// `whole`: makes the message's JSON of the JSON read.
@@ -127,15 +141,19 @@ impl JsonType {
             let value = (json.len() <= EXPLAINED_BYTES_MAX).then(parsed).flatten();
             self.refused(&error, value.as_ref())
         })?;
-        deserializer.end().map_err(|error| malformed(&error))
+        deserializer.end().map_err(|error| self.malformed(&error))
     }
 
     /// The error for JSON that could not be parsed; `value` is all of it, if it is to be searched.
     fn refused(&self, error: &dyn std::fmt::Display, value: Option<&serde_json::Value>) -> Status {
         match value.and_then(|value| explain(&self.descriptor, value, fits)) {
-            Some(found) => malformed(&found),
-            None => malformed(error),
+            Some(found) => self.malformed(&found),
+            None => self.malformed(error),
         }
+    }
+
+    fn malformed(&self, error: &dyn std::fmt::Display) -> Status {
+        malformed(self.source, error)
     }
 
     /// The message as JSON.
@@ -173,7 +191,8 @@ impl JsonType {
 /// `INVALID_ARGUMENT`: it cannot be parsed.
 pub(super) fn without_field(message: &[u8], path: &[FieldDescriptor]) -> Result<Vec<u8>, Status> {
     let numbers: Vec<u32> = path.iter().map(FieldDescriptor::number).collect();
-    without(message, &numbers).map_err(|_| malformed(&"a message in it cannot be read"))
+    without(message, &numbers)
+        .map_err(|_| malformed(Source::Body, &"a message in it cannot be read"))
 }
 
 /// A message with one field, which is a message.
@@ -207,6 +226,11 @@ pub(super) fn frame_of(parts: &[&[u8]]) -> Bytes {
     frame.freeze()
 }
 
-fn malformed(error: &dyn std::fmt::Display) -> Status {
-    Status::new(Code::InvalidArgument, format!("malformed body: {error}"))
+fn malformed(source: Source, error: &dyn std::fmt::Display) -> Status {
+    let part = match source {
+        Source::Body => "body",
+        Source::Path => "path",
+        Source::Query => "query",
+    };
+    Status::new(Code::InvalidArgument, format!("malformed {part}: {error}"))
 }

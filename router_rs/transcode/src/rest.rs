@@ -18,7 +18,7 @@ use super::coder::{AnswerCoder, RequestCoder};
 use super::connect_type::ConnectType;
 use super::head::{accepts_gzip, content_encoding, grpc_head, read_timeout};
 use super::http_body::{BodyAnswer, HttpBody};
-use super::json::{JsonType, frame_of, one_field, without_field};
+use super::json::{JsonType, Source, frame_of, one_field, without_field};
 use super::json_stream::{JsonStreamAnswer, Separation};
 use super::methods::Sees;
 use super::methods::routes::{Captured, Matched};
@@ -152,6 +152,8 @@ struct Fields {
     body_type: Option<String>,
     /// From the query, then from the path, which wins.
     values: Vec<(Target, String)>,
+    /// How many of them are from the query.
+    query_count: usize,
 }
 
 /// Where the body goes.
@@ -192,6 +194,7 @@ impl Fields {
                 }
             }
         }
+        let query_count = values.len();
         let variables = route.variables.iter().cloned().map(Target::single);
         let in_path = variables.zip(captured.map_err(wrong)?);
         // A repeated field takes all its values, any other the last one.
@@ -200,16 +203,21 @@ impl Fields {
             let named = parts.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
             named.unwrap_or_default().to_owned()
         });
-        Ok(Self { input, place, body_type, values })
+        Ok(Self { input, place, body_type, values, query_count })
     }
 
-    /// The message fields from the query and the path, as JSON.
-    fn value(&self) -> Result<Value, Status> {
-        let mut message = Map::new();
-        for (target, text) in &self.values {
-            target.put(&mut message, text).map_err(wrong)?;
+    /// The message of the query and the path.
+    fn of_head(&self) -> Result<Vec<u8>, Status> {
+        let read = |source, count| {
+            let value = value_of(&self.values[..count])?;
+            self.input.in_the(source).read_value(&value)
+        };
+        let whole = read(Source::Path, self.values.len());
+        // The path is wrong only if the query alone is not.
+        if whole.is_err() {
+            read(Source::Query, self.query_count)?;
         }
-        Ok(message.into())
+        whole
     }
 
     /// The message whose `google.api.HttpBody` is the body.
@@ -236,6 +244,15 @@ impl Fields {
     }
 }
 
+/// Message fields as JSON.
+fn value_of(fields: &[(Target, String)]) -> Result<Value, Status> {
+    let mut message = Map::new();
+    for (target, text) in fields {
+        target.put(&mut message, text).map_err(wrong)?;
+    }
+    Ok(message.into())
+}
+
 fn wrong(text: String) -> Status {
     Status::new(Code::InvalidArgument, text)
 }
@@ -255,6 +272,6 @@ impl Convert for Fields {
             return Ok(frame_of(&[&of_body]));
         }
         let of_body = self.without_texts(of_body)?;
-        Ok(frame_of(&[&of_body, &self.input.read_value(&self.value()?)?]))
+        Ok(frame_of(&[&of_body, &self.of_head()?]))
     }
 }

@@ -233,7 +233,7 @@ fn a_wrong_get_is_answered_at_once() {
         ("connect=v2&encoding=json&message={}", "connect=\\\"v2\\\""),
         ("encoding=proto&base64=1&message=*", "base64"),
         ("encoding=json&message={", "EOF"),
-        ("encoding=json&message=%ff", "malformed body"),
+        ("encoding=json&message=%ff", "malformed query"),
     ] {
         let answer = answered("GET", &format!("{GET}?{query}"), &[]);
         assert_eq!(StatusCode::BAD_REQUEST, answer.status(), "{query}");

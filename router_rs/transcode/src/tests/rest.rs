@@ -91,12 +91,12 @@ fn what_does_not_fit_a_field_is_refused() {
         ("/v1/things/x?thing.sizes.a=1", "write sizes[key]=value"),
         ("/v1/things/x?thing.parts.name=a", "write it in the body"),
         ("/v1/things/x?thing.extra.a=1", "write it in the body"),
-        ("/v1/things/x?numbers=one", "malformed"),
+        ("/v1/things/x?numbers=one", "malformed query: request.numbers"),
         ("/v1/things/x?colours=PURPLE", "Colour has no name"),
-        ("/v1/things/x?numbers=9223372036854775808", "malformed"),
-        ("/v1/things?count=2147483648", "malformed"),
-        ("/v1/things/x?filter.data=*", "malformed"),
-        ("/v1/things/x?since=yesterday", "malformed"),
+        ("/v1/things/x?numbers=9223372036854775808", "malformed query: request.numbers"),
+        ("/v1/things?count=2147483648", "malformed query: request.count"),
+        ("/v1/things/x?filter.data=*", "malformed query: request.filter.data"),
+        ("/v1/things/x?since=yesterday", "malformed query: request.since"),
         ("/v1/things/x?filter.tag_name=%ff", "UTF-8"),
     ] {
         let answer = answered("GET", uri, &[]);
@@ -113,6 +113,36 @@ fn what_does_not_fit_a_field_is_refused() {
             (code, text.starts_with("malformed body")),
             "{body}"
         );
+    }
+}
+
+#[test]
+fn a_wrong_value_of_the_path_is_not_said_to_be_in_the_body() {
+    // Here `{name}` is `{made}`, a time. prost's own types would lose the paths.
+    let files: Vec<Bytes> = files()
+        .into_iter()
+        .map(|file| {
+            let mut bytes = file.to_vec();
+            if let Some(at) = file.windows(12).position(|part| part == b"{name}:again") {
+                bytes[at..at + 6].copy_from_slice(b"{made}");
+            }
+            bytes.into()
+        })
+        .collect();
+    let services = [service()];
+    let source =
+        MethodSource { application: "app", deployment: "D", services: &services, files: &files };
+    let table = MethodTable::default().next([source]);
+    for (made, body, expected) in [
+        ("yesterday", "{}", "malformed path: request.made"),
+        ("2026-01-01T00:00:00Z", "{", "malformed body: EOF"),
+    ] {
+        let parts = parts("POST", &format!("/v1/echo/{made}:again"), &[JSON]);
+        let Opened::Call(mut rest) = open(&table, &parts, &limits(1 << 20), &|_| true) else {
+            panic!("no call")
+        };
+        let (code, text) = refused(upload(&mut *rest.request, &cut(body.as_bytes(), &[64])));
+        assert_eq!((Code::InvalidArgument, true), (code, text.starts_with(expected)), "{text}");
     }
 }
 
