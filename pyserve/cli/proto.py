@@ -15,7 +15,7 @@ from pathlib import Path
 import click
 
 from pyserve.cli.commands import CommandFailed
-from pyserve.cli.proto_roots import Roots, find_roots, missing_imports, remedy
+from pyserve.cli.proto_roots import Roots, find_roots, missing_imports, module_of, remedy
 
 # Folders of installers, which may contain .proto files of other projects. Virtual environments may
 # have any name, and are recognised by a file in them.
@@ -116,9 +116,9 @@ def generate_all(files: Sequence[Path], roots: Roots) -> None:
             f"{file} is not below {root}, where imports start; give -I {file.parent}", err=True
         )
     inside = [roots.of(file)[0] / roots.name_of(file) for file in files if file not in outside]
-    for folder, which in roots.found.items():
+    for folder, reason in roots.found.items():
         click.echo(
-            f"pyserve: {which}, so imports start in {folder}: "
+            f"pyserve: {reason}, so imports start in {folder}: "
             f"put that on Python's path, too (PYTHONPATH={folder})"
         )
     good = [
@@ -161,19 +161,6 @@ def _finish(file: Path, root: Path) -> bool:
     _excuse(messages.with_suffix(".pyi"))
     click.echo(f"pyserve: generated the stubs of {file}")
     return True
-
-
-def module_of(file: Path, root: Path) -> Path:
-    """Return where protoc puts the messages of a file, without a suffix: dots are folders.
-
-    Args:
-        file: The .proto file, below the root.
-        root: Where imports of it start.
-    """
-    inner = file.relative_to(root)
-    name = f"{inner.stem.replace('-', '_')}_pb2"
-    parent = Path(*(part.replace("-", "_") for part in inner.parent.parts))
-    return root.joinpath(parent, *name.split("."))
 
 
 def _protoc(output: Sequence[str], files: Iterable[Path], roots: Sequence[Path]) -> int:

@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+# In each module that protoc writes.
+_SOURCE = re.compile(r"^# source: (.+)$", re.MULTILINE)
 _IMPORT = re.compile(r"""(?:^|;)\s*import\s+(?:(?:public|weak|option)\s+)?["']([^"']+)["']""")
 
 
@@ -40,11 +42,11 @@ class Roots:
 
     Attributes:
         given: For all files; the working directory if the user has named none.
-        found: More for the files below these folders, each with an import that starts there.
+        found: More for the files below these folders, each with the reason, a clause.
     """
 
     given: tuple[Path, ...]
-    found: Mapping[Path, Import] = field(default_factory=dict)
+    found: Mapping[Path, str] = field(default_factory=dict)
 
     def of(self, file: Path) -> tuple[Path, ...]:
         """Return where imports of a file start; the first one has its modules beside it."""
@@ -59,18 +61,24 @@ class Roots:
 def find_roots(files: Sequence[Path], shipped: Path) -> Roots:
     """Return the working directory, and the folders at which imports start that it has not.
 
-    A folder is found if it is the only one above the file that has what the file imports.
+    A folder is found if it is the only one above the file that has what the file imports, or if the
+    file has been generated for imports from there: what imports it may be none of ``files``.
 
     Args:
         files: The ``.proto`` files; those that are not below the working directory find nothing.
         shipped: The folder of what comes with the generator, ``google/protobuf`` for example.
     """
     plain = Roots(given=(Path(),))
-    found: dict[Path, Import] = {}
+    found: dict[Path, str] = {}
     for each in missing_imports(files, plain, shipped):
         above = _folders_with(each)
         if len(above) == 1:
-            found.setdefault(above[0], each)
+            found.setdefault(above[0], str(each))
+    here = Path.cwd().resolve()
+    for file in files:
+        made = None if any(_is_below(file, folder) for folder in found) else made_in(file)
+        if made is not None and here in made.resolve().parents:
+            found[made] = f"{file} has been generated so before"
     roots = Roots(given=plain.given, found=found)
     # Nothing is guessed where the same file would get two names: half of the modules would break.
     return plain if _have_two_names(files, roots) else roots
@@ -150,6 +158,29 @@ def _place_of(imported: Import, roots: Roots) -> Path | None:
 def _imports_of(file: Path) -> list[str]:
     text = file.read_text(encoding="utf-8", errors="replace")
     return _IMPORT.findall(_COMMENT.sub("", text))
+
+
+def module_of(file: Path, root: Path) -> Path:
+    """Return where protoc puts the messages of a file, without a suffix: dots are folders.
+
+    Args:
+        file: The .proto file, below the root.
+        root: Where imports of it start.
+    """
+    inner = file.relative_to(root)
+    name = f"{inner.stem.replace('-', '_')}_pb2"
+    parent = Path(*(part.replace("-", "_") for part in inner.parent.parts))
+    return root.joinpath(parent, *name.split("."))
+
+
+def made_in(file: Path) -> Path | None:
+    """Return where imports started when the stubs of a file were made; None if they were not."""
+    for root in file.parents:
+        module = module_of(file, root).with_suffix(".py")
+        found = _SOURCE.search(module.read_text()) if module.exists() else None
+        if found and found[1] == file.relative_to(root).as_posix():
+            return root
+    return None
 
 
 def _is_below(file: Path, folder: Path) -> bool:

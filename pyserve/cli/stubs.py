@@ -7,12 +7,10 @@ import re
 import sys
 from pathlib import Path
 
-from pyserve.cli.proto import generate_all, module_of, proto_files, roots_of
-from pyserve.cli.proto_roots import Roots
+from pyserve.cli.proto import generate_all, proto_files, roots_of
+from pyserve.cli.proto_roots import Roots, made_in, module_of
 
 _ENDINGS = ("_pb2_grpc", "_pb2")
-# In each module that protoc writes.
-_SOURCE = re.compile(r"^# source: (.+)$", re.MULTILINE)
 _NAME_IN_TEXT = re.compile(r"cannot import name '(\w+)'")
 
 
@@ -52,7 +50,7 @@ def _beyond_the_path(module: str) -> str:
     """Return what to do if a folder has the module, or a file for it, but is not on the path."""
     path = {Path(each).resolve() for each in sys.path}
     for file in proto_files(Path()):
-        made = _made_in(file)
+        made = made_in(file)
         for root in file.parents if made is None else [made]:
             stubs = ".".join(module_of(file, root).relative_to(root).parts)
             # Of a package the beginning is missing.
@@ -110,14 +108,4 @@ def _is_stale(file: Path) -> bool:
 def _was_named(file: Path, roots: Roots) -> bool:
     """Tell whether others import a file by another name than when it was generated."""
     found = roots.of(file)
-    return found != roots.given and _made_in(file) != found[0]
-
-
-def _made_in(file: Path) -> Path | None:
-    """Return where imports started when the stubs of a file were made; None if they were not."""
-    for root in file.parents:
-        module = module_of(file, root).with_suffix(".py")
-        found = _SOURCE.search(module.read_text()) if module.exists() else None
-        if found and found[1] == file.relative_to(root).as_posix():
-            return root
-    return None
+    return found != roots.given and made_in(file) != found[0]

@@ -153,6 +153,19 @@ def test_stubs_of_such_a_folder_can_be_imported_from_it(
 
 
 @pytest.mark.slow
+def test_a_file_alone_is_generated_as_it_was_before(folder: Path) -> None:
+    """The files that import it are not looked at then; -I is stronger."""
+    assert 0 == invoke("my-protos").exit_code
+    result = invoke("my-protos/common.proto")
+    assert "common.proto has been generated so before, so imports start in my-protos" in (
+        result.output
+    )
+    assert 0 == import_with(folder / "my-protos").returncode
+    assert 0 == invoke("-I", ".", "my-protos/common.proto").exit_code
+    assert "source: my-protos/common.proto" in Path("my_protos/common_pb2.py").read_text()
+
+
+@pytest.mark.slow
 def test_an_import_without_stubs_outside_of_the_path_has_its_command(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
