@@ -17,6 +17,7 @@ from pyserve.version import version
 
 if TYPE_CHECKING:
     from pyserve.aio._http import HttpHandler
+    from pyserve.bridge import CallStarter
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -72,6 +73,8 @@ class ServerSettings:
             body is read. Empty: no token is required.
         on_turned_away: Called with path and peer of such a call, at most once a second.
         max_receive_message_bytes: By full method path, where it differs from the options.
+        around_starts: Wraps what starts the calls of all kinds, on the loop. Context variables that
+            it sets are those of their code. ``None``: nothing does.
     """
 
     development: bool = False
@@ -91,6 +94,7 @@ class ServerSettings:
     call_token: bytes = b""
     on_turned_away: Callable[[str, str], None] | None = None
     max_receive_message_bytes: Mapping[str, int] = field(default_factory=dict)
+    around_starts: Callable[[CallStarter], CallStarter] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -374,7 +374,10 @@ class Server(grpc.aio.Server):
             self._add_starter(number, _make_turn_away(settings.on_turned_away))
         # The number of paths that nobody registered is -1: the last of the list.
         self._starters.append(starter_of_resolved(None, self._resolver, self._interceptors, kits))
-        self._endpoint.on_call = self._on_call = _make_on_call(self._starters)
+        on_call = _make_on_call(self._starters)
+        if settings.around_starts is not None:
+            on_call = settings.around_starts(on_call)
+        self._endpoint.on_call = self._on_call = on_call
         if (spans := PROCESS_TRACING.spans) is not None:
             self._served_spans = rust.ServedSpans()
             spans.sources.add(self._served_spans)
