@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import grpc
 import grpc.aio
 
-from pyserve.aio import Channel
+from pyserve.aio import Channel, Server
 from pyserve.aio._loaded import loaded_files
 from pyserve.aio.certificates import MeshTls
 from pyserve.aio.mesh_channel import Redial, dial, is_reached, proof
@@ -25,6 +25,7 @@ from pyserve.api.context import GangContext, ReplicaContext
 from pyserve.errors import MeshError
 from pyserve.replica.idempotence import idempotent_paths
 from pyserve.replica.loading import Loaded, add_inference
+from pyserve.replica.preparing import Constructed
 from pyserve.replica.servicers import file_descriptors
 from pyserve.types import ReplicaId, ReplicaRank
 from pyserve.version import version
@@ -255,6 +256,25 @@ def ready(
         idempotent_methods=idempotent_paths(loaded.target, loaded.methods, plain_service),
     )
     add_inference(found, loaded)
+    return found
+
+
+def ready_of(
+    made: Constructed,
+    server: Server,
+    assign: mesh_pb2.Assign,
+    endpoints: mesh_pb2.Endpoints,
+    plain_service: str,
+) -> mesh_pb2.Ready:
+    """Return the message of a replica whose server has started."""
+    application = made.application
+    takes_http = application is not None or (server.takes_http and callable(made.instance))
+    found = ready(assign, made.loaded, endpoints, plain_service, takes_http=takes_http)
+    found.replica_metadata_json = made.metadata_json
+    if application is not None:
+        found.idempotent_methods.extend(application.idempotent_routes)
+    elif f"/{plain_service}/__call__" in found.idempotent_methods:
+        found.idempotent_methods.append("*")
     return found
 
 

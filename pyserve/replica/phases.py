@@ -14,10 +14,9 @@ from pyserve.aio import Server
 from pyserve.batching import PROCESS_ACTIVITY, StepState
 from pyserve.config import DeploymentOptions
 from pyserve.multiplexing import PROCESS_DIRECTORY
-from pyserve.replica.asgi import AsgiApplication
 from pyserve.replica.listeners import Listeners
-from pyserve.replica.loading import Loaded
 from pyserve.replica.logs import ReplicaLogging
+from pyserve.replica.preparing import Constructed
 from pyserve.replica.reconfiguring import Reconfigurer
 from pyserve.replica.threads import EndpointThreads
 from pyserve.wire.v1 import mesh_pb2
@@ -93,23 +92,6 @@ class Constructing(Loading):
         super().set_limit(limit)
         if self.threads is not None:
             self.threads.follow(limit)
-
-
-@dataclass(frozen=True, slots=True)
-class Constructed:
-    """The user's object, and what belongs to it.
-
-    Attributes:
-        loaded: The class, its options and services.
-        instance: The user's object.
-        application: The ASGI application of an ingress; None: it has none.
-        metadata_json: What the user's code says of this replica.
-    """
-
-    loaded: Loaded
-    instance: object
-    application: AsgiApplication | None
-    metadata_json: str
 
 
 class Serving(Constructing):

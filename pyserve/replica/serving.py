@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
@@ -13,8 +14,8 @@ from pyserve.references import remote
 from pyserve.replica import delays, describing
 from pyserve.replica.handlers import register, weights
 from pyserve.replica.http import plain_handler
-from pyserve.replica.http.documents import call_document
-from pyserve.replica.loading import Loaded, inference_doors
+from pyserve.replica.http.documents import application_document, call_document
+from pyserve.replica.loading import Loaded, LoadError, front_of, inference_doors
 from pyserve.replica.plain.dispatcher import PlainDispatcher
 from pyserve.replica.plain.methods import CALL, PlainMethod
 from pyserve.replica.refusals import status_of_refusal
@@ -22,13 +23,57 @@ from pyserve.replica.threads import HANDLER_THREADS_MAX
 
 if TYPE_CHECKING:
     from pyserve.aio import HttpHandler
-    from pyserve.config import DeploymentOptions
+    from pyserve.bridge import CallStarter
+    from pyserve.config import DeploymentOptions, MeshSettings
     from pyserve.config.ingress import IngressSettings
     from pyserve.references import References
     from pyserve.replica.inference.doors import InferenceDoors
+    from pyserve.replica.preparing import Constructed
 
 # Of the methods that other processes of the mesh call.
 _OWN_WEIGHTS = {**remote.WEIGHTS, **delays.WEIGHTS, **describing.WEIGHTS}
+
+
+def server_of(
+    made: Constructed,
+    settings: MeshSettings,
+    *,
+    application: str,
+    deployment: str,
+    replica_id: str,
+    token: bytes,
+    development: bool,
+    references: References | None,
+    around_starts: Callable[[CallStarter], CallStarter] | None = None,
+) -> Server:
+    """Return the server of what was brought up; see ``make_server``.
+
+    Raises:
+        LoadError: It cannot be served with its options.
+    """
+    web = made.application
+    try:
+        return make_server(
+            made.loaded,
+            made.instance,
+            application=application,
+            deployment=deployment,
+            replica_id=replica_id,
+            token=token,
+            development=development,
+            limits=settings.ingress,
+            references=references,
+            http=None if web is None else web.handle,
+            describe=None if web is None else partial(application_document, web.inner, deployment),
+            front=front_of(settings.http_middlewares),
+            around_starts=around_starts,
+        )
+    except ValueError as error:
+        raise LoadError(
+            f"the options of {deployment!r} cannot be served: {error}",
+            traceback.format_exc(),
+            user_code=True,
+        ) from error
 
 
 def make_server(
@@ -45,6 +90,7 @@ def make_server(
     http: HttpHandler | None = None,
     describe: Callable[[], Mapping[str, Any]] | None = None,
     front: Callable[[HttpHandler], HttpHandler] | None = None,
+    around_starts: Callable[[CallStarter], CallStarter] | None = None,
 ) -> Server:
     """Return a server with all methods registered, which does not listen yet.
 
@@ -61,6 +107,7 @@ def make_server(
         http: The ASGI application; ``None``: ``__call__`` answers plain HTTP, if there is one.
         describe: Makes the document of that application.
         front: Wraps ``__call__``, for example in middlewares; ``None``: nothing does.
+        around_starts: See ``ServerSettings``.
 
     Raises:
         ValueError: An interceptor is not one, or a method has invalid marks.
@@ -88,14 +135,12 @@ def make_server(
             replica_id=replica_id,
             token=token,
             call_token=token,
-            weights={**weights(loaded.methods), **plain.weights(), **_OWN_WEIGHTS},
-            **_of_plain(plain, development),
+            **_of_methods(loaded, plain, development),
             default_threads=HANDLER_THREADS_MAX,
             application=application,
             deployment=deployment,
             http=http if doors is None else doors.in_front_of(http),
-            http_weight=1 if call is None else call.options.weight,
-            max_receive_message_bytes=_receive_limits(loaded),
+            around_starts=around_starts,
         ),
     )
     register(instance, loaded.services, loaded.methods, server.add_registered_method_handlers)
@@ -127,9 +172,13 @@ def _register_more(
         server.add_registered_method_handlers(remote.SERVICE, remote.handlers(references))
 
 
-def _of_plain(plain: PlainDispatcher, development: bool) -> dict[str, Any]:
-    """Return the server settings for plain calls."""
+def _of_methods(loaded: Loaded, plain: PlainDispatcher, development: bool) -> dict[str, Any]:
+    """Return the server settings for the methods of services and for plain calls."""
+    call = plain.methods.get(CALL)
     return {
+        "weights": {**weights(loaded.methods), **plain.weights(), **_OWN_WEIGHTS},
+        "http_weight": 1 if call is None else call.options.weight,
+        "max_receive_message_bytes": _receive_limits(loaded),
         "codecs": plain.codecs(),
         "framed": plain.framed_handlers(),
         "status_of": _status_of(plain, development),

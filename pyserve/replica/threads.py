@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import sys
+
+from pyserve.api.code import Code
+from pyserve.api.ingress import ingress_of
+
 # Threads are made when calls come and none is idle. The gate admits max_ongoing_requests calls, so
 # there are never more threads than that, also when the limit changes; this bounds them for limits
 # meant for coroutines (arbitrary).
@@ -35,3 +40,16 @@ class EndpointThreads:
             return  # The application has chosen by itself.
         self._given = max(self._fewest, min(limit, HANDLER_THREADS_MAX))
         self._limiter.total_tokens = self._given
+
+
+def threads_for(target: Code, limit: int) -> EndpointThreads | None:
+    """Bound anyio's threads if they are used: before the constructor, which may know better.
+
+    Args:
+        target: The class or function that the replica runs.
+        limit: How many requests it takes at once.
+    """
+    # Streams of plain handlers use them too.
+    if ingress_of(target) is None and "anyio" not in sys.modules:
+        return None
+    return EndpointThreads(limit)

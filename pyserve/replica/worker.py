@@ -9,9 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import sys
 import time
-import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -19,7 +17,6 @@ from functools import partial
 from pyserve.aio import Server
 from pyserve.aio.certificates import MeshTls
 from pyserve.api.context import attachment, enter_replica, get_replica_context
-from pyserve.api.ingress import ingress_of
 from pyserve.bridge import running_endpoint
 from pyserve.config import DeploymentOptions, MeshSettings
 from pyserve.errors import MeshError, OptionError
@@ -28,35 +25,28 @@ from pyserve.observe.metrics import ProcessMetrics
 from pyserve.replica import garbage
 from pyserve.replica.asgi import AsgiApplication
 from pyserve.replica.control_tasks import ControlTasks, SharedControlTasks, ThreadedControlTasks
-from pyserve.replica.http.documents import application_document
 from pyserve.replica.listeners import Listeners
 from pyserve.replica.loading import (
     Loaded,
     LoadError,
     StopRequested,
-    check_first,
     close,
     construct,
     drain_batches,
-    front_of,
-    initialize,
     leave_unfinished,
     load,
-    metadata_json,
-    reconfigure,
-    start_application,
     stop_application,
-    warm_up,
 )
 from pyserve.replica.logs import begin_logs
 from pyserve.replica.measures import ReplicaMetrics
-from pyserve.replica.membership import Membership, first_context, hello, ready
+from pyserve.replica.membership import Membership, first_context, hello, ready_of
 from pyserve.replica.observing import observe_calls
-from pyserve.replica.phases import Constructed, Constructing, Joined, Loading, Serving
+from pyserve.replica.phases import Constructing, Joined, Loading, Serving
+from pyserve.replica.preparing import Constructed, Preparation
 from pyserve.replica.reconfiguring import Reconfigurer
-from pyserve.replica.serving import make_server
+from pyserve.replica.serving import server_of
 from pyserve.replica.stopping import Stop, StoppedEarly
-from pyserve.replica.threads import EndpointThreads
+from pyserve.replica.threads import threads_for
 from pyserve.replica.watchdog import LoopWatchdog
 from pyserve.types import ApplicationName, DeploymentName, ReplicaId
 from pyserve.wire.v1 import mesh_pb2
@@ -185,18 +175,12 @@ class Worker:
             loaded = load(assign.spec, own.mesh.servicer_functions, observe)
             actors = tuple(each.name for each in loaded.options.deployment_actors)
             enter_replica(replace(context, deployment_actors=actors))
-            self._phase = constructing = Constructing(loading, self._threads_for(loaded))
+            limit = self._phase.changes.limit or loaded.options.ongoing_requests_limit()
+            self._phase = constructing = Constructing(loading, threads_for(loaded.target, limit))
             instance = construct(loaded)
         finally:
             self.is_constructing = False
         return constructing, await self._prepare(loaded, instance)
-
-    def _threads_for(self, loaded: Loaded) -> EndpointThreads | None:
-        """Bound anyio's threads if it is used: before the constructor, which may know better."""
-        # Streams of plain handlers use them too.
-        if ingress_of(loaded.target) is None and "anyio" not in sys.modules:
-            return None
-        return EndpointThreads(self._phase.changes.limit or loaded.options.ongoing_requests_limit())
 
     async def _prepare(self, loaded: Loaded, instance: object) -> Constructed:
         """Do what comes between the constructor and the first call.
@@ -205,28 +189,20 @@ class Worker:
             LoadError: User code raised.
             StoppedEarly: The replica is to end; the instance has taken its leave.
         """
-        options, is_made = loaded.options, False
-        application: AsgiApplication | None = None
-        grace_s, startup_s = options.graceful_shutdown_timeout_s, options.startup_timeout_s
-        unless_stopped = partial(self._stop.unless, default_s=grace_s)
-        try:
-            await unless_stopped(initialize(loaded, instance))
-            is_made = True
+        grace_s = loaded.options.graceful_shutdown_timeout_s
+        preparation = Preparation(loaded, instance, self._settings.mesh.http_middlewares)
+
+        def enter() -> None:
             enter_replica(replace(get_replica_context(), servable_object=instance))
-            await unless_stopped(reconfigure(instance, options.user_config, timeout_s=startup_s))
-            await unless_stopped(warm_up(instance))
-            metadata = await unless_stopped(metadata_json(instance))
-            application = await unless_stopped(
-                start_application(loaded.target, self._settings.mesh.http_middlewares)
-            )
-            await unless_stopped(check_first(instance, options.health_check_timeout_s))
+
+        try:
+            return await preparation.run(partial(self._stop.unless, default_s=grace_s), enter)
         except StoppedEarly:
-            if is_made:
-                await self._close(instance, application, grace_s)
+            if preparation.is_initialized:
+                await self._close(instance, preparation.application, grace_s)
             else:
                 await leave_unfinished(instance, self._stop.ends_at(grace_s))
             raise
-        return Constructed(loaded, instance, application, metadata)
 
     async def _serve(
         self, assign: mesh_pb2.Assign, constructing: Constructing, made: Constructed
@@ -240,6 +216,7 @@ class Worker:
             times=self._metrics.reconfigures,
         )
         settings = self._settings
+        plain_service = f"{settings.application}.{settings.deployment}"
         listeners = Listeners(settings.mesh, settings.controller, settings.tls)
         self._phase = serving = Serving(constructing, made, server, listeners, reconfigurer)
         try:
@@ -247,7 +224,8 @@ class Worker:
             garbage.settle()
             await server.start()
             serving.begin()
-            await self._control_tasks.announce(self._ready(assign, serving, endpoints))
+            ready = ready_of(made, server, assign, endpoints, plain_service)
+            await self._control_tasks.announce(ready)
             with self._watching_loop() as watchdog:
                 self._show_metrics(serving, watchdog)
                 counts = partial(_counts, server)
@@ -263,21 +241,6 @@ class Worker:
             self._metrics.end_serving()
             self._phase = serving.end()
         await self._close(made.instance, made.application, grace_s)
-
-    def _ready(
-        self, assign: mesh_pb2.Assign, serving: Serving, endpoints: mesh_pb2.Endpoints
-    ) -> mesh_pb2.Ready:
-        made, server = serving.made, serving.server
-        plain_service = f"{self._settings.application}.{self._settings.deployment}"
-        has_application = made.application is not None
-        takes_http = has_application or (server.takes_http and callable(made.instance))
-        found = ready(assign, made.loaded, endpoints, plain_service, takes_http=takes_http)
-        found.replica_metadata_json = made.metadata_json
-        if made.application is not None:
-            found.idempotent_methods.extend(made.application.idempotent_routes)
-        elif f"/{plain_service}/__call__" in found.idempotent_methods:
-            found.idempotent_methods.append("*")
-        return found
 
     def _show_metrics(self, serving: Serving, watchdog: LoopWatchdog | None) -> None:
         application, native = serving.made.application, serving.server.native
@@ -303,31 +266,17 @@ class Worker:
         return LoopWatchdog(stall_s) if stall_s else contextlib.nullcontext()
 
     def _make_server(self, assign: mesh_pb2.Assign, made: Constructed) -> Server:
-        mesh, application = attachment(), made.application
-        name = self._settings.deployment
-        try:
-            return make_server(
-                made.loaded,
-                made.instance,
-                application=self._settings.application,
-                deployment=name,
-                replica_id=assign.replica_id,
-                token=self._settings.token,
-                development=assign.development,
-                limits=self._settings.mesh.ingress,
-                references=None if mesh is None else mesh.references,
-                http=None if application is None else application.handle,
-                describe=None
-                if application is None
-                else partial(application_document, application.inner, name),
-                front=front_of(self._settings.mesh.http_middlewares),
-            )
-        except ValueError as error:
-            raise LoadError(
-                f"the options of {name!r} cannot be served: {error}",
-                traceback.format_exc(),
-                user_code=True,
-            ) from error
+        mesh = attachment()
+        return server_of(
+            made,
+            self._settings.mesh,
+            application=self._settings.application,
+            deployment=self._settings.deployment,
+            replica_id=assign.replica_id,
+            token=self._settings.token,
+            development=assign.development,
+            references=None if mesh is None else mesh.references,
+        )
 
     async def _drain(self, serving: Serving, default_grace_s: float) -> None:
         server, made = serving.server, serving.made
