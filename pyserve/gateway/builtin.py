@@ -9,6 +9,7 @@ They run on a server behind the same routing table as every deployment, as appli
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import secrets
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from pathlib import Path
@@ -243,7 +244,8 @@ class BuiltinServices:
 
     async def start(self) -> None:
         """Listen on the socket and on a port of the loopback interface."""
-        self._server.add_insecure_port(f"unix:{self._socket}")
+        with contextlib.suppress(RuntimeError):  # Its path is too long: the port is enough.
+            self._server.add_insecure_port(f"unix:{self._socket}")
         if self._tls is None:
             self._port = self._server.add_insecure_port(_LOOPBACK)
         else:

@@ -33,7 +33,7 @@ from pyserve.routing.feed import TableFeed
 from pyserve.routing.measures import Exemplars, add_ingress, add_table
 from pyserve.routing.records import CallRecords
 from pyserve.routing.routes import route_of_questions
-from pyserve.routing.watcher import Views, Way
+from pyserve.routing.watcher import Views, Watch, Way
 from pyserve.types import DeploymentKey, MeshAddress
 from pyserve.version import version
 from pyserve.wire.v1 import control_pb2
@@ -63,6 +63,7 @@ class IngressServer:
         way: to the controllers that come after this one; None: they have its address.
         tracing: of this process; None: nothing is traced.
         logs: how this process logs; None: without a line for each call.
+        watch: makes what gets the views; None: the controller sends them.
 
     Attributes:
         addresses: where it listens, once it does.
@@ -88,6 +89,7 @@ class IngressServer:
         way: Way | None = None,
         tracing: TracingSettings | None = None,
         logs: LogSettings | None = None,
+        watch: Watch | None = None,
     ) -> None:
         self.addresses: tuple[str, ...] = ()
         self.admin = ""
@@ -128,6 +130,7 @@ class IngressServer:
             connect=partial(dial, tls=tls, keepalive=way is not None),
             defaults=defaults,
             way=way,
+            watch=watch,
         )
         self.views: Views = {}
         self._sockets = [*held] or bind_all(addresses)

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from functools import partial
 from typing import Protocol
 
 from pyserve.aio import AioRpcError, Channel
@@ -17,7 +18,7 @@ from pyserve.observe.log_rate_limit import LogRateLimit
 from pyserve.pace import Pace
 from pyserve.routing.policies import Policies
 from pyserve.routing.routes import route_of
-from pyserve.routing.watcher import Views, ViewState, Watcher, Way
+from pyserve.routing.watcher import Views, ViewState, Watch, Watcher, Way
 from pyserve.types import DeploymentKey, MeshAddress
 from pyserve.wire.v1 import mesh_pb2, mesh_pb2_grpc
 
@@ -55,6 +56,7 @@ class TableFeed:
         for_handles: take deployments of which no replica has been ready yet too, so that calls to
             them wait; what they serve is not known then.
         way: to the controllers that come after this one; ``None``: they have its address.
+        watch: makes what gets the views; ``None``: the controller sends them.
     """
 
     def __init__(
@@ -69,6 +71,7 @@ class TableFeed:
         defaults: RouterDefaults | None = None,
         for_handles: bool = False,
         way: Way | None = None,
+        watch: Watch | None = None,
     ) -> None:
         self._for_handles = for_handles
         self._defaults = defaults or read_router_defaults({})
@@ -79,9 +82,9 @@ class TableFeed:
         self._table_version = 0
         self._view_version = 0
         self._waiters: dict[asyncio.Future[None], int] = {}
-        self._watcher = Watcher(
-            controller, node, deployments, self._on_view, connect=connect, way=way
-        )
+        if watch is None:
+            watch = partial(Watcher, controller, node, deployments, connect=connect, way=way)
+        self._watcher = watch(self._on_view)
         self._load = LoadPublisher(lambda: self._watcher.controller, connect, table.stats)
         self._late = LatePolicies(table.unanswered)
         self._late_look: asyncio.Task[None] | None = None
@@ -115,6 +118,8 @@ class TableFeed:
         if self._apply_later is not None:
             self._apply_later.cancel()
         await self._load.close()
+        # What owns this feed may own native threads, which must not wait for the garbage collector.
+        self._extra_routes = None
         if self._late_look is not None:
             self._late_look.cancel()
             await asyncio.wait({self._late_look})

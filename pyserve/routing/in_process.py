@@ -39,7 +39,7 @@ from pyserve.routing.feed import TableFeed
 from pyserve.routing.measures import Exemplars, add_table
 from pyserve.routing.native_caller import NativeCaller, outgoing
 from pyserve.routing.records import CallRecords
-from pyserve.routing.watcher import Views
+from pyserve.routing.watcher import Views, Watch
 from pyserve.types import DeploymentKey, MeshAddress, ReplicaId
 from pyserve.wire.v1 import mesh_pb2
 
@@ -61,6 +61,7 @@ class InProcessRouter:
         defaults: Of the routers, where a deployment does not say it.
         shows_metrics: Whether scrapes of this node are answered from the first use on; replicas
             do it by themselves.
+        watch: Makes what gets the views; ``None``: the controller sends them.
 
     Attributes:
         controller: The same.
@@ -78,7 +79,9 @@ class InProcessRouter:
         defaults: RouterDefaults | None = None,
         *,
         shows_metrics: bool = False,
+        watch: Watch | None = None,
     ) -> None:
+        self._watch = watch
         # Near replicas of the same machine come first for those handles only that ask for it.
         self._defaults = {
             **(defaults or read_router_defaults({})),
@@ -234,7 +237,7 @@ class InProcessRouter:
     def _start(self) -> _Running:
         if self._shows_metrics and self._scrape_point is None:
             self._scrape_point = self._show_metrics()
-        return _Running(self.controller, self._node, self.tls, self._defaults)
+        return _Running(self.controller, self._node, self.tls, self._defaults, self._watch)
 
     def _show_metrics(self) -> ScrapePoint | None:
         """Answer scrapes beside the controller's socket, if it is on this machine."""
@@ -260,7 +263,9 @@ class _Running:
         node: NodeSettings,
         tls: MeshTls | None,
         defaults: RouterDefaults,
+        watch: Watch | None,
     ) -> None:
+        self._watch = watch
         self._tls = tls
         self._defaults = defaults
         # Calls of a replica belong to the request that it answers; only scripts begin traces. Where
@@ -348,6 +353,7 @@ class _Running:
             connect=partial(dial, tls=self._tls),
             defaults=self._defaults,
             for_handles=True,
+            watch=self._watch,
         )
         self._closing.push_async_callback(self._feed.close)
         if self._tls is not None:

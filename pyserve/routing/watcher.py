@@ -10,7 +10,7 @@ import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import grpc
 import grpc.aio
@@ -72,6 +72,26 @@ class Way:
     beside: Callable[[Channel], Awaitable[None]]
 
 
+OnView = Callable[[ViewState], None]
+
+
+class Watching(Protocol):
+    """Calls a function with each new view, in the loop's thread, from ``start`` to ``close``."""
+
+    @property
+    def controller(self) -> MeshAddress:
+        """The controller that sends the views."""
+
+    def start(self) -> None:
+        """Begin to watch, on the running loop."""
+
+    async def close(self) -> None:
+        """End the watch. Idempotent."""
+
+
+Watch = Callable[[OnView], Watching]
+
+
 class Watcher:
     """Keeps a ``ViewState`` up to date until it is closed.
 
@@ -92,7 +112,7 @@ class Watcher:
         controller: MeshAddress,
         node: NodeSettings,
         deployments: Collection[DeploymentKey] | None,
-        on_view: Callable[[ViewState], None],
+        on_view: OnView,
         *,
         connect: Callable[[str], Channel] = dial,
         way: Way | None = None,

@@ -168,6 +168,25 @@ def _head(
     )
 
 
+def view_of_one(
+    desired: Desired, replica: mesh_pb2.ReplicaView, *, is_ingress: bool
+) -> mesh_pb2.DeploymentView:
+    """Return the view of a deployment that has one replica, and alone has plain HTTP.
+
+    Args:
+        desired: the deployment.
+        replica: its replica.
+        is_ingress: it answers for its application.
+    """
+    target = desired.target
+    assert target is not None, "it has a replica"
+    route = ("/",) if is_ingress and desired.http else ()
+    view = _head(desired, target.options, (*route, *desired.http_prefixes))
+    view.scales_with_load = False  # There is nobody to hear of it.
+    view.replicas.append(replica)
+    return view
+
+
 def _replica_view(replica: Replica, *, is_told: bool) -> mesh_pb2.ReplicaView:
     """Return the view of one replica.
 
