@@ -7,23 +7,23 @@ import bdb
 import contextlib
 import signal
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
 
 from pyserve.api.context import attach_local
+from pyserve.bridge import raise_descriptor_limit
 from pyserve.config import read_settings
 from pyserve.driver.local import LocalMesh
-from pyserve.driver.local.server import credentials_of, serve
+from pyserve.driver.local.server import LocalServer
+from pyserve.gateway import IngressSecurity
 from pyserve.observe.logs.sink import log_to_standard_error
 
 if TYPE_CHECKING:
-    import grpc
-
     from pyserve.api.graph import PackedApplication
     from pyserve.config.tls import TlsFiles
     from pyserve.driver.local import LocalApplication
-    from pyserve.driver.local.server import LocalServer
 
 # At Ctrl-C, calls in flight get as long as in a replica by default.
 _GRACE_S = 20.0
@@ -37,25 +37,26 @@ def run_in_process(
     Args:
         packed: The application.
         addresses: ``host:port`` each, where gRPC and plain HTTP are answered.
-        tls: Certificates for it; ``None``: it is answered in plain text.
+        tls: Certificates for it; ``None``: those of the environment, if there are any.
 
     Raises:
         DeploymentFailed: User code cannot be loaded, or raised.
-        OptionError: The certificates cannot be read or used.
-        UsageError: An address cannot be used.
+        MeshError: An address cannot be used.
+        OptionError: The certificates or the access rules cannot be read or used.
     """
-    log_to_standard_error(encoding=read_settings().logs.encoding)
-    credentials = None if tls is None else credentials_of(tls)
+    # Before the ingress computes how many clients it has room for.
+    raise_descriptor_limit()
+    settings = read_settings()
+    log_to_standard_error(encoding=settings.logs.encoding)
+    security = IngressSecurity(replace(settings.security, tls=tls or settings.security.tls))
     # After a breakpoint, Ctrl-C is the debugger's, which opens where this process waits: a user
     # who quits it there wants the end.
     with contextlib.suppress(bdb.BdbQuit):
-        asyncio.run(_run(packed, addresses, credentials))
+        asyncio.run(_run(packed, addresses, security))
 
 
 async def _run(
-    packed: PackedApplication,
-    addresses: Sequence[str],
-    credentials: grpc.ServerCredentials | None,
+    packed: PackedApplication, addresses: Sequence[str], security: IngressSecurity
 ) -> None:
     mesh = LocalMesh(lambda: None)
     attach_local(mesh)
@@ -66,8 +67,8 @@ async def _run(
     try:
         await mesh.deploy(packed)
         application = mesh.applications[packed.name]
-        server = await serve(application, addresses, credentials)
-        _print_ready(application, server, is_tls=credentials is not None)
+        server = await LocalServer.start(mesh, application, addresses, security=security)
+        _print_ready(application, server, is_tls=security.tls is not None)
         await stop.wait()
         await server.stop(_GRACE_S)
     finally:

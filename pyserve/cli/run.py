@@ -39,7 +39,7 @@ from pyserve.cli.settings import (
     settings_for,
 )
 from pyserve.cli.stubs import generate_missing
-from pyserve.config import check_address, check_name, read_settings
+from pyserve.config import check_address, check_name
 from pyserve.config.http import RoutePrefix
 from pyserve.config.launchers import LauncherConfig
 from pyserve.control.state.run import Run
@@ -150,7 +150,7 @@ def _run_in_process(asked: Asked, addresses: Sequence[str], tls: TlsFiles | None
 
     warn_of_names()
     packed = pack_target(asked)
-    run_in_process(packed, addresses or _IN_PROCESS_ADDRESSES, tls or read_settings().security.tls)
+    run_in_process(packed, addresses or _IN_PROCESS_ADDRESSES, tls)
 
 
 def _bring_up(
@@ -218,11 +218,6 @@ def _check_in_process(
             f"--in-process takes one application, MODULE:ATTRIBUTE, and no file such as "
             f"{asked.target}"
         )
-    if access_file := read_settings().security.access_file:
-        raise click.UsageError(
-            f"PYSERVE_ACCESS_FILE names {str(access_file)!r}, but nothing checks its rules with "
-            f"--in-process, which runs no ingress; leave one of them out"
-        )
     for option, is_given in (
         ("--controller", controller),
         ("--launcher", launcher),
@@ -232,8 +227,8 @@ def _check_in_process(
     ):
         if is_given:
             raise click.UsageError(
-                f"{option} has no meaning with --in-process, which runs neither a mesh nor an "
-                f"ingress; leave one of them out"
+                f"{option} has no meaning with --in-process, which runs no mesh; leave one of them "
+                f"out"
             )
 
 

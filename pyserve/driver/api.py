@@ -102,8 +102,8 @@ def run(
         controller_options: See ``ControllerOptions``.
         timeout_s: How long to wait for the replicas; ``None``: each has its
             ``startup_timeout_s``.
-        local_testing_mode: Run in this process, one replica each, without processes and
-            sockets; see ``docs/guide/testing.md``.
+        local_testing_mode: Run in this process, one replica each, without other processes; see
+            ``docs/guide/testing.md``.
         launcher: What starts the replicas; see ``start``. A mesh that runs has to have it.
 
     Returns:
@@ -265,7 +265,7 @@ def delete(
     """
     application, runtime = ApplicationName(name), _find_local()
     if runtime is not None and application in runtime.mesh.applications:
-        runtime.delete(application)
+        runtime.wait(runtime.mesh.delete(application))
         return
     session = _running() if runtime is None else find_session()
     try:
@@ -343,7 +343,8 @@ def _deploy_here(packed: PackedApplication, timeout_s: float | None) -> None:
     for each in packed.deployments:
         for line in lines_on_local(each.options):
             _LOGGER.warning("deployment %r: %s; see docs/guide/testing.md", each.name, line)
-    open_local().deploy(packed, timeout_s)
+    runtime = open_local()
+    runtime.wait(runtime.mesh.deploy(packed), timeout_s)
 
 
 def _find_local() -> LocalRuntime | None:

@@ -14,7 +14,7 @@
     driven = pyserve.testing.drive(Model(), requests, seed=7)
     assert driven.values[0] == ["a", "b"]
 
-Nothing here starts a process, and ``client`` alone opens a socket, on the loopback.
+Nothing here starts a process, and ``client`` alone listens at a port, on the loopback.
 """
 
 from pyserve.testing.client import Client, client

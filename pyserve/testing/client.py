@@ -6,6 +6,7 @@ import importlib
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import grpc
@@ -30,6 +31,8 @@ Stub = TypeVar("Stub")
 # Nothing is in flight any more that a test has not left behind.
 _GRACE_S = 1.0
 _ADDRESS = "127.0.0.1:0"
+# So many fit into any process.
+_CONNECTIONS_MAX = 250
 
 
 class Client:
@@ -119,9 +122,10 @@ class Client:
 def client(app: Application, *, name: str = "default", timeout_s: float = 60.0) -> Iterator[Client]:
     """Run an application in this process until the block ends, and answer its clients.
 
-    As ``local``, with a port of the loopback: gRPC, JSON and gRPC-Web for the services of all
-    deployments; plain HTTP, FastAPI and WebSockets for the one that was bound last. Starlette's
-    ``TestClient(api)`` works inside the block too, since its code counts as the replica's.
+    As ``local``, with an ingress at a port of the loopback, which answers what that of a mesh
+    does: gRPC, JSON and gRPC-Web for the services of all deployments; plain HTTP, FastAPI and
+    WebSockets for the one that was bound last. Starlette's ``TestClient(api)`` works inside the
+    block too, since its code counts as the replica's.
 
     Args:
         app: What ``bind`` returned.
@@ -133,12 +137,19 @@ def client(app: Application, *, name: str = "default", timeout_s: float = 60.0) 
         TimeoutError: It was not ready in time.
         WrongMoment: An application of that name runs in this process already.
     """
+    # Those who use handles alone need no ingress, which takes a while to import.
+    from pyserve.driver.local.server import LocalServer
+
     with local(app, name=name, timeout_s=timeout_s) as handle, ExitStack() as stack:
         runtime = find_local()
         assert runtime is not None, "the application runs in it"
-        server = runtime.serve(ApplicationName(name), _ADDRESS)
-        stack.callback(runtime.stop, server, _GRACE_S)
-        application = runtime.mesh.applications[ApplicationName(name)]
+        mesh = runtime.mesh
+        application = mesh.applications[ApplicationName(name)]
+        limits = mesh.place.settings.ingress
+        limits = replace(limits, connections_max=min(limits.connections_max, _CONNECTIONS_MAX))
+        starting = LocalServer.start(mesh, application, [_ADDRESS], settings=limits)
+        server = runtime.wait(starting)
+        stack.callback(lambda: runtime.wait(server.stop(_GRACE_S)))
         made = Client(handle, server.addresses[0], timeout_s)
         stack.callback(made.close)
         stack.enter_context(as_local_replica(application.replicas[application.ingress].context))

@@ -70,7 +70,6 @@ PURE_MODULES = (
     "pyserve/control/status/report.py",
     "pyserve/control/state/condition.py",
     "pyserve/control/store/records.py",
-    "pyserve/driver/local/gate.py",
     "pyserve/errors.py",
     "pyserve/gateway/haproxy/text.py",
     "pyserve/gateway/haproxy/targets.py",

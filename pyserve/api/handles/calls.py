@@ -1,8 +1,7 @@
-"""The interface between handles and the way to replicas: one protocol, two implementations.
+"""The interface between handles and the way to replicas.
 
-``pyserve.routing.in_process`` carries calls over the native router, local testing mode carries
-them inside the process. Both take framed messages (``framing.py``) and answer with events, so
-everything above this line is the same in both.
+``pyserve.routing.native_caller`` implements it over the native router, which this package does not
+know. It takes framed messages (``framing.py``) and answers with events.
 """
 
 from __future__ import annotations

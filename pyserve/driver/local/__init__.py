@@ -1,7 +1,8 @@
-"""Local testing mode: whole applications in this process, without processes and sockets.
+"""Local testing mode: whole applications in this process.
 
-Calls go through the same handles, frames, codecs and dispatcher as in a mesh; what is missing
-between them is the router, the wire, and a second replica.
+Each deployment is a replica's own server in this process, at a Unix socket, and handles call it
+over the router of every process. What is missing is the controller: ``views.py`` says in its place
+where the replicas are.
 """
 
 from pyserve.driver.local.mesh import LocalApplication, LocalMesh

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import secrets
+import shutil
+import tempfile
 import time
-import traceback
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pyserve.api.handles.loops import CallsLoop
+from pyserve.config import read_settings
 from pyserve.control.state.specs import changes_limits_only
 from pyserve.driver.client import spec_of
-from pyserve.driver.local.calls import LocalCaller
-from pyserve.driver.local.replica import LocalReplica
-from pyserve.errors import DeploymentFailed, MeshNotFound, UsageError
-from pyserve.references import References
+from pyserve.driver.local.replica import LocalReplica, Place
+from pyserve.driver.local.views import LocalViews
+from pyserve.errors import DeploymentFailed, MeshNotFound
 from pyserve.replica.loading import LoadError
-from pyserve.types import ApplicationName, DeploymentKey, DeploymentName
+from pyserve.routing.in_process import InProcessRouter
+from pyserve.types import ApplicationName, DeploymentKey, DeploymentName, MeshAddress, ReplicaId
 
 if TYPE_CHECKING:
     import grpc.aio
@@ -25,6 +31,8 @@ if TYPE_CHECKING:
     from pyserve.api.context import Mesh
     from pyserve.api.graph import PackedApplication
     from pyserve.api.handles.calls import Caller
+    from pyserve.references import References
+    from pyserve.wire.v1 import mesh_pb2
 
 
 @dataclass(frozen=True)
@@ -60,11 +68,6 @@ class LocalApplication:
             except LoadError as error:
                 raise DeploymentFailed(deployment.name, error.summary, error.traceback) from error
 
-    async def close(self) -> None:
-        """End callers before those they call."""
-        for replica in reversed([*self.replicas.values()]):
-            await replica.close()
-
 
 class LocalMesh:
     """Runs applications on one event loop; handles of any thread find them here.
@@ -74,19 +77,40 @@ class LocalMesh:
 
     Attributes:
         applications: Those that run, by name.
-        references: The values that they hold.
+        views: What routers are told of them.
+        place: What their replicas have in common.
     """
 
     def __init__(self, outer: Callable[[], Mesh | None]) -> None:
         self.applications: dict[ApplicationName, LocalApplication] = {}
-        self.references = References(node="", token=b"", holder_id="local", listens=False)
+        self.views = LocalViews()
         self._outer = outer
-        # While they come up; their replicas may call those that have.
-        self._starting: dict[ApplicationName, LocalApplication] = {}
-        self._callers: dict[DeploymentKey, LocalCaller] = {}
-        self._calls_loop = CallsLoop("pyserve-local-calls")
+        # With those that come up or drain, whose replicas may call each other.
+        self._reachable: set[ApplicationName] = set()
+        self._locks: dict[ApplicationName, asyncio.Lock] = {}
+        self._started: Counter[str] = Counter()
+        settings = read_settings()
+        # Certificates of a mesh are for connections to other machines.
+        settings = replace(settings, node=replace(settings.node, tls=None))
+        token, self._pid = secrets.token_bytes(), os.getpid()
+        folder = Path(tempfile.mkdtemp(prefix="pyserve-local-"))
+        self._router = InProcessRouter(
+            MeshAddress(controller="", token=token),
+            settings.node,
+            folder,
+            settings.routing,
+            watch=self.views.watch_of(None),
+        )
+        self.place = Place(
+            settings=settings, folder=folder, token=token, references=self._router.references
+        )
 
     # --- what handles use -------------------------------------------------------------------
+
+    @property
+    def references(self) -> References:
+        """The values that this process holds, and its way to those of others."""
+        return self._router.references
 
     def caller(self, key: DeploymentKey) -> Caller:
         """Return what makes the calls to one deployment.
@@ -94,54 +118,43 @@ class LocalMesh:
         Raises:
             MeshNotFound: No application of that name runs here.
         """
-        outer = self._outer()
-        if key.application in self.applications or key.application in self._starting:
-            # Two threads may make one each; either will do.
-            return self._callers.setdefault(key, LocalCaller(key, lambda: self.find(key)))
-        if outer is not None:
-            return outer.caller(key)
+        return self._mesh_of(key).caller(key)
+
+    def open_channel(self, key: DeploymentKey) -> grpc.aio.Channel:
+        """Return a channel to one deployment.
+
+        Raises:
+            MeshNotFound: No application of that name runs here.
+        """
+        return self._mesh_of(key).open_channel(key)
+
+    def prepare(self) -> None:
+        """Start what the first call of a handle will need."""
+        self._router.prepare()
+
+    def calls_loop(self) -> asyncio.AbstractEventLoop:
+        """Return the loop for calls from threads without a running loop."""
+        return self._router.calls_loop()
+
+    def close(self) -> None:
+        """End the router, free what is held and remove the sockets. Idempotent.
+
+        To be called when the applications have ended.
+        """
+        self._router.close()
+        if os.getpid() == self._pid:  # In a fork they are those of its parent.
+            shutil.rmtree(self.place.folder, ignore_errors=True)
+
+    def _mesh_of(self, key: DeploymentKey) -> InProcessRouter | Mesh:
+        if key.application in self._reachable:
+            return self._router
+        if (outer := self._outer()) is not None:
+            return outer
         running = ", ".join(self.applications) or "none"
         raise MeshNotFound(
             f"no application {key.application!r} runs in local testing mode ({running} does); "
             f"keep the handle no longer than its application, or run it again"
         )
-
-    def prepare(self) -> None:
-        """Do nothing: without a mesh there is no view to wait for."""
-
-    def calls_loop(self) -> asyncio.AbstractEventLoop:
-        """Return the loop for calls from threads without a running loop."""
-        return self._calls_loop.get()
-
-    def open_channel(self, key: DeploymentKey) -> grpc.aio.Channel:
-        """Refuse: a local application listens on no socket.
-
-        Raises:
-            UsageError: Always, for an application of local testing mode.
-        """
-        outer = self._outer()
-        if outer is not None and key.application not in self.applications:
-            return outer.open_channel(key)
-        raise UsageError(
-            f"{key} runs in local testing mode, where no channel leads to; call it with "
-            f"handle.method.remote(...), or run it without local_testing_mode"
-        )
-
-    def find(self, key: DeploymentKey) -> LocalReplica | None:
-        """Return what serves a deployment now."""
-        for applications in (self.applications, self._starting):
-            application = applications.get(key.application)
-            if application is not None and key.deployment in application.replicas:
-                return application.replicas[key.deployment]
-        return None
-
-    def close(self) -> None:
-        """End the loop for calls and free what is held. Idempotent.
-
-        To be called when the applications have ended.
-        """
-        self._calls_loop.close()
-        self.references.close()
 
     # --- on the loop of the applications ----------------------------------------------------
 
@@ -153,11 +166,41 @@ class LocalMesh:
         Raises:
             DeploymentFailed: User code cannot be loaded, or raised.
         """
-        running = self.applications.get(packed.name)
-        if running is not None and _changes_config_only(running.packed, packed):
-            await self._reconfigure(running, packed)
-        else:
-            await self._replace(packed)
+        async with self._changing(packed.name):
+            running = self.applications.get(packed.name)
+            if running is not None and _changes_config_only(running.packed, packed):
+                await self._reconfigure(running, packed)
+            else:
+                await self._replace(running, packed)
+
+    async def delete(self, name: ApplicationName) -> None:
+        """Drain and end one application.
+
+        Raises:
+            MeshNotFound: It does not run here.
+        """
+        async with self._changing(name):
+            application = self.applications.pop(name, None)
+            if application is None:
+                raise MeshNotFound(f"no application {name!r} runs in local testing mode")
+            await self._end(application, None)
+
+    async def delete_all(self) -> None:
+        """Drain and end all applications."""
+        for name in tuple(self.applications):
+            await self.delete(name)
+
+    @asynccontextmanager
+    async def _changing(self, name: ApplicationName) -> AsyncIterator[None]:
+        """Let nobody else change an application meanwhile; its deployments can be called."""
+        lock = self._locks.setdefault(name, asyncio.Lock())
+        async with lock:
+            self._reachable.add(name)
+            try:
+                yield
+            finally:
+                if name not in self.applications:
+                    self._reachable.discard(name)
 
     async def _reconfigure(self, running: LocalApplication, packed: PackedApplication) -> None:
         changed = replace(running, packed=packed, deployed_at=time.time())
@@ -167,47 +210,55 @@ class LocalMesh:
             try:
                 await changed.reconfigure(running.packed)
             except DeploymentFailed:  # Nobody knows what it has now.
-                await self._replace(running.packed)
+                await self._replace(running, running.packed)
             raise
         self.applications[packed.name] = changed
 
-    async def _replace(self, packed: PackedApplication) -> None:
+    async def _replace(self, former: LocalApplication | None, packed: PackedApplication) -> None:
         replicas: dict[DeploymentName, LocalReplica] = {}
         application = LocalApplication(packed.name, packed.ingress, replicas, packed)
-        self._starting[packed.name] = application
         try:
             for deployment in packed.deployments:
-                spec = spec_of(packed, deployment)
-                replicas[deployment.name] = await LocalReplica.start(spec, self.references)
-        except LoadError as error:
-            await application.close()
-            trace = error.traceback or traceback.format_exc()
-            raise DeploymentFailed(deployment.name, error.summary, trace) from error
-        except BaseException:  # It took too long, and nobody waits any more.
-            await application.close()
-            raise
-        finally:
-            self._starting.pop(packed.name, None)
-        previous = self.applications.get(packed.name)
+                replica = await self._start(spec_of(packed, deployment))
+                replicas[deployment.name] = replica
+                # Where there is a former one, it answers until all have come up.
+                if former is None or deployment.name not in former.replicas:
+                    await self._show(replica)
+        except BaseException as error:  # Where it took too long, a cancellation.
+            await self._end(application, former)
+            if not isinstance(error, LoadError):
+                raise
+            raise DeploymentFailed(deployment.name, error.summary, error.traceback) from error
         self.applications[packed.name] = application
-        if previous is not None:
-            await previous.close()
+        if former is not None:
+            await self._show(*replicas.values())
+            await self._end(former, application)
 
-    async def delete(self, name: ApplicationName) -> None:
-        """Drain and end one application.
+    async def _start(self, spec: mesh_pb2.DeploymentSpec) -> LocalReplica:
+        # Routers must not take it for the former one.
+        name = f"{spec.application}/{spec.name}"
+        self._started[name] += 1
+        number = "" if self._started[name] == 1 else f"-{self._started[name]}"
+        replica_id = ReplicaId(f"{spec.name}#local{number}")
+        return await LocalReplica.start(spec, replica_id, self.place)
 
-        Raises:
-            MeshNotFound: It does not run here.
+    async def _show(self, *replicas: LocalReplica) -> None:
+        """Let routers send calls to replicas; return when handles do."""
+        version = self.views.show({each.key: each.view for each in replicas})
+        # On a thread, because the making of a user's policy is waited for.
+        await asyncio.to_thread(self._router.await_view, version)
+
+    async def _end(self, application: LocalApplication, remaining: LocalApplication | None) -> None:
+        """End the replicas of an application, callers before those they call.
+
+        Args:
+            application: Which one.
+            remaining: What answers in its place.
         """
-        application = self.applications.pop(name, None)
-        if application is None:
-            raise MeshNotFound(f"no application {name!r} runs in local testing mode")
-        await application.close()
-
-    async def delete_all(self) -> None:
-        """Drain and end all applications."""
-        for name in tuple(self.applications):
-            await self.delete(name)
+        for name, replica in reversed([*application.replicas.items()]):
+            if remaining is None or name not in remaining.replicas:
+                self.views.show({replica.key: None})
+            await replica.close()
 
 
 def _changes_config_only(before: PackedApplication, after: PackedApplication) -> bool:

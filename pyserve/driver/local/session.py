@@ -8,7 +8,8 @@ import os
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pyserve.api.context import attach_local, attachment, local_attachment
+from pyserve.api.context import attach_local, attached, attachment, local_attachment
+from pyserve.bridge import check_not_forked
 from pyserve.driver.local.mesh import LocalMesh
 from pyserve.driver.status import (
     ApplicationStatus,
@@ -25,20 +26,14 @@ from pyserve.loop_thread import LoopThread
 from pyserve.version import version
 
 if TYPE_CHECKING:
-    from pyserve.api.graph import PackedApplication
     from pyserve.driver.local.mesh import LocalApplication
     from pyserve.driver.local.replica import LocalReplica
-    from pyserve.driver.local.server import LocalServer
-    from pyserve.types import ApplicationName
-
-
-# The thread and the loop that local testing mode runs its applications on.
 
 Result = TypeVar("Result")
 
 
 class LocalRuntime:
-    """Runs a ``LocalMesh`` on a loop in a daemon thread of its own; its methods are for others.
+    """A ``LocalMesh`` on a loop in a daemon thread of its own; to be used from other threads.
 
     Attributes:
         mesh: What handles see.
@@ -49,47 +44,26 @@ class LocalRuntime:
         # Threads of user code are not waited for: they may take however long they like.
         self._thread = LoopThread("pyserve-local", waits_for_threads=False)
 
-    def deploy(self, packed: PackedApplication, timeout_s: float | None = None) -> None:
-        """Bring an application up; see ``LocalMesh.deploy``.
-
-        Raises:
-            DeploymentFailed: User code cannot be loaded, or raised.
-            TimeoutError: It took longer than ``timeout_s``.
-        """
-        self._wait(self.mesh.deploy(packed), timeout_s)
-
-    def delete(self, name: ApplicationName) -> None:
-        """Drain and end one application.
-
-        Raises:
-            MeshNotFound: It does not run here.
-        """
-        self._wait(self.mesh.delete(name))
-
-    def serve(self, name: ApplicationName, address: str) -> LocalServer:
-        """Answer at an address what an application of this process answers; see ``serve``.
-
-        Raises:
-            DeploymentFailed: Its web application could not be started.
-            UsageError: The address cannot be used.
-        """
-        # Others need no server.
-        from pyserve.driver.local.server import serve
-
-        return self._wait(serve(self.mesh.applications[name], [address]))
-
-    def stop(self, server: LocalServer, grace_s: float) -> None:
-        """End a server; what is in flight gets ``grace_s``."""
-        self._wait(server.stop(grace_s))
-
     def close(self) -> None:
         """Drain and end all applications, and the thread. Idempotent."""
         if self._thread.is_running:
-            self._wait(self.mesh.delete_all())
+            self.wait(self.mesh.delete_all())
             self._thread.close()
         self.mesh.close()
 
-    def _wait(self, step: Coroutine[Any, Any, Result], timeout_s: float | None = None) -> Result:
+    def wait(self, step: Coroutine[Any, Any, Result], timeout_s: float | None = None) -> Result:
+        """Do a step on the loop of the applications, and return its result.
+
+        Raises:
+            RuntimeForked: This process is a fork of that which has the loop.
+            TimeoutError: It took longer than ``timeout_s``; it is cancelled.
+            UsageError: This is the loop's own thread, or the loop has ended.
+            Exception: Whatever the step raises.
+        """
+        if not self._thread.is_running:
+            step.close()
+            attached()  # Says that this is a fork, if it is one.
+            raise UsageError("local testing mode has been shut down")
         if self._thread.is_current:
             step.close()
             raise UsageError(
@@ -117,9 +91,14 @@ def find_local() -> LocalRuntime | None:
 
 
 def open_local() -> LocalRuntime:
-    """Return the runtime of this process; make it if need be."""
+    """Return the runtime of this process; make it if need be.
+
+    Raises:
+        RuntimeError: The process is a fork of one that has made servers or channels.
+    """
     runtime = find_local()
     if runtime is None:
+        check_not_forked()
         mesh = _AttachedMesh(attachment)
         runtime = mesh.runtime = LocalRuntime(mesh)
         attach_local(mesh)

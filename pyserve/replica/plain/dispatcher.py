@@ -1,17 +1,12 @@
 """The plain door of a deployment: calls with Python arguments, from handles and other clients.
 
-``PlainDispatcher`` registers a handler for every method at a server, and runs calls without
-one for local testing mode; both ways use the same handlers.
+``PlainDispatcher`` registers a handler for every method at a server.
 """
 
 from __future__ import annotations
 
-import asyncio
-import contextvars
 import difflib
-import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -26,12 +21,10 @@ from pyserve.replica.plain.calls import Behavior, behavior_of, status_of_plain
 from pyserve.replica.plain.exchange import Exchange
 from pyserve.replica.plain.methods import Kind, PlainMethod, find_methods
 from pyserve.replica.servicers import Handlers, Service
-from pyserve.request import CURRENT, Request
 from pyserve.serializers import names
 
 if TYPE_CHECKING:
     from pyserve.aio import Server
-    from pyserve.api.handles.calls import Message
     from pyserve.references import References
 
 
@@ -157,137 +150,6 @@ class PlainDispatcher:
         hint = f"did you mean {close[0]!r}?" if close else f"it has {known}"
         return f"{self._deployment} has no method {name!r} that can be called; {hint}"
 
-    # --- without a server ---------------------------------------------------------------
-
-    async def unary(
-        self,
-        method: str,
-        message: bytes,
-        *,
-        subtype: str,
-        framed: bool,
-        request: Request,
-        executor: Executor | None = None,
-    ) -> tuple[Message, str]:
-        """Run one call that is answered with one value, and return its message and codec.
-
-        To be called in a task of its own, since it makes ``request`` the current one.
-
-        Args:
-            method: The name.
-            message: The request as it would come over the wire.
-            subtype: The name of its codec.
-            framed: Whether it is framed, as those of handles are.
-            request: What ``current_request`` returns meanwhile.
-            executor: Runs ``def`` methods; ``None``: that of the loop.
-
-        Raises:
-            Abort: There is no such method (UNIMPLEMENTED), or user code has chosen a status.
-            KindError: The method answers with a stream.
-            Exception: Whatever the method raises.
-        """
-        behavior = self._behavior(method)
-        context = LocalContext(subtype, framed, request)
-        CURRENT.set(request)
-        if self._all[method].streams:
-            # Only callers that take a streaming method for a unary one come here; the first step
-            # raises the error.
-            stream = self.stream(
-                method, message, subtype=subtype, framed=framed, request=request, executor=executor
-            )
-            return await anext(stream), subtype
-        if self._all[method].is_threaded:
-            parts = await _called_on_thread(behavior, message, context, executor)
-        else:
-            parts = await behavior(message, context)
-        return parts, context.call.response_subtype or subtype
-
-    async def stream(
-        self,
-        method: str,
-        message: bytes,
-        *,
-        subtype: str,
-        framed: bool,
-        request: Request,
-        executor: Executor | None = None,
-    ) -> AsyncIterator[Message]:
-        """Run one call that is answered with a stream; see ``unary``.
-
-        Closing it closes the generator of user code. A ``def`` generator makes its steps on the
-        executor, one after the other.
-        """
-        behavior = self._behavior(method)
-        context = LocalContext(subtype, framed, request)
-        CURRENT.set(request)
-        if self._all[method].streams:
-            items = behavior(message, context)
-        elif self._all[method].is_threaded:
-            items = (await _called_on_thread(behavior, message, context, executor)).items
-        else:
-            items = (await behavior(message, context)).items
-        if not isinstance(items, AsyncIterator):
-            items = _on_threads(items, executor)
-        try:
-            async for parts in items:
-                yield parts
-        finally:
-            await items.aclose()
-
-    def _behavior(self, name: str) -> Behavior:
-        behavior = self._behaviors.get(name)
-        if behavior is None:
-            raise _missing(self._missing_text(name))
-        return behavior
-
-
-class LocalCall:
-    """Stands in for the native call of a message that did not come over a socket."""
-
-    __slots__ = ("framed", "response_subtype", "subtype")
-
-    def __init__(self, subtype: str, framed: bool) -> None:
-        self.subtype = subtype
-        self.framed = framed
-        self.response_subtype = ""
-
-    def set_response_subtype(self, subtype: str) -> None:
-        """Answer with another codec than the request's."""
-        self.response_subtype = subtype
-
-    def metadata(self) -> tuple[tuple[str, str | bytes], ...]:
-        """Return nothing: metadata are for other clients than handles."""
-        return ()
-
-
-class LocalContext:
-    """The context of a call that did not come over a socket."""
-
-    __slots__ = ("_request", "call", "kit", "plain", "request_id")
-
-    def __init__(self, subtype: str, framed: bool, request: Request) -> None:
-        self.call = LocalCall(subtype, framed)
-        self.kit = _LocalKit(asyncio.get_running_loop())
-        self.request_id = ""
-        self.plain = True
-        self._request = request
-
-    def request(self) -> Request:
-        """Return the request that is being handled."""
-        return self._request
-
-    def time_remaining(self) -> float | None:
-        """Return the seconds until the deadline, ``None`` without one."""
-        deadline = self._request.deadline
-        return None if deadline is None else max(0.0, deadline - time.monotonic())
-
-
-class _LocalKit:
-    __slots__ = ("loop",)
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.loop = loop
-
 
 class _Others(grpc.GenericRpcHandler):
     """Answers calls of methods that the deployment does not have, and says which it has."""
@@ -319,34 +181,3 @@ def _missing(text: str) -> Exception:
     from pyserve.errors import Abort
 
     return Abort(grpc.StatusCode.UNIMPLEMENTED, text)
-
-
-async def _called_on_thread(
-    behavior: Behavior, message: bytes, context: LocalContext, executor: Executor | None
-) -> Any:
-    def call() -> Any:
-        try:
-            return behavior(message, context)
-        except StopIteration as error:  # No future can carry it.
-            raise RuntimeError("a method raised StopIteration") from error
-
-    run = contextvars.copy_context().run
-    return await asyncio.get_running_loop().run_in_executor(executor, run, call)
-
-
-async def _on_threads(
-    items: Iterator[Message], executor: Executor | None
-) -> AsyncIterator[Message]:
-    """Make the steps of a generator on threads; close it there too."""
-    loop = asyncio.get_running_loop()
-    context = contextvars.copy_context()
-
-    def step() -> Message | None:
-        return next(items, None)
-
-    try:
-        while (parts := await loop.run_in_executor(executor, context.run, step)) is not None:
-            yield parts
-    finally:
-        close: Callable[[], None] = items.close  # type: ignore[attr-defined]  # a generator
-        await loop.run_in_executor(executor, context.run, close)

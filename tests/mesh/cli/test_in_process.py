@@ -159,18 +159,14 @@ def test_options_of_a_mesh_are_refused(
     assert text in " ".join(done.stderr.split())
 
 
-def test_access_rules_that_nothing_would_check_are_refused(
-    mesh_environment: dict[str, str], tmp_path: Path
-) -> None:
+def test_access_rules_are_checked(mesh_environment: dict[str, str], tmp_path: Path) -> None:
     rules = tmp_path / "rules.yaml"
-    rules.write_text("")
-    done = pyserve(
-        *("run", "tests.mesh.apps.small:app", "--in-process"),
-        environment={**mesh_environment, "PYSERVE_ACCESS_FILE": str(rules)},
-    )
-
-    assert 2 == done.returncode
-    assert "PYSERVE_ACCESS_FILE names" in done.stderr
+    rules.write_text("rules:\n- name: health\n  paths: [/-/healthz]\n  anonymous: true\n")
+    environment = {**mesh_environment, "PYSERVE_ACCESS_FILE": str(rules)}
+    with foreground(environment, "tests.mesh.apps.web:app", "--in-process") as running:
+        url = f"http://{running.address}"
+        assert 401 == httpx.get(f"{url}/plain", timeout=_TIMEOUT_S).status_code
+        assert 200 == httpx.get(f"{url}/-/healthz", timeout=_TIMEOUT_S).status_code
 
 
 def test_a_constructor_that_raises_ends_it_with_the_traceback(

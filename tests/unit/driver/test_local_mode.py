@@ -1,18 +1,23 @@
 """Local testing mode: what ``run``, ``delete``, ``status`` and ``shutdown`` do in one process."""
 
 import asyncio
-import contextlib
-import gc
 import os
+import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import psutil
 import pytest
 
 import pyserve
 from pyserve.driver.local import find_local
-from pyserve.exceptions import MeshNotFound, RemoteError, RequestTimeout, SerializationError
+from pyserve.errors import RuntimeForked
+from pyserve.exceptions import MeshNotFound, RequestTimeout, SerializationError
+from pyserve.types import ApplicationName, DeploymentName
+from services.echo import echo_pb2, echo_pb2_grpc
+from tests.support.leftovers import sockets_below
 from tests.support.waiting import wait_until
 
 CLOSED: list[str] = []
@@ -125,21 +130,39 @@ async def test_it_works_inside_a_running_loop():
     assert "hello loop" == await handle.remote("loop")
 
 
-def test_no_socket_is_opened_but_those_that_wake_loops():
-    before = _sockets()
+def test_what_replicas_listen_at_is_private_and_removed():
+    before = _listening()
     handle = run(Outer.bind(Greeter.bind()))
     handle.remote("you").result(timeout_s=30)
+    runtime = find_local()
+    assert runtime is not None
+    folder = runtime.mesh.place.folder
+    assert 2 == len(sockets_below(folder))
+    assert 0o700 == folder.stat().st_mode & 0o777
+    assert before == _listening()
 
-    # A pair for each loop: that of the deployments, and that of calls from threads.
-    assert 4 == len(_sockets() - before)
+    pyserve.shutdown()
+
+    assert not folder.exists()
 
 
-def _sockets() -> set[str]:
-    found = set()
-    for entry in Path("/proc/self/fd").iterdir():
-        with contextlib.suppress(FileNotFoundError):  # That of the listing itself.
-            found.add(str(entry.readlink()))
-    return {each for each in found if each.startswith("socket:")}
+def _listening() -> set[object]:
+    """Return the ports that this process listens at."""
+    found = psutil.Process().net_connections("inet")
+    return {each.laddr for each in found if each.status == psutil.CONN_LISTEN}
+
+
+def test_a_port_of_the_loopback_does_where_the_path_of_a_socket_is_too_long(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    folder = tmp_path / ("long" * 25)
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+
+    handle = run(Outer.bind(Greeter.bind()))
+
+    assert "HELLO YOU" == handle.remote("you").result(timeout_s=30)
+    assert [] == sockets_below(folder)
 
 
 def test_run_again_replaces_and_closes_what_was_there():
@@ -168,7 +191,7 @@ def test_a_call_that_outlives_the_grace_is_ended():
 
     handle_after = run(Greeter.bind("new"))
 
-    with pytest.raises(pyserve.PyserveError, match="its time to end was over"):
+    with pytest.raises(pyserve.PyserveError, match="the server is shutting down"):
         call.result(timeout_s=30)
     assert "new you" == handle_after.remote("you").result(timeout_s=30)
 
@@ -255,11 +278,16 @@ async def test_a_deployment_cannot_wait_for_applications_on_the_loop():
         await handle.run_another.remote()
 
 
-def test_there_is_no_channel_and_the_text_says_what_to_write():
-    handle = run(Greeter.bind())
+async def test_a_channel_leads_to_the_replica():
+    @pyserve.deployment
+    class Echoing(echo_pb2_grpc.EchoServicer):
+        async def Echo(self, request: echo_pb2.EchoRequest) -> echo_pb2.EchoReply:
+            return echo_pb2.EchoReply(payload=request.payload * 2)
 
-    with pytest.raises(pyserve.PyserveError, match=r"handle.method.remote"):
-        handle.channel()
+    async with run(Echoing.bind()).channel() as channel:
+        reply = await echo_pb2_grpc.EchoStub(channel).Echo(echo_pb2.EchoRequest(payload=b"ha"))
+
+    assert b"haha" == reply.payload
 
 
 def test_arguments_travel_as_to_a_mesh():
@@ -299,9 +327,45 @@ def test_a_deployment_that_starts_later_cannot_be_called_yet():
         async def warmup(self) -> None:
             await pyserve.DeploymentHandle("Outer", "default").remote("you")
 
-    with pytest.raises(pyserve.PyserveError, match="does not run in this process"):
+    with pytest.raises(pyserve.PyserveError, match="default/Outer is not deployed"):
         run(Outer.bind(Early.bind()))
     assert {} == pyserve.status().applications
+
+
+def test_a_thread_that_does_not_come_back_holds_no_end_up():
+    handle = run(Greeter.options(graceful_shutdown_timeout_s=0.05).bind())
+    call = handle.block.remote()
+    with pytest.raises(TimeoutError):
+        call.result(timeout_s=0.05)
+    runtime = find_local()
+    assert runtime is not None
+    replicas = runtime.mesh.applications[ApplicationName("default")].replicas
+    greeter: Any = replicas[DeploymentName("Greeter")].context.servable_object
+
+    pyserve.delete("default")
+
+    assert ["hello"] == CLOSED
+    with pytest.raises(pyserve.PyserveError, match="the server is shutting down"):
+        call.result(timeout_s=30)
+    greeter._thread_gate.set()
+
+
+def test_a_fork_says_that_it_is_one():
+    handle = run(Greeter.bind())
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            pyserve.delete("default")
+        except RuntimeForked:
+            os.write(writing, b"refused")
+        finally:
+            os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as pipe:
+        assert b"refused" == pipe.read()
+    assert (child, 0) == os.waitpid(child, 0)
+    assert "hello you" == handle.remote("you").result(timeout_s=30)
 
 
 def test_held_values_are_freed_with_what_refers_to_them():
@@ -317,21 +381,3 @@ def test_held_values_are_freed_with_what_refers_to_them():
     del held
 
     wait_until(lambda: references.held_count == 0, 5, "nothing is held")
-
-
-def test_a_call_ends_although_its_failure_cannot_be_described(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-):
-    def status(*_: object, **__: object) -> None:
-        raise LookupError("no status")
-
-    monkeypatch.setattr("pyserve.driver.local.replica.status_of_plain", status)
-    call = run(Greeter.bind()).remote("one", "too many")
-    with pytest.raises(RemoteError, match="ended without an answer"):
-        call.result(timeout_s=30)
-    wait_until(lambda: _collected() and "no status" in caplog.text, what="asyncio has logged it")
-
-
-def _collected() -> bool:
-    gc.collect()
-    return True

@@ -1,6 +1,7 @@
 """Batches of methods that have no decorator: which are made, and what their calls get."""
 
 import asyncio
+import contextlib
 from typing import Any
 
 import pytest
@@ -12,11 +13,10 @@ from pyserve.config import BatchingConfig
 from pyserve.errors import UsageError
 from pyserve.replica.batching_doors import batched_methods, with_batched_rpcs
 from pyserve.replica.checks import check_class
-from pyserve.replica.plain.dispatcher import PlainDispatcher
 from pyserve.replica.servicers import find_services
-from pyserve.request import Request
-from pyserve.serializers import codec
 from services.echo import echo_pb2_grpc
+from tests.unit.replica.native_client import Client
+from tests.unit.replica.plain_server import call, framed, serving
 
 CONFIG = BatchingConfig(max_batch_size=4, timeout_s=30.0)
 
@@ -41,67 +41,59 @@ class Model:
         return number
 
 
-def dispatcher_of(instance: object, config: BatchingConfig) -> PlainDispatcher:
-    batched = batched_methods(type(instance), config)
-    return PlainDispatcher(instance, "default", "Model", batched=batched)
-
-
-async def call(dispatcher: PlainDispatcher, name: str, *args: object) -> Any:
-    (body,) = codec("pickle").encode_call(args, {})
-    message, _ = await dispatcher.unary(
-        name, b"\x00" + bytes(body), subtype="pickle", framed=True, request=Request()
-    )
-    assert isinstance(message, bytes)
-    return codec("pickle").decode(message[1:])
+def batching(
+    instance: object, config: BatchingConfig
+) -> contextlib.AbstractAsyncContextManager[Client]:
+    return serving(instance, batched=batched_methods(type(instance), config))
 
 
 @pytest.mark.parity("S-21")
 async def test_a_full_batch_leaves_at_once_and_its_results_are_in_order() -> None:
-    dispatcher = dispatcher_of(Model(), CONFIG)
-    results = await asyncio.gather(*(call(dispatcher, "__call__", each) for each in range(8)))
+    async with batching(Model(), CONFIG) as client:
+        results = await asyncio.gather(*(call(client, "__call__", each) for each in range(8)))
     assert [(4, number) for number in range(8)] == list(results)
 
 
 @pytest.mark.parity("S-21")
 async def test_a_batch_that_is_not_full_leaves_when_its_time_is_over() -> None:
-    dispatcher = dispatcher_of(Model(), BatchingConfig(max_batch_size=4, timeout_s=0.01))
-    results = await asyncio.gather(*(call(dispatcher, "__call__", each) for each in range(3)))
+    async with batching(Model(), BatchingConfig(max_batch_size=4, timeout_s=0.2)) as client:
+        results = await asyncio.gather(*(call(client, "__call__", each) for each in range(3)))
     assert [(3, number) for number in range(3)] == list(results)
 
 
 async def test_methods_are_batched_by_name_and_others_are_not() -> None:
     config = BatchingConfig(max_batch_size=2, timeout_s=30.0, methods=("shout", "columns"))
-    dispatcher = dispatcher_of(Model(), config)
-    assert ["A", "B"] == list(
-        await asyncio.gather(call(dispatcher, "shout", "a"), call(dispatcher, "shout", "b"))
-    )
-    assert [(2, 5), (2, 6)] == await call(dispatcher, "__call__", [5, 6])
+    async with batching(Model(), config) as client:
+        assert ["A", "B"] == list(
+            await asyncio.gather(call(client, "shout", "a"), call(client, "shout", "b"))
+        )
+        assert [(2, 5), (2, 6)] == await call(client, "__call__", [5, 6])
 
 
 async def test_a_handler_of_one_request_gets_columns_and_its_dict_is_split() -> None:
     config = BatchingConfig(max_batch_size=2, timeout_s=30.0, methods=("columns",))
-    dispatcher = dispatcher_of(Model(), config)
-    results = await asyncio.gather(
-        *(call(dispatcher, "columns", {"value": value}) for value in (1, 2))
-    )
+    async with batching(Model(), config) as client:
+        results = await asyncio.gather(
+            *(call(client, "columns", {"value": value}) for value in (1, 2))
+        )
     assert [{"doubled": 2, "size": 2}, {"doubled": 4, "size": 2}] == list(results)
 
 
 async def test_code_of_the_class_calls_the_method_as_it_was_written() -> None:
     instance = Model()
-    dispatcher_of(instance, CONFIG)
-    assert [(1, 7)] == await instance([7])
+    async with batching(instance, CONFIG):
+        assert [(1, 7)] == await instance([7])
 
 
 async def test_flush_lets_a_batch_leave_that_waits_for_company() -> None:
-    dispatcher = dispatcher_of(Model(), CONFIG)
-    waiting = asyncio.ensure_future(call(dispatcher, "__call__", 1))
-    while not waiting.done():
-        await asyncio.sleep(0)
-        await call(dispatcher, FLUSH_METHOD, "__call__")
-    assert (1, 1) == waiting.result()
-    with pytest.raises(pyserve.Abort, match="no method 'nothing'"):
-        await call(dispatcher, FLUSH_METHOD, "nothing")
+    async with batching(Model(), CONFIG) as client:
+        waiting = asyncio.ensure_future(call(client, "__call__", 1))
+        while not waiting.done():
+            await asyncio.sleep(0)
+            await call(client, FLUSH_METHOD, "__call__")
+        assert (1, 1) == waiting.result()
+        refused = await client.unary(FLUSH_METHOD, framed("nothing"))
+        assert "no method 'nothing'" in refused.details
 
 
 @pytest.mark.parametrize(
@@ -124,10 +116,10 @@ async def test_a_function_is_batched_too() -> None:
     function = batched_methods(lengths, BatchingConfig(max_batch_size=2, timeout_s=30.0))[
         "__call__"
     ]
-    dispatcher = PlainDispatcher(function, "default", "lengths")
-    assert [21, 22] == list(
-        await asyncio.gather(*(call(dispatcher, "__call__", text) for text in ("a", "bb")))
-    )
+    async with serving(function) as client:
+        assert [21, 22] == list(
+            await asyncio.gather(*(call(client, "__call__", text) for text in ("a", "bb")))
+        )
     with pytest.raises(UsageError, match="has no methods"):
         batched_methods(lengths, BatchingConfig(methods=("__call__", "other")))
 

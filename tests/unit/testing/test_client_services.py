@@ -1,9 +1,10 @@
-"""``pyserve.testing.client`` with services: what a replica's own server does, this one does."""
+"""``pyserve.testing.client`` with services: what an ingress and its replicas do, these do."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import grpc
@@ -124,6 +125,42 @@ def test_a_refusal_behind_a_method_keeps_its_status(stub: Any) -> None:
     assert grpc.StatusCode.RESOURCE_EXHAUSTED is refused.value.code()
 
 
+def test_places_and_queue_of_a_deployment_hold_for_clients() -> None:
+    with (
+        testing.client(Holding.bind(), name="holding", timeout_s=TIMEOUT_S) as client,
+        ThreadPoolExecutor() as pool,
+    ):
+        stub = client.stub(echo_pb2_grpc.EchoStub)
+        held = pool.submit(stub.Echo, echo_pb2.EchoRequest(payload=b"x"), timeout=TIMEOUT_S)
+        client.handle.until_held.remote().result(timeout_s=TIMEOUT_S)
+        with pytest.raises(grpc.RpcError) as refused:
+            stub.Echo(echo_pb2.EchoRequest(), timeout=TIMEOUT_S)
+        assert grpc.StatusCode.RESOURCE_EXHAUSTED is refused.value.code()
+        client.handle.let_go.remote().result(timeout_s=TIMEOUT_S)
+        assert b"x" == held.result().payload
+
+
+@pyserve.deployment(max_ongoing_requests=1, max_queued_requests=0)
+class Holding(echo_pb2_grpc.EchoServicer):
+    """Keeps its only place until it is told to let go."""
+
+    def __init__(self) -> None:
+        self._held, self._gate = asyncio.Event(), asyncio.Event()
+
+    async def Echo(self, request: echo_pb2.EchoRequest) -> echo_pb2.EchoReply:
+        self._held.set()
+        await self._gate.wait()
+        return echo_pb2.EchoReply(payload=request.payload)
+
+    @pyserve.method(weight=0)
+    async def until_held(self) -> None:
+        await self._held.wait()
+
+    @pyserve.method(weight=0)
+    async def let_go(self) -> None:
+        self._gate.set()
+
+
 def test_a_model_is_answered_at_both_of_its_doors() -> None:
     with testing.client(Scaler.bind(), name="model", timeout_s=TIMEOUT_S) as client:
         body = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 2], "data": [1, 2]}]}
@@ -134,6 +171,26 @@ def test_a_model_is_answered_at_both_of_its_doors() -> None:
         assert b"\x08\x01" == ready(b"\x0a\x06scaler", timeout=TIMEOUT_S)
 
 
+def test_each_of_several_models_is_answered_over_grpc() -> None:
+    app = Scaler.options(name="First").bind(Adder.options(name="Second").bind())
+    with testing.client(app, name="models", timeout_s=TIMEOUT_S) as client:
+        ready: Any = client.channel.unary_unary("/inference.GRPCInferenceService/ModelReady")
+        for name in (b"scaler", b"adder"):
+            request = b"\x0a" + bytes([len(name)]) + name
+            assert b"\x08\x01" == ready(request, timeout=TIMEOUT_S)
+
+
+@pyserve.deployment
+@inference.model(
+    name="adder",
+    inputs=[inference.Tensor("x", "FP32", (-1, 2))],
+    outputs=[inference.Tensor("y", "FP32", (-1, 2))],
+)
+class Adder:
+    async def infer(self, x: np.ndarray) -> dict[str, np.ndarray]:
+        return {"y": x + 1}
+
+
 @pyserve.deployment
 @inference.model(
     name="scaler",
@@ -141,5 +198,8 @@ def test_a_model_is_answered_at_both_of_its_doors() -> None:
     outputs=[inference.Tensor("y", "FP32", (-1, 2))],
 )
 class Scaler:
+    def __init__(self, *others: pyserve.DeploymentHandle) -> None:
+        self._others = others
+
     async def infer(self, x: np.ndarray) -> dict[str, np.ndarray]:
         return {"y": x * 2}
