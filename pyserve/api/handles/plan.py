@@ -226,8 +226,9 @@ class Plan:
             try:
                 parts = self._request_codec.encode_call(args, kwargs)
             except SerializationError as error:
-                found = refusal_of_call(self._request_codec, args, kwargs, error)
-                raise found from error.__cause__
+                # In no variable: with the traceback it would keep this plan, and the place that it
+                # may have, until the next collection.
+                raise refusal_of_call(self._request_codec, args, kwargs, error) from error.__cause__
         if len(parts) == 1 and not self._answer_codec:
             body = parts[0]
             if type(body) is bytes and len(body) < _JOINED_BYTES_MAX:
