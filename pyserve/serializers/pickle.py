@@ -80,7 +80,10 @@ class _PickleBase(ValueCodec):
 
 
 class PickleCodec(_PickleBase):
-    """Carries what pickle can, and by cloudpickle what it cannot: lambdas, classes of scripts."""
+    """Carries what pickle can, and by cloudpickle what it cannot.
+
+    That is lambdas, classes of scripts, and temporary files with their content.
+    """
 
     name = "pickle"
 
@@ -105,11 +108,12 @@ class CloudpickleCodec(_PickleBase):
 
 
 def _by_cloudpickle(codec: str, value: object) -> Parts:
-    from pyserve.code_pickler import dumps  # 20 ms that most processes never need
+    # 20 ms that most processes never need
+    from pyserve.serializers.temporary_files import dumps
 
     buffers: list[pickle.PickleBuffer] = []
     try:
-        head = dumps(value, _PROTOCOL, buffer_callback=buffers.append)
+        head = dumps(value, _PROTOCOL, buffers.append)
     except Exception as error:  # See above.
         reason = f"{type(error).__name__}: {error}"
         raise refusal(codec, value, reason) from error
