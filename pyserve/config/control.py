@@ -97,6 +97,10 @@ SHUTDOWN_GRACE_S = 20.0
 
 # Bytes of one line of a replica's output that are kept; longer lines are cut, and say so.
 OUTPUT_LINE_BYTES_MAX = 16 * 1024
+# The same of a line that is an object of JSON, whose values are cut instead: log files have it
+# whole. Room for a record about a long prompt or a small image; a reader holds as much for each
+# replica that is in the middle of such a line.
+OUTPUT_OBJECT_BYTES_MAX = 1 << 20
 # The end of a text that is about to be overwritten in its row, as progress bars are.
 PASSING = "\r"
 

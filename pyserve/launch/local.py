@@ -43,6 +43,7 @@ from pyserve.launch.environments import Environments
 from pyserve.launch.ledger import Grant, Ledger, ResourcesTaken
 from pyserve.launch.process import OnExit, Process
 from pyserve.launch.spares import Spare, Spares
+from pyserve.observe.logs.long_lines import with_prefix
 from pyserve.types import DeploymentKey, ReplicaId
 
 _LOGGER = logging.getLogger(__name__)
@@ -268,7 +269,7 @@ class LocalLauncher:
                 environment=replica_environment({}, self._run_dir),
                 descriptors=(token_reader, self._liveness_reader),
                 token_reader=token_reader,
-                on_line=lambda line: self._on_line(f"[spare] {line}"),
+                on_line=lambda line: self._on_line(with_prefix("[spare] ", line)),
                 on_exit=on_exit,
                 kernel_kills=self._kernel_kills,
             )
@@ -436,7 +437,7 @@ def line_taker(
     prefix = f"[{order.replica_id}] "
 
     def take(line: str) -> None:
-        on_line(prefix + line)
+        on_line(with_prefix(prefix, line))
         if not line.endswith(PASSING):
             on_output(order.key, order.replica_id, line)
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pyserve.config.control import OUTPUT_LINE_BYTES_MAX, PASSING
+from pyserve.config.control import OUTPUT_LINE_BYTES_MAX, OUTPUT_OBJECT_BYTES_MAX, PASSING
+from pyserve.observe.logs.long_lines import long_line
 
 
 class LineSplitter:
@@ -15,11 +16,17 @@ class LineSplitter:
     ``feed``; whoever keeps lines passes over it.
 
     A line longer than ``line_bytes_max`` is cut and says how much is missing, so that output
-    without line ends cannot fill the memory.
+    without line ends cannot fill the memory. If it is an object of JSON of at most
+    ``object_bytes_max``, it comes as a ``LongLine``.
     """
 
-    def __init__(self, line_bytes_max: int = OUTPUT_LINE_BYTES_MAX) -> None:
+    def __init__(
+        self,
+        line_bytes_max: int = OUTPUT_LINE_BYTES_MAX,
+        object_bytes_max: int = OUTPUT_OBJECT_BYTES_MAX,
+    ) -> None:
         self._line_bytes_max = line_bytes_max
+        self._object_bytes_max = object_bytes_max
         self._kept = bytearray()
         self._dropped_bytes = 0
         # The last byte was a carriage return: anything except a line end overwrites the row.
@@ -49,7 +56,9 @@ class LineSplitter:
                 self._kept.clear()
                 self._dropped_bytes = 0
             self._returned = False
-            room = self._line_bytes_max - len(self._kept)
+            may_be_object = (self._kept or last).startswith(b"{")
+            bytes_max = self._object_bytes_max if may_be_object else self._line_bytes_max
+            room = bytes_max - len(self._kept)
             self._kept += last[:room]
             self._dropped_bytes += max(len(last) - room, 0)
             self._is_rewritten |= bool(returned)
@@ -57,12 +66,18 @@ class LineSplitter:
             self._returned = self._is_rewritten = True
 
     def _take(self) -> str:
-        text = self._text()
+        text = self._object() or self._text()
         self._kept.clear()
         self._dropped_bytes = 0
         self._returned = self._is_rewritten = False
         return text
 
+    def _object(self) -> str | None:
+        if self._dropped_bytes or len(self._kept) <= self._line_bytes_max:
+            return None
+        return long_line(self._kept.decode(errors="replace"))
+
     def _text(self) -> str:
-        text = self._kept.decode(errors="replace")
-        return f"{text} … [{self._dropped_bytes} bytes more]" if self._dropped_bytes else text
+        text = self._kept[: self._line_bytes_max].decode(errors="replace")
+        cut_bytes = max(len(self._kept) - self._line_bytes_max, 0) + self._dropped_bytes
+        return f"{text} … [{cut_bytes} bytes more]" if cut_bytes else text

@@ -118,7 +118,7 @@ class ReplicaActor:
     def _said(self, line: str) -> None:
         # Lines that are about to be overwritten, as in progress bars, are only for terminals.
         if not line.endswith(PASSING):
-            self._lines.append(line)
+            self._lines.append(str(line))  # A long one shortened, so that messages are small.
             self._has_news.set()
 
     def _ended(self, summary: str) -> None:

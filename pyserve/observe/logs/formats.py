@@ -187,6 +187,8 @@ _ESCAPES = re.compile(r"(\\\\|\\ud[89ab]..\\ud[c-f]..)|\\ud[89a-f]..")
 _DEPTH_MAX = 32
 # Of each value of a line that is too long. Arbitrary; in JSON a character may take twelve bytes.
 _CUT_CHARACTERS = (6000, 2000, 500, 100)
+# The key that says so where an object has too many.
+_FIELDS_CUT = "..."
 _STANDARD_NAMES = {10: "DEBUG", 20: "INFO", 30: "WARNING", 40: "ERROR", 50: "CRITICAL"}
 # Escape sequences that colour text at a terminal (ECMA-48, 8.3.117).
 _COLOUR = re.compile(r"\x1b\[[0-9;:]*m")
@@ -265,9 +267,10 @@ def shortened(values: Mapping[str, object], line: str, line_bytes_max: int) -> s
         if len(line) <= line_bytes_max:
             return line
     # Too many values: those of the record come first.
-    while len(line) > line_bytes_max and cut:
-        cut = dict(list(cut.items())[: len(cut) * 3 // 4])
-        line = json_of(cut)
+    kept = cut
+    while len(line) > line_bytes_max and kept:
+        kept = dict(list(kept.items())[: len(kept) * 3 // 4])
+        line = json_of({**kept, _FIELDS_CUT: f"{len(cut) - len(kept)} fields cut"})
     return line
 
 

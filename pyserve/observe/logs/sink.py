@@ -17,7 +17,7 @@ import threading
 import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, NamedTuple, TextIO
 
 from pyserve.config.control import OUTPUT_LINE_BYTES_MAX, PASSING
 from pyserve.config.logs import EncodingType, LogSettings, Rotation
@@ -26,14 +26,25 @@ from pyserve.folders import PrivateFolder
 from pyserve.observe.log_rate_limit import LogRateLimit
 from pyserve.observe.logs.formats import formatter_of, output_as_json
 from pyserve.observe.logs.kept import give_way_to_user_code, keep_loggers
+from pyserve.observe.logs.long_lines import LongLine
 from pyserve.observe.logs.requests import RequestFilter
 
 _QUEUE_LENGTH_MAX = 10_000
+# Long lines that wait for a file at once, as each may be a mebibyte; the file gets further ones
+# shortened too. Arbitrary.
+_WHOLE_LINES_MAX = 64
 # How long a fork waits for a thread that writes to a log file.
 _FORK_TIMEOUT_S = 1.0
 # The level of lines that people at the terminal always see, wherever logs go.
 _NOTICE = logging.CRITICAL + 1
 _STDERR = 2
+
+
+class _Line(NamedTuple):
+    level: int
+    text: str
+    # For a file, if it is longer than the text.
+    whole: str = ""
 
 
 class LogSink:
@@ -59,7 +70,8 @@ class LogSink:
         says_where: bool = True,
     ) -> None:
         self._screen = None if screen is None else io.FileIO(screen, "w")
-        self._lines: queue.Queue[tuple[int, str] | None] = queue.Queue(_QUEUE_LENGTH_MAX)
+        self._lines: queue.Queue[_Line | None] = queue.Queue(_QUEUE_LENGTH_MAX)
+        self._whole = threading.BoundedSemaphore(_WHOLE_LINES_MAX)
         self._dropped = 0
         self._is_json = settings.encoding == EncodingType.JSON
         # Standard error gets only what a person should see; the file gets everything.
@@ -74,17 +86,16 @@ class LogSink:
 
     def write(self, line: str, level: int = logging.WARNING) -> None:
         """Queue a line. A full queue drops it and counts; any thread may call."""
-        try:
-            self._lines.put_nowait((level, line))
-        except queue.Full:
-            self._dropped += 1
+        self._queue(_Line(level, line))
 
     def write_output(self, line: str) -> None:
         """Queue a line that a process of the mesh has printed, in the encoding of the log.
 
         Lines that end with ``PASSING`` go to a screen only.
         """
-        if not line.endswith(PASSING):
+        if isinstance(line, LongLine):
+            self._write_long(line)
+        elif not line.endswith(PASSING):
             self.write(output_as_json(line) if self._is_json else line)
         elif self._screen is not None and not self._is_json:
             self.write(line)
@@ -102,16 +113,35 @@ class LogSink:
                 return
             self._thread.join(timeout_s)
 
+    def _queue(self, line: _Line) -> bool:
+        try:
+            self._lines.put_nowait(line)
+        except queue.Full:
+            self._dropped += 1
+            return False
+        return True
+
+    def _write_long(self, line: LongLine) -> None:
+        """Queue a long line: short for the terminal, and whole for the file."""
+        prefix = "" if self._is_json else line.prefix
+        shown = prefix + line.removeprefix(line.prefix)
+        if self._file is None or not self._whole.acquire(blocking=False):
+            self.write(shown)
+        elif not self._queue(_Line(logging.WARNING, shown, prefix + line.whole)):
+            self._whole.release()
+
     def _write_all(self) -> None:
         while (entry := self._lines.get()) is not None:
-            level, line = entry
+            level, line, whole = entry
             if self._dropped:
                 dropped, self._dropped = self._dropped, 0
                 self._say(f"... {dropped} lines were dropped, nobody read fast enough")
             if level >= self._level:
                 self._write_line(line)
             if self._file is not None and not line.endswith(PASSING):
-                self._file.emit(logging.makeLogRecord({"msg": line, "levelno": level}))
+                self._file.emit(logging.makeLogRecord({"msg": whole or line, "levelno": level}))
+            if whole:
+                self._whole.release()
         if self._screen is not None:
             self._screen.close()
         if self._file is not None:

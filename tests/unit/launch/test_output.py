@@ -6,10 +6,11 @@ from hypothesis import strategies as st
 
 from pyserve.config.control import PASSING
 from pyserve.launch.output import LineSplitter
+from pyserve.observe.logs.long_lines import LongLine
 
 
 def split(*pieces, line_bytes_max=16):
-    splitter = LineSplitter(line_bytes_max)
+    splitter = LineSplitter(line_bytes_max, 2 * line_bytes_max)
     lines = [line for piece in pieces for line in splitter.feed(piece)]
     return [*lines, *splitter.end()]
 
@@ -58,6 +59,23 @@ def test_a_row_that_is_written_over_is_seen_meanwhile(pieces, seen):
     assert seen == split(*pieces)
 
 
-@given(st.lists(st.text("ab\r\n", max_size=8).map(str.encode), max_size=20))
+@pytest.mark.parametrize(
+    ("pieces", "lines"),
+    [
+        ((b'{"a": "', b"x" * 12, b'"}\nnext\n'), ['{"a": "xxxxxxxxxxxx"}', "next"]),
+        ((b'10%\r{"a": "xxxxxxxxxxxx"}\n',), ['{"a": "xxxxxxxxxxxx"}']),
+        ((b'{"a": "xxxxxxxxxxxx"',), ['{"a": "xxxxxxxxx … [4 bytes more]']),
+        ((b"{" + b"x" * 40 + b"\n",), ["{xxxxxxxxxxxxxxx … [25 bytes more]"]),
+        ((b'{"a": 1}         ', b"and\n"), ['{"a": 1}         … [4 bytes more]']),
+    ],
+    ids=["object", "behind what is passing", "unfinished", "longer than any", "more than one"],
+)
+def test_an_object_has_a_bound_of_its_own(pieces, lines):
+    seen = [line for line in split(*pieces) if not line.endswith(PASSING)]
+    assert lines == [getattr(line, "whole", line) for line in seen]
+    assert all(isinstance(line, LongLine) for line in seen if line.endswith("}"))
+
+
+@given(st.lists(st.text("ab{}\r\n", max_size=8).map(str.encode), max_size=20))
 def test_pieces_do_not_matter(pieces):
     assert lines_of(b"".join(pieces), line_bytes_max=1000) == lines_of(*pieces, line_bytes_max=1000)
