@@ -56,7 +56,7 @@ def _is_nameless(file: io.BufferedRandom) -> bool:
 
 
 def _content(file: io.BufferedRandom) -> pickle.PickleBuffer:
-    """Return all bytes of a file; whoever reads it meanwhile finds its position unchanged."""
+    """Return all bytes of a file, whose position stays as it is."""
     file.flush()
     pieces: list[bytes] = []
     offset = 0

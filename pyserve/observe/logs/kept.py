@@ -19,6 +19,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pyserve.observe.log_rate_limit import LogRateLimit
+from pyserve.observe.logs.destinations import (
+    ends,
+    forget_destinations,
+    is_on_terminal,
+    watch_destinations,
+)
 
 # Loggers that never raise: handlers, filters and record factories of user code may.
 #
@@ -144,7 +150,7 @@ class KeptLogger(GuardedLogger):
             self.give(handler, record)
         rest: Any = logging.Logger(self.name)
         for handler in _of_user_code(self):
-            if not _is_on_terminal(handler):
+            if _takes_own(handler):
                 rest.addHandler(_Guarded(handler, self))
         if not rest.handlers:
             rest.addHandler(_NOBODY)  # Without any, ``logging.lastResort`` would write it.
@@ -203,6 +209,7 @@ def give_way_to_user_code() -> None:
     """
     for handler in own_handlers():
         handler.addFilter(_has_no_other_terminal)
+    watch_destinations()
     logging.basicConfig = _configure_basically
 
 
@@ -226,7 +233,8 @@ def _has_no_other_terminal(record: logging.LogRecord) -> bool:
     logger = logging.getLogger().manager.loggerDict.get(record.name)
     if not isinstance(logger, logging.Logger):
         logger = logging.getLogger()
-    return not any(map(_is_on_terminal, _of_user_code(logger)))
+    behind = (end for handler in _of_user_code(logger) for end in ends(handler))
+    return not any(map(is_on_terminal, behind))
 
 
 @contextlib.contextmanager
@@ -242,6 +250,7 @@ def keeping_nothing() -> Iterator[None]:
     finally:
         _handlers = before
         logging.basicConfig = configure
+        forget_destinations()
         root.manager.loggerClass = maker
         root.handlers[:] = handlers
         root.setLevel(level)
@@ -296,7 +305,17 @@ def _of_user_code(logger: logging.Logger) -> Iterator[logging.Handler]:
         each = each.parent if each.propagate else None
 
 
-def _is_on_terminal(handler: logging.Handler) -> bool:
-    stream = getattr(handler, "stream", None)
-    standard = (sys.stderr, sys.stdout, sys.__stderr__, sys.__stdout__)
-    return stream is not None and any(stream is each for each in standard)
+def _takes_own(handler: logging.Handler) -> bool:
+    """Whether a handler of user code is to get records of pyserve, which are on the terminal."""
+    behind = list(ends(handler))
+    on_terminal = [end for end in behind if is_on_terminal(end)]
+    if on_terminal and len(on_terminal) == len(behind):
+        return False
+    # The others get them as they get all records, from the thread that takes them from a queue.
+    for end in on_terminal:
+        end.addFilter(_is_of_user_code)
+    return True
+
+
+def _is_of_user_code(record: logging.LogRecord) -> bool:
+    return not _is_own(record.name)

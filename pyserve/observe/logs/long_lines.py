@@ -31,7 +31,7 @@ class LongLine(str):
 
 
 def long_line(text: str) -> LongLine | None:
-    """Return the line for a long text; ``None`` if it is no object."""
+    """Return the line for a long text; ``None`` if it is not an object."""
     try:
         found = json.loads(text)
     except (ValueError, RecursionError):
