@@ -133,7 +133,7 @@ class MeshState:
 
     Attributes:
         notes: events since they were last taken, for those who wait for a deployment.
-        incidents: failures of replicas that had served, for those who run the application.
+        incidents: failures of replicas that had served or did not end, for those who run them.
         conditions: of everything, at the last look.
         cordoned_nodes: whose replicas get no new calls.
         awaited: applications whose replicas must join again first: they are left as they were.
@@ -249,7 +249,9 @@ class MeshState:
         replica = self.replicas[replica_id]
         if failure is not None:
             self._fail_start(replica, failure)
-        if replica.phase is not Phase.STOPPING:
+        if replica.phase is Phase.STOPPING:
+            self._incident(replica, replica.overrun)
+        else:
             if failure is not None:
                 self._count_death(replica, now)
             replica.phase, replica.stopping_at = Phase.STOPPING, now

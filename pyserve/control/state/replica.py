@@ -155,6 +155,18 @@ class Replica:
         return max(0.0, min(ends - now, self.options.graceful_shutdown_timeout_s))
 
     @property
+    def overrun(self) -> str:
+        """How it ends if it is killed because it has not ended in its time."""
+        if self.kill_at is None or self.stopping_at is None:
+            return "was killed"
+        time_s = self.kill_at - self.stopping_at
+        grace_s = max(0.0, time_s - KILL_MARGIN_S)
+        return (
+            f"was killed {time_s:.3g} s after it was to end: its last calls or hooks (lifespan, "
+            f"__del__) took longer than its grace of {grace_s:.3g} s"
+        )
+
+    @property
     def silence_limit_s(self) -> float:
         """How long it may owe a sign of life: the time that the checks that replace it may take."""
         check_s = self.options.health_check_period_s + self.options.health_check_timeout_s

@@ -338,14 +338,21 @@ def test_one_that_has_joined_may_be_in_its_constructor_and_has_its_grace_too(wor
     assert [] == world.replicas()
 
 
-def test_drain_that_takes_too_long_ends_in_a_kill(world):
+def test_drain_that_takes_too_long_ends_in_a_kill_that_is_told(world):
     running(world, count=1, graceful_shutdown_timeout_s=3)
+    (replica,) = world.replicas()
     world.state.on_delete(APPLICATION)
     world.settle()
+    assert [] == world.state.incidents
 
     assert world.now + 3 + KILL_MARGIN_S == world.advance()
     assert any(isinstance(action, KillReplica) for action in world.log)
     assert [] == world.replicas()
+    text = (
+        f"replica {replica.id} was killed 5 s after it was to end: its last calls or hooks "
+        "(lifespan, __del__) took longer than its grace of 3 s"
+    )
+    assert [(key(), text)] == world.state.incidents
 
 
 def test_three_failed_checks_in_a_row_replace_the_replica(world):
