@@ -40,7 +40,7 @@ def watch_destinations() -> None:
     for descriptor in _STANDARD_DESCRIPTORS:
         with contextlib.suppress(OSError):
             _standard_files.add(_identity(descriptor))
-    # What goes there is seen nowhere, whoever writes it.
+    # Lines that go there are seen nowhere.
     _standard_files.discard(_identity(os.devnull))
     _Listener.start = _started  # type: ignore[method-assign]
     _Listener.stop = _stopped  # type: ignore[method-assign]
