@@ -28,7 +28,8 @@ def explain(request_id: str | None, as_json: bool, controller: str | None) -> No
 
     The first line names the largest cause. Calls are kept that failed, were among the slowest of
     late or sampled, and those that came with the header x-pyserve-explain: 1; of others nothing is
-    known, and the exit status is 1. REQUEST_ID is what the answer's header x-request-id says.
+    known, and the exit status is 1. REQUEST_ID is what the answer's header x-request-id says, or
+    x-pyserve-request-id where it has both.
     Without one, calls that are kept are listed with their ids.
     """
     session = open_mesh(controller, "start one with `pyserve run module:app`")

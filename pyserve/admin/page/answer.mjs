@@ -20,7 +20,9 @@ export function answer(call) {
 }
 
 function summary(call) {
-  const id = call.head?.headers["x-request-id"];
+  const headers = call.head?.headers;
+  // An application may have set the first itself; then the other one has the id of the call.
+  const id = headers?.["x-pyserve-request-id"] ?? headers?.["x-request-id"];
   const isFine = call.problem === "" && call.error === null && (call.head?.status ?? 200) < 400;
   const said = call.isRunning ? running(call) : ended(call, isFine);
   return h("p", { class: call.isRunning ? "hint" : isFine ? "fine-text" : "bad-text" }, said,

@@ -30,7 +30,10 @@ _TRIES_MAX = 4
 # Added to the call's own timeout for the way to the ingress and back.
 _MARGIN_S = 2.0
 # Of headers, those that say something about the call; others may be of user code.
-_SHOWN = ("content-type", "location", "x-request-id", "x-pyserve-explain", "x-pyserve-error")
+_SHOWN = (
+    *("content-type", "location", "x-request-id", "x-pyserve-request-id", "x-pyserve-explain"),
+    "x-pyserve-error",
+)
 _TEXTS = ("text/", "application/json", "application/x-ndjson", "application/xml")
 _BROKEN = (OSError, h11.ProtocolError)
 

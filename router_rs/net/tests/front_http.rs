@@ -49,6 +49,20 @@ async fn an_http1_request_reaches_the_replica_as_it_was_sent() {
 }
 
 #[tokio::test]
+async fn an_application_may_name_the_request_itself() {
+    let (mut replica, front) = one_app().await;
+    let mut client = Http1::connect(&front).await;
+    for (set, apart) in [("ours", None), ("mine", Some("ours"))] {
+        client.send("GET /app HTTP/1.1\r\nhost: a\r\nx-request-id: ours\r\n\r\n").await;
+        answer_head(replica.next().await, 204, &[("x-request-id", set)]);
+        let headers = client.reply().await.headers;
+        assert_eq!(set, headers["x-request-id"]);
+        assert_eq!(apart, headers.get("x-pyserve-request-id").map(String::as_str));
+    }
+    front.settle().await;
+}
+
+#[tokio::test]
 async fn answers_have_one_date_over_either_protocol() {
     let (mut replica, front) = one_app().await;
     let mut http1 = Http1::connect(&front).await;

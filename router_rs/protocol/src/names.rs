@@ -84,6 +84,8 @@ pub const MODEL_ID: HeaderName = HeaderName::from_static("multiplexed_model_id")
 
 /// Identifies a request in our logs and in its client's.
 pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+/// Our id of a request whose answer has another [`REQUEST_ID`], set by the application.
+pub const OUR_REQUEST_ID: HeaderName = HeaderName::from_static("x-pyserve-request-id");
 
 /// Metadata of calls that belong together.
 pub const SESSION_ID: HeaderName = HeaderName::from_static("x-session-id");

@@ -12,8 +12,9 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, req
 const MAX_AGE_S: HeaderValue = HeaderValue::from_static("7200");
 
 /// The headers that a page may always read in an answer, whether or not they are present. The
-/// request's id is added to the answer later, on its way out.
-const ALWAYS_EXPOSED: &str = "grpc-status,grpc-message,grpc-status-details-bin,x-request-id";
+/// request's id is added to the answer later, on its way out, under one of two names.
+const ALWAYS_EXPOSED: &str =
+    "grpc-status,grpc-message,grpc-status-details-bin,x-request-id,x-pyserve-request-id";
 
 const ANY: &str = "*";
 
@@ -143,7 +144,7 @@ mod tests {
         let answer = written(&Cors::new(["*"]), Some("https://a.test"));
         assert_eq!("*", answer[ACCESS_CONTROL_ALLOW_ORIGIN]);
         assert_eq!(
-            "grpc-status,grpc-message,grpc-status-details-bin,x-request-id,x-user",
+            "grpc-status,grpc-message,grpc-status-details-bin,x-request-id,x-pyserve-request-id,x-user",
             answer[ACCESS_CONTROL_EXPOSE_HEADERS]
         );
         assert!(!answer.contains_key(VARY));

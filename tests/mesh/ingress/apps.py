@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncIterator
 
 from starlette.requests import Request
+from starlette.responses import Response
 
 import pyserve
 from pyserve.request import current_request
@@ -79,6 +80,15 @@ class Hasty:
         left_s = remaining_s()
         await asyncio.sleep(float(await request.body() or 0))
         return left_s
+
+
+@pyserve.deployment
+class Correlated:
+    """Names its answers itself, as middlewares for correlation ids do."""
+
+    async def __call__(self, request: Request) -> Response:
+        """Answer with the id that the query has."""
+        return Response(headers={"x-request-id": request.query_params["id"]})
 
 
 @pyserve.deployment(graceful_shutdown_timeout_s=5.0)

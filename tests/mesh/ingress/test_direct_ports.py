@@ -53,6 +53,29 @@ def test_balancer_reaches_a_replica_over_grpc_and_plain_http(mesh: RunningMesh) 
     assert 200 == answer.status_code
 
 
+def test_an_application_names_its_answers_and_explain_finds_the_calls(mesh: RunningMesh) -> None:
+    """At the ingress and at a replica's port; pyserve's id is apart where they differ."""
+    pyserve.run(apps.Correlated.bind(), name="correlated", route_prefix="/correlated")
+    (port,) = ports("correlated", "Correlated", "http")
+    try:
+        for place, path in ((mesh.address, "/correlated"), (f"127.0.0.1:{port}", "/")):
+            ours = f"call-at-{place}"
+            for named, apart in ((ours, None), ("mine", ours)):
+                answer = httpx.get(
+                    f"http://{place}{path}",
+                    params={"id": named},
+                    headers={"x-request-id": ours, "x-pyserve-explain": "1"},
+                    timeout=_TIMEOUT_S,
+                )
+                assert [named] == answer.headers.get_list("x-request-id")
+                assert apart == answer.headers.get("x-pyserve-request-id")
+        environment = {"PYSERVE_HOME": str(mesh.home)}
+        found = command("explain", f"call-at-{mesh.address}", environment=environment)
+        assert 0 == found.returncode, found.stderr
+    finally:
+        pyserve.delete("correlated")
+
+
 def test_status_tells_a_balancer_the_ports(mesh: RunningMesh) -> None:
     environment = {"PYSERVE_HOME": str(mesh.home)}
     text = command("status", "--json", environment=environment).stdout

@@ -10,13 +10,12 @@ use http::{HeaderMap, HeaderValue, StatusCode, response};
 use router_call::{Caller, Cancelled, ClientEnd, Failure, Piece, Refusal};
 use router_io::{Alarm, Peer};
 use router_protocol::grpc::{Code, HttpFailure, QUEUE_FULL_DEFAULT, Status};
-use router_protocol::names::REQUEST_ID;
 
 use crate::connection::ConnectionState;
 use crate::guard::socket_frames::{RESTART, SocketFrames, TOO_MANY_SMALL_FRAMES};
 use crate::guard::socket_rate_limiter::{SocketRateLimiter, TooMuch};
 use crate::guard::stall::Stall;
-use crate::heads::websocket;
+use crate::heads::{request_id, websocket};
 use crate::upstream::RouteLookup;
 
 /// The transport of a plain HTTP request and its answer: an end that can be aborted.
@@ -194,7 +193,7 @@ impl<T: Transport> PlainEnd<T> {
     }
 
     fn complete_head(&self, head: &mut response::Parts) {
-        head.headers.insert(REQUEST_ID, self.manner.request_id.clone());
+        request_id::tell(&mut head.headers, &self.manner.request_id);
         self.transport.complete_head(&mut head.headers);
     }
 

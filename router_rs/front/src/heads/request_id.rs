@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use http::{HeaderMap, HeaderValue};
 use router_core::SplitMix64;
 use router_io::random::any_u64;
-use router_protocol::names::{REQUEST_ID, spelled};
+use router_protocol::names::{OUR_REQUEST_ID, REQUEST_ID, spelled};
 
 /// A client's id is replaced if it is longer, since every log line would carry it. Arbitrary.
 const BYTES_MAX: usize = 256;
@@ -38,6 +38,13 @@ pub(crate) fn complete(headers: &mut HeaderMap) {
         id.set_sensitive(true);
         headers.insert(REQUEST_ID, id);
     }
+}
+
+/// Adds the request's id to the head of its answer. An id that the application has set stays, and
+/// if it is another one, ours gets a name of its own, by which logs and `explain` know the request.
+pub(crate) fn tell(headers: &mut HeaderMap, ours: &HeaderValue) {
+    let is_taken = headers.get_all(REQUEST_ID).iter().any(|id| id != ours);
+    headers.insert(if is_taken { OUR_REQUEST_ID } else { REQUEST_ID }, ours.clone());
 }
 
 /// A random UUID (version 4, RFC 9562), as Ray Serve generates them. It need not be secret, only
@@ -96,6 +103,24 @@ mod tests {
             headers.insert(other, HeaderValue::from_static("a"));
             complete(&mut headers);
             assert_eq!(1, headers.len(), "{other}");
+        }
+    }
+
+    #[test]
+    fn an_answer_keeps_the_applications_id_and_has_ours_too() {
+        let ours = HeaderValue::from_static("ours");
+        for (set, told, apart) in [
+            (vec![], vec!["ours"], None),
+            (vec!["ours"], vec!["ours"], None),
+            (vec!["mine"], vec!["mine"], Some("ours")),
+            (vec![""], vec![""], Some("ours")),
+            (vec!["ours", "mine"], vec!["ours", "mine"], Some("ours")),
+        ] {
+            let values = set.into_iter().map(|id| (REQUEST_ID, HeaderValue::from_static(id)));
+            let mut headers: HeaderMap = values.collect();
+            tell(&mut headers, &ours);
+            assert_eq!(told, headers.get_all(REQUEST_ID).iter().collect::<Vec<_>>());
+            assert_eq!(apart, headers.get(OUR_REQUEST_ID).map(|id| id.to_str().unwrap()));
         }
     }
 

@@ -43,7 +43,10 @@ fn an_answer_of_trailers_only_has_them_in_its_head() {
     assert_eq!(Some("application/grpc-web+proto"), told.header("content-type"));
     assert_eq!(Some("*"), told.header("access-control-allow-origin"));
     let exposed = told.header("access-control-expose-headers").unwrap();
-    assert_eq!("grpc-status,grpc-message,grpc-status-details-bin,x-request-id,x-user", exposed);
+    assert_eq!(
+        "grpc-status,grpc-message,grpc-status-details-bin,x-request-id,x-pyserve-request-id,x-user",
+        exposed
+    );
 }
 
 #[test]
