@@ -80,6 +80,7 @@ _METRICS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "record": (("pyserve_call_",), ("caller", "caller_id")),
     "replica": (("pyserve_replica_",), _OF_REPLICA),
     "batch": (("pyserve_batch",), _OF_REPLICA),
+    "step": (("pyserve_step",), _OF_REPLICA),
     "model": (("pyserve_model",), _OF_REPLICA),
     "autoscaling": (("pyserve_autoscaling_",), ("application", "deployment")),
     "controller": (

@@ -24,6 +24,7 @@ from pyserve.observe.metrics import (
 from pyserve.observe.metrics.codes import code_name
 from pyserve.observe.metrics.user import PROCESS_USER_METRICS
 from pyserve.replica.health import HealthMeasures
+from pyserve.stepping.drivers import PROCESS_DRIVERS, LoopDriver, ThreadDriver
 
 if TYPE_CHECKING:
     from pyserve.batching.queue import BatchQueue
@@ -73,7 +74,13 @@ class ReplicaMetrics:
         self._point: ScrapePoint | None = None
         self._calls = 0
         self._ends: list[Callable[[], None]] = []
-        for source in (self._add_life, add_batches, add_models, PROCESS_USER_METRICS.add_to):
+        for source in (
+            self._add_life,
+            add_batches,
+            add_steps,
+            add_models,
+            PROCESS_USER_METRICS.add_to,
+        ):
             metrics.add(source)
 
     def show(self, context: ReplicaContext, folder: Path | None, token: bytes) -> None:
@@ -235,6 +242,37 @@ def _add_batches_of(scrape: Scrape, function: str, queues: list[BatchQueue]) -> 
         scrape.add("pyserve_batch_running", stats.running, function=function)
     size_max = max(queue.size_max for queue in queues)
     scrape.add("pyserve_batch_size_max", size_max, function=function)
+
+
+def add_steps(scrape: Scrape) -> None:
+    """Add what the continuously batched instances of this process did, and hold."""
+    for function, drivers in _by_label([*PROCESS_DRIVERS]).items():
+        for driver in drivers:
+            _add_driver(scrape, function, driver)
+
+
+def _add_driver(scrape: Scrape, function: str, driver: ThreadDriver | LoopDriver) -> None:
+    measures, load, budget = driver.measures, driver.load(), driver.options.budget
+    for name, tally in (
+        ("pyserve_step_seconds", measures.runs),
+        ("pyserve_step_size", measures.sizes),
+        ("pyserve_step_first_value_seconds", measures.first_values),
+        ("pyserve_step_value_seconds", measures.next_values),
+    ):
+        scrape.add_histogram(name, tally, function=function)
+    for name, value in (
+        ("pyserve_steps_total", load.steps),
+        ("pyserve_step_running_requests", load.running),
+        ("pyserve_step_parked_requests", load.parked),
+        ("pyserve_step_waiting_requests", load.waiting),
+        ("pyserve_step_waiting_cost", load.waiting_cost),
+        ("pyserve_step_budget_used", load.used),
+        ("pyserve_step_admissions_total", load.admitted),
+        ("pyserve_step_preemptions_total", load.preempted),
+    ):
+        scrape.add(name, value, function=function)
+    if budget is not None:
+        scrape.add("pyserve_step_budget_max", budget, function=function)
 
 
 def add_models(scrape: Scrape) -> None:

@@ -35,7 +35,7 @@ class Call:
 
     Attributes:
         context: In which ``admit``, ``cost``, ``key`` and ``bound`` run.
-        sent, read, last, skip, is_parked: See ``engine.Stepped``.
+        sent, read, last, skip, is_parked, value_at: See ``engine.Stepped``.
     """
 
     __slots__ = (
@@ -55,6 +55,7 @@ class Call:
         "request",
         "sent",
         "skip",
+        "value_at",
         "wants_each",
     )
 
@@ -77,6 +78,7 @@ class Call:
         self.sent = self.read = self.skip = 0
         self.last: Sequence[object] = ()
         self.is_parked = False
+        self.value_at = 0.0
         self._driver = driver
         self._loop = asyncio.get_running_loop()
         self._values: deque[object] = deque()

@@ -11,6 +11,7 @@ import inspect
 import logging
 import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Awaitable, Callable
 from queue import Empty, SimpleQueue
@@ -20,6 +21,7 @@ from pyserve.errors import DeploymentUnavailable
 from pyserve.stepping.calls import Call
 from pyserve.stepping.engine import Delivery, Engine
 from pyserve.stepping.entries import Entry
+from pyserve.stepping.measures import StepMeasures
 from pyserve.stepping.options import ContinuousOptions
 from pyserve.stepping.scheduler import Load
 
@@ -38,12 +40,13 @@ class _Common:
 
     def __init__(self, model: Any, options: ContinuousOptions) -> None:
         self.loop = asyncio.get_running_loop()
-        self._name = type(model).__qualname__
+        self.label = self._name = type(model).__qualname__
         self._admissions: set[asyncio.Task[None]] = set()
         self._engine = Engine(model, options, time.monotonic, self._admit_later)
         self._idle = asyncio.Event()
         self._calls = 0
         self._ends_with: Exception | None = None
+        PROCESS_DRIVERS.add(self)
 
     def submit(self, call: Call) -> None:
         """Let a new call wait, or refuse it.
@@ -72,6 +75,16 @@ class _Common:
         self._post(self._engine.drain)
         self._check_idle()
         await self._idle.wait()
+
+    @property
+    def options(self) -> ContinuousOptions:
+        """The limits."""
+        return self._engine.options
+
+    @property
+    def measures(self) -> StepMeasures:
+        """What the steps took."""
+        return self._engine.measures
 
     def load(self) -> Load:
         """Return what is held now; from any thread, as of the newest step."""
@@ -113,6 +126,10 @@ class _Common:
         except Exception as error:
             failure = error
         self._post(lambda: self._engine.on_admitted(entry, state, failure))
+
+
+PROCESS_DRIVERS: weakref.WeakSet[_Common] = weakref.WeakSet()
+"""Those of this process, for scrapes; global because classes of users make them."""
 
 
 class ThreadDriver(_Common):

@@ -23,6 +23,7 @@ from pyserve.errors import (
     RequestTooLarge,
 )
 from pyserve.stepping.entries import End, Entry, Phase, Refusal
+from pyserve.stepping.measures import StepMeasures
 from pyserve.stepping.options import ContinuousOptions, read_cost
 from pyserve.stepping.scheduler import Load, Scheduler
 from pyserve.stepping.values import Done, Emit, Failed
@@ -40,6 +41,7 @@ class Stepped(Protocol):
         sent, read: Values that have left the engine, and that the caller has taken.
         last: Those of the newest ``Emit``, of a call that wants the last one alone.
         skip: Values that are not sent, because the caller has had them before a preemption.
+        value_at: When its newest value was there, or before the first one when it arrived.
         is_parked: The engine waits for the caller to read.
     """
 
@@ -52,6 +54,7 @@ class Stepped(Protocol):
     read: int
     last: Sequence[object]
     skip: int
+    value_at: float
     is_parked: bool
 
     def run(self, function: Callable[..., Any], /, *arguments: Any) -> Any:
@@ -92,11 +95,13 @@ class Engine:
         self._release = optional(model, "release")
         self._preempt = optional(model, "preempt")
         self._out: list[Delivery] = []
+        self.measures = StepMeasures()
 
     # --- what happens to calls --------------------------------------------------------------
 
     def arrive(self, call: Stepped) -> None:
         """Let a new call wait, or refuse it."""
+        call.value_at = self._clock()
         try:
             entry: Entry[Any] = Entry(
                 call,
@@ -175,8 +180,10 @@ class Engine:
                     self._fail_part(part, error)
             else:
                 self._take(part, results)
+        duration_s = self._clock() - began
+        self.measures.step(len(chosen), duration_s)
         if is_clean:
-            self._scheduler.stepped(chosen, self._clock() - began)
+            self._scheduler.stepped(chosen, duration_s)
 
     def on_admitted(self, entry: Entry[Any], state: object, error: BaseException | None) -> None:
         """Take what ``admit`` or ``resume`` returned or raised."""
@@ -283,7 +290,7 @@ class Engine:
                 ),
             )
             return
-        slack, out = self.options.slack, self._out
+        slack, out, now = self.options.slack, self._out, self._clock()
         for entry, result in zip(part, results, strict=True):
             if result is None or entry.stopped is not None:
                 continue
@@ -296,6 +303,7 @@ class Engine:
                 if call.skip:
                     values = _beyond(call, values)
                 if values:
+                    self._note_value(call, now)
                     call.sent += len(values)
                     out.append((call, values, False, None))
                     if call.sent - call.read > slack:
@@ -306,6 +314,8 @@ class Engine:
                     values = values or call.last
                 elif call.skip:
                     values = _beyond(call, values)
+                if values and call.wants_each:
+                    self._note_value(call, now)
                 self._forget(entry)
                 out.append((call, values, True, None))
             elif kind is Failed:
@@ -316,6 +326,11 @@ class Engine:
                 out.append((call, (), True, self._odd(result)))
         if self._cost is not None:
             self._ask_costs(part)
+
+    def _note_value(self, call: Stepped, now: float) -> None:
+        measures = self.measures
+        (measures.next_values if call.sent else measures.first_values).add(now - call.value_at)
+        call.value_at = now
 
     def _park(self, entry: Entry[Any]) -> None:
         call = entry.call

@@ -156,6 +156,25 @@ _BATCHES = (
     ),
     gauge("pyserve_batch_running", "Batches that run.", "function"),
 )
+_STEPS = (
+    counter("pyserve_steps_total", "Steps that were made.", "function"),
+    histogram("pyserve_step_seconds", "How long steps took.", "function"),
+    histogram("pyserve_step_size", "Requests that shared a step.", "function"),
+    histogram(
+        "pyserve_step_first_value_seconds",
+        "From the arrival of a request in the replica to its first value.",
+        "function",
+    ),
+    histogram("pyserve_step_value_seconds", "From one value of a request to its next.", "function"),
+    gauge("pyserve_step_running_requests", "Requests that step.", "function"),
+    gauge("pyserve_step_parked_requests", "Requests whose callers do not read.", "function"),
+    gauge("pyserve_step_waiting_requests", "Requests that wait for admission.", "function"),
+    gauge("pyserve_step_waiting_cost", "What these cost.", "function"),
+    gauge("pyserve_step_budget_used", "What the states take of the budget.", "function"),
+    gauge("pyserve_step_budget_max", "The budget; nothing without one.", "function"),
+    counter("pyserve_step_admissions_total", "Requests that were admitted.", "function"),
+    counter("pyserve_step_preemptions_total", "States that had to go for others.", "function"),
+)
 _MODELS = (
     counter(
         "pyserve_model_requests_total",
@@ -209,5 +228,5 @@ _MODELS = (
 )
 
 REPLICA: tuple[Metric, ...] = tuple(
-    metric.with_labels(_OF_REPLICA) for metric in (*_CALLS, *_LIFE, *_BATCHES, *_MODELS)
+    metric.with_labels(_OF_REPLICA) for metric in (*_CALLS, *_LIFE, *_BATCHES, *_STEPS, *_MODELS)
 )

@@ -2,12 +2,20 @@
 
 import asyncio
 import gc
+from typing import Any
 
 import pytest
 
 import pyserve
 from pyserve.observe.metrics import MODELS, ProcessMetrics, Scrape, Tally
-from pyserve.replica.measures import ReplicaMetrics, add_batches, add_methods, add_models
+from pyserve.replica.measures import (
+    ReplicaMetrics,
+    add_batches,
+    add_methods,
+    add_models,
+    add_steps,
+)
+from pyserve.stepping import decorator
 
 
 def _letters(items: list[str]) -> float:
@@ -58,6 +66,37 @@ async def test_batches_are_measured_once_each():
     for name in ("pyserve_batch_wait_seconds", "pyserve_batch_execution_seconds"):
         assert 3 == found.value(name, "_count", **where)
     assert 0 == found.value("pyserve_batch_waiting_calls", **where)
+
+
+async def test_steps_and_values_are_measured():
+    @pyserve.continuous(max_running=2, budget=10)
+    class Model:
+        def admit(self, request: int) -> list[int]:
+            return [request]
+
+        def step(self, states: list[list[int]]) -> list[pyserve.Emit]:
+            for state in states:
+                state[0] -= 1
+            return [pyserve.Emit(1) if state[0] else pyserve.Done(0) for state in states]
+
+    model: Any = Model()
+    where = {"function": Model.__qualname__}
+    try:
+        assert [1, 1, 0] == [value async for value in model(3)]
+        assert 0 == await model(1)  # A caller of the last value alone is not measured.
+        found = Found(add_steps)
+    finally:
+        await decorator.close(model)
+
+    assert 4 == found.value("pyserve_steps", "_total", **where)
+    assert 4 == found.value("pyserve_step_size", "_sum", **where)
+    assert 4 == found.value("pyserve_step_seconds", "_count", **where)
+    assert 1 == found.value("pyserve_step_first_value_seconds", "_count", **where)
+    assert 2 == found.value("pyserve_step_value_seconds", "_count", **where)
+    assert 2 == found.value("pyserve_step_admissions", "_total", **where)
+    assert 10 == found.value("pyserve_step_budget_max", **where)
+    for name in ("running_requests", "parked_requests", "waiting_requests", "budget_used"):
+        assert 0 == found.value(f"pyserve_step_{name}", **where)
 
 
 async def test_the_wait_of_a_batch_is_that_of_its_oldest_call():
