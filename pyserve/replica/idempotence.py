@@ -14,6 +14,7 @@ from pyserve.api.class_routes import routes_with_paths
 from pyserve.api.method import options_of
 from pyserve.batching import Batched
 from pyserve.replica.checks import Method
+from pyserve.stepping.decorator import is_stepped
 
 _LOGGER = logging.getLogger(__name__)
 # Requests by other verbs are repeated anyway.
@@ -29,7 +30,7 @@ def idempotent_paths(target: object, rpcs: Mapping[str, Method], plain_service: 
     """Return the paths of such methods, those that handles use included.
 
     ``@pyserve.method(idempotent=)`` decides; where it says nothing, ``idempotency_level`` of the
-    ``.proto`` does.
+    ``.proto`` does. A call that steps answer has not started before its answer's head.
 
     Args:
         target: The class, or the function that is deployed.
@@ -41,6 +42,7 @@ def idempotent_paths(target: object, rpcs: Mapping[str, Method], plain_service: 
         marked = options_of(_function(rpc.function)).idempotent
         in_proto = rpc.descriptor.GetOptions().idempotency_level in _SAFE
         is_safe = in_proto if marked is None else marked
+        is_safe = is_safe or is_stepped(rpc.function)
         safe[path] = safe[f"/{plain_service}/{rpc.descriptor.name}"] = is_safe
     names = dir(target) if isinstance(target, type) else ()
     for name in (*names, "__call__"):
@@ -48,7 +50,8 @@ def idempotent_paths(target: object, rpcs: Mapping[str, Method], plain_service: 
             continue
         found = inspect.getattr_static(target, name, None) if names else target
         marked = options_of(_function(found)).idempotent
-        safe.setdefault(f"/{plain_service}/{name}", marked is True)
+        is_safe = marked is True or is_stepped(found)
+        safe.setdefault(f"/{plain_service}/{name}", is_safe)
     return sorted(path for path, is_safe in safe.items() if is_safe)
 
 

@@ -35,7 +35,7 @@ class Call:
 
     Attributes:
         context: In which ``admit``, ``cost``, ``key`` and ``bound`` run.
-        sent, read, last, skip, is_parked, value_at: See ``engine.Stepped``.
+        sent, read, last, skip, is_parked, is_admitted, value_at: See ``engine.Stepped``.
     """
 
     __slots__ = (
@@ -48,6 +48,7 @@ class Call:
         "client",
         "context",
         "deadline",
+        "is_admitted",
         "is_parked",
         "last",
         "priority",
@@ -77,7 +78,7 @@ class Call:
         self.context = contextvars.copy_context()
         self.sent = self.read = self.skip = 0
         self.last: Sequence[object] = ()
-        self.is_parked = False
+        self.is_parked = self.is_admitted = False
         self.value_at = 0.0
         self._driver = driver
         self._loop = asyncio.get_running_loop()
@@ -109,6 +110,12 @@ class Call:
         return self._is_ended
 
     # --- the caller -------------------------------------------------------------------------
+
+    async def wait_admitted(self) -> bool:
+        """Wait until the request has a state; return whether it had one before it ended."""
+        while not (self.is_admitted or self._is_ended):
+            await self._news()
+        return self.is_admitted
 
     async def wait_last(self) -> object:
         """Return the last value. Cancelling it ends the request before the next step.

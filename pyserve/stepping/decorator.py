@@ -26,6 +26,7 @@ Class = TypeVar("Class", bound=type)
 _OPTIONS = "__pyserve_continuous__"
 _DRIVER = "__pyserve_steps__"
 _CALL = "__call__"
+_IS_STEPPED = "__pyserve_is_stepped__"
 
 
 class Answer:
@@ -43,7 +44,24 @@ class Answer:
         self._call: Call | None = None
 
     def __await__(self) -> Generator[Any, None, Any]:
-        return self._begin(wants_each=False).wait_last().__await__()
+        call = self._call
+        if call is None:
+            call = self._begin(wants_each=False)
+        elif call.wants_each:
+            raise WrongMoment("await the answer of a request, or iterate it, not both")
+        return call.wait_last().__await__()
+
+    async def wait_admitted(self, *, wants_each: bool) -> bool:
+        """Begin the request and wait until it has a state.
+
+        Args:
+            wants_each: Whether it is iterated afterwards, and not awaited.
+
+        Returns:
+            Whether it had one before it ended.
+        """
+        self._call = call = self._begin(wants_each=wants_each)
+        return await call.wait_admitted()
 
     def __aiter__(self) -> Answer:
         return self
@@ -52,6 +70,8 @@ class Answer:
         call = self._call
         if call is None:
             call = self._begin(wants_each=True)
+        elif not call.wants_each:
+            raise WrongMoment("await the answer of a request, or iterate it, not both")
         return await call.__anext__()
 
     async def aclose(self) -> None:
@@ -60,8 +80,6 @@ class Answer:
             self._call.close()
 
     def _begin(self, *, wants_each: bool) -> Call:
-        if self._call is not None:
-            raise WrongMoment("await the answer of a request, or iterate it, not both")
         driver = driver_of(self._instance)
         instance, request = self._instance, self._request
         source = CURRENT.get()
@@ -137,6 +155,26 @@ def options_of(target: type) -> ContinuousOptions:
     if not isinstance(options, ContinuousOptions):
         raise KindError(f"{target.__qualname__} has no @pyserve.continuous")
     return options
+
+
+async def begin(answer: Answer, context: Any, *, wants_each: bool) -> None:
+    """Begin a request, and tell the router when it has a state.
+
+    Until the router has the head of the answer it may send the call to another replica, should
+    this one be gone; see ``is_stepped``.
+
+    Args:
+        answer: Of the request.
+        context: Of the call.
+        wants_each: Whether the answer is iterated.
+    """
+    if await answer.wait_admitted(wants_each=wants_each):
+        await context.send_initial_metadata(())
+
+
+def is_stepped(method: object) -> bool:
+    """Say whether steps answer a method, so that nothing has happened before its answer's head."""
+    return isinstance(method, Stepped) or hasattr(method, _IS_STEPPED)
 
 
 def is_continuous(target: object) -> bool:
@@ -290,12 +328,18 @@ def _rpc(target: type, name: str, marker: Steps) -> Callable[..., Any]:
     if is_stream is None:
         is_stream = _answers_with_stream(target, name)
 
-    async def unary(self: Any, request: Any) -> Any:
-        return await Answer(self, request)
-
-    async def stream(self: Any, request: Any) -> AsyncIterator[Any]:
+    async def unary(self: Any, request: Any, context: Any) -> Any:
         answer = Answer(self, request)
         try:
+            await begin(answer, context, wants_each=False)
+            return await answer
+        finally:
+            await answer.aclose()
+
+    async def stream(self: Any, request: Any, context: Any) -> AsyncIterator[Any]:
+        answer = Answer(self, request)
+        try:
+            await begin(answer, context, wants_each=True)
             async for value in answer:
                 yield value
         finally:
@@ -304,6 +348,7 @@ def _rpc(target: type, name: str, marker: Steps) -> Callable[..., Any]:
     made: Any = stream if is_stream else unary
     made.__name__, made.__qualname__ = name, f"{target.__qualname__}.{name}"
     made.__module__ = target.__module__
+    setattr(made, _IS_STEPPED, True)
     return made  # type: ignore[no-any-return]  # one of two functions
 
 

@@ -41,6 +41,7 @@ class Stepped(Protocol):
         sent, read: Values that have left the engine, and that the caller has taken.
         last: Those of the newest ``Emit``, of a call that wants the last one alone.
         skip: Values that are not sent, because the caller has had them before a preemption.
+        is_admitted: It has had a state.
         value_at: When its newest value was there, or before the first one when it arrived.
         is_parked: The engine waits for the caller to read.
     """
@@ -55,6 +56,7 @@ class Stepped(Protocol):
     last: Sequence[object]
     skip: int
     value_at: float
+    is_admitted: bool
     is_parked: bool
 
     def run(self, function: Callable[..., Any], /, *arguments: Any) -> Any:
@@ -195,6 +197,8 @@ class Engine:
                 error = raised
             else:
                 self._scheduler.admitted(entry, state, cost)
+                entry.call.is_admitted = True
+                self._out.append((entry.call, (), False, None))
                 return
         self._scheduler.end(entry)
         self._entries.pop(entry.call, None)

@@ -157,7 +157,7 @@ class _Call:
         self.wants_each = arrival.wants_each
         self.sent = self.read = self.skip = 0
         self.last: Sequence[object] = ()
-        self.is_parked = False
+        self.is_parked = self.is_admitted = False
         self.value_at = now
         self.reads_at = now  # When it will have read what it has.
         self._context = contextvars.copy_context()

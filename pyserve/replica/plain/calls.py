@@ -27,6 +27,7 @@ from pyserve.replica import iterators
 from pyserve.replica.plain.exchange import CallContext, Exchange
 from pyserve.replica.plain.methods import Kind, PlainMethod
 from pyserve.replica.refusals import CallFailure
+from pyserve.stepping.decorator import begin
 
 if TYPE_CHECKING:
     from pyserve.api.handles.calls import Message
@@ -174,10 +175,16 @@ def _stepped(method: PlainMethod, exchange: Exchange) -> Behavior:
         if door.references:
             await exchange.resolve(door, args, kwargs)
         answer = submit(*args, **kwargs)
-        if door.streams:
-            context.plain = False
-            return streamed(exchange.label, door, answer)
-        return door.encode(await answer)
+        try:
+            await begin(answer, context, wants_each=bool(door.streams))
+            if door.streams:
+                context.plain = False
+                items, answer = answer, None
+                return streamed(exchange.label, door, items)
+            return door.encode(await answer)
+        finally:
+            if answer is not None:
+                await answer.aclose()
 
     return answer
 

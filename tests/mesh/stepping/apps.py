@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from dataclasses import dataclass
 from typing import Any
@@ -95,6 +96,11 @@ class Slow:
         load = load_of(self)
         return 0 if load is None else load.waiting
 
+    async def pid(self) -> int:
+        """Return which process this is."""
+        return os.getpid()
+
 
 app = Counter.bind()
 slow = Slow.bind(1)
+two = Slow.options(num_replicas=2, request_router_config={"max_attempts": 3}).bind(1)
