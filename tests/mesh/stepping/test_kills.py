@@ -48,4 +48,5 @@ async def _last(handle: Any, stream: bool) -> int:
     if not stream:
         version: int = await handle.remote(_STEPS)
         return version
-    return [each async for each in handle.options(stream=True).remote(_STEPS)][-1]
+    streamed: list[int] = [each async for each in handle.options(stream=True).remote(_STEPS)]
+    return streamed[-1]
