@@ -83,7 +83,7 @@ class _Common:
 
     @property
     def measures(self) -> StepMeasures:
-        """What the steps took."""
+        """Times and sizes of the steps."""
         return self._engine.measures
 
     def load(self) -> Load:
@@ -191,7 +191,7 @@ class ThreadDriver(_Common):
             command()
         chosen = engine.prepare()
         if chosen:
-            # What the last step had for callers is handed out during this one.
+            # The values of the last step are handed out during this one.
             self._flush()
             self._step(chosen)
             return True

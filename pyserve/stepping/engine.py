@@ -449,7 +449,7 @@ _WITH_STATE = frozenset({Phase.RUNNING, Phase.PARKED})
 
 
 def _beyond(call: Any, values: Sequence[object]) -> Sequence[object]:
-    """Return the values that a call which was admitted anew has not had yet."""
+    """Return the values that a call has not had, which began again after a preemption."""
     skipped = min(call.skip, len(values))
     call.skip -= skipped
     return values[skipped:]

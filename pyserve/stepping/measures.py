@@ -1,4 +1,4 @@
-"""What the steps of one instance took, for scrapes."""
+"""Times and sizes of the steps of one instance, for scrapes."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from pyserve.stepping.waiting import Waiting
 
 Call = TypeVar("Call")
 
-# What a step counts at least, so that steps that take no time end a key's turn too.
+# A step counts at least this much, so that steps that take no time end a key's turn too.
 _STEP_MIN_S = 1e-6
 # Held states, parked ones included, for each that may run: parked ones need room besides.
 _HELD_PER_RUNNING = 2
@@ -46,7 +46,7 @@ class _Set(Generic[Call]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """What a scheduler holds at one moment.
+    """The requests of a scheduler at one moment.
 
     Attributes:
         running, parked: States.
