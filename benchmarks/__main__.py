@@ -59,6 +59,10 @@ BENCHMARKS = {
         crate=_LOADGEN,
         after=_python("benchmarks.saturated"),
     ),
+    "stepping": Benchmark(
+        "continuous batching against whole batches and single requests (fifteen minutes)",
+        _python("benchmarks.stepping"),
+    ),
     "multiplexing": Benchmark(
         "a hundred models in slots for a quarter of them (a minute)",
         _python("benchmarks.multiplexing"),

@@ -10,6 +10,7 @@ from pyserve.bridge import end_if_forked
 from pyserve.errors import BatchError
 from pyserve.interrupts import EXITS, is_ctrl_c
 from pyserve.observe.failures import exc_info_of, failure_logger
+from pyserve.observe.separate import Separate
 
 _LOGGER = failure_logger(__name__)
 
@@ -65,6 +66,13 @@ class Failing(Protocol):
         """Answer with an exception, unless it was answered."""
 
 
+def fail_each(calls: Iterable[Failing], error: BaseException, label: str) -> None:
+    """Fail all calls of a batch, each with an exception of its own."""
+    own = Separate()
+    for call in calls:
+        call.fail(sendable(own(error), label))
+
+
 def fail_all(calls: Iterable[Failing], error: BaseException, label: str) -> bool:
     """Fail all calls of a batch that ended with an exit instead of results.
 
@@ -73,8 +81,7 @@ def fail_all(calls: Iterable[Failing], error: BaseException, label: str) -> bool
         not the end of the process and of all other calls in it.
     """
     end_if_forked(error)
-    for call in calls:
-        call.fail(sendable(error, label))
+    fail_each(calls, error, label)
     if not isinstance(error, EXITS) or is_ctrl_c(error):
         return False
     name = type(error).__name__

@@ -9,10 +9,11 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Protocol
 
 from pyserve.batching.lanes import Batch
-from pyserve.batching.results import checked, fail_all, sendable
+from pyserve.batching.results import checked, fail_all, fail_each, sendable
 from pyserve.errors import BatchError
 from pyserve.observe.delays import asks
 from pyserve.observe.failures import as_answer
+from pyserve.observe.separate import Separate
 from pyserve.request import CURRENT, Request, Source
 
 # The user's function: what it takes and returns is checked by kind and length, not by type.
@@ -228,8 +229,7 @@ class Run:
                 if not groups:
                     self._on_free(self)
                 if isinstance(results, Exception):
-                    for call in calls:
-                        call.fail(sendable(results, self._label))
+                    fail_each(calls, results, self._label)
                 else:
                     _answer(calls, results, self._label)
         except asyncio.CancelledError:
@@ -261,9 +261,10 @@ class Run:
 
 
 def _answer(calls: list[Call], results: Sequence[Any], label: str) -> None:
+    own = Separate()  # The same exception may stand for several items.
     for call, result in zip(calls, results, strict=True):
         if isinstance(result, BaseException):
-            call.fail(sendable(as_answer(result), label))
+            call.fail(sendable(own(as_answer(result)), label))
         elif not call.caller.done():  # Its caller may have gone while the batch ran.
             call.caller.set_result(result)
 

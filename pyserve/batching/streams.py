@@ -17,6 +17,7 @@ from pyserve.batching.lanes import Batch
 from pyserve.batching.results import checked, fail_all
 from pyserve.batching.runs import BatchRequestSource, begin, columns_of, context_of
 from pyserve.observe.failures import as_answer
+from pyserve.observe.separate import Separate
 from pyserve.request import Source
 
 # Results that a reader may be behind. Arbitrary; more only helps readers of uneven pace.
@@ -231,8 +232,9 @@ class StreamRun:
         except Exception as error:
             self.has_failed = True
             self._on_free(self)
+            own = Separate()
             for call in calls:
-                call.fail(error)
+                call.fail(own(error))
         except BaseException as error:
             if not fail_all(calls, error, self._label):
                 raise
@@ -247,8 +249,9 @@ class StreamRun:
         try:
             async for results in generator:
                 rows = checked(results, len(calls), self._label)
+                own = Separate()  # The same exception may stand for several items.
                 for call, result in zip(calls, rows, strict=True):
-                    call.push(result)
+                    call.push(own(result) if isinstance(result, BaseException) else result)
                 if not any(call.is_live() for call in calls):
                     return
                 await self._until_room(calls)

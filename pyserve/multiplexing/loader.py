@@ -26,6 +26,7 @@ from pyserve.multiplexing.unloading import let_go
 from pyserve.observe.delays import MEMBERS_MAX, PROCESS_DELAYS, LoadDelay, wall_clock_from
 from pyserve.observe.metrics.tally import Tally
 from pyserve.observe.places import text_of
+from pyserve.observe.separate import Separate, separate
 from pyserve.observe.traces.process import PROCESS_TRACING
 from pyserve.request import CURRENT, Request, current_request
 
@@ -350,11 +351,12 @@ class Loader(Generic[Model]):
         """Give every waiter the model, with a hold on it, or the error."""
         del self._loads[load.model_id]
         waiters, load.waiters = load.waiters, []
+        own = Separate()
         for future in waiters:
             if future.done():
                 continue
             if isinstance(result, BaseException):
-                future.set_exception(result)
+                future.set_exception(own(result))
             else:
                 self._cache.hold(result)
                 future.set_result(result)
@@ -363,7 +365,7 @@ class Loader(Generic[Model]):
         if isinstance(failure.answer, ModelNotFound):
             tell(self._label, model_id, failure.cause)
         if failure.answer is not None:
-            return failure.answer.with_traceback(None)
+            return separate(failure.answer).with_traceback(None)
         wait_s = max(0.0, failure.retry_at - self.loop.time())
         return ModelLoadFailed(
             f"{self._label}: model {model_id!r} failed to load: {failure.cause}; "

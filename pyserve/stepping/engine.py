@@ -22,6 +22,7 @@ from pyserve.errors import (
     RequestTimeout,
     RequestTooLarge,
 )
+from pyserve.observe.separate import Separate
 from pyserve.stepping.entries import End, Entry, Phase, Refusal
 from pyserve.stepping.measures import StepMeasures
 from pyserve.stepping.options import ContinuousOptions, read_cost
@@ -142,9 +143,10 @@ class Engine:
 
     def abandon(self, error: BaseException) -> None:
         """End all calls with an error, and release their states."""
+        own = Separate()
         for call, entry in tuple(self._entries.items()):
             self._forget(entry)
-            self._out.append((call, (), True, error))
+            self._out.append((call, (), True, own(error)))
 
     # --- between two steps ------------------------------------------------------------------
 
@@ -365,11 +367,11 @@ class Engine:
     def _fail_part(self, part: list[Entry[Any]], error: BaseException) -> None:
         if not isinstance(error, Exception):
             _LOGGER.error("%s raised in step", type(error).__name__, exc_info=error)
-        raised = _as_exception(error)
+        raised, own = _as_exception(error), Separate()
         for entry in part:
             if entry.phase is not Phase.ENDED:
                 self._forget(entry)
-                self._out.append((entry.call, (), True, raised))
+                self._out.append((entry.call, (), True, own(raised)))
 
     def _forget(self, entry: Entry[Any]) -> None:
         """End a request everywhere, and release its state if it has one."""
