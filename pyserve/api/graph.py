@@ -22,6 +22,7 @@ from pyserve.config.placement import check_placement_group
 from pyserve.config.unneeded import PAGE, lines_on_options
 from pyserve.errors import UsageError
 from pyserve.stepping.decorator import is_continuous, options_of
+from pyserve.stepping.options import ContinuousOptions
 from pyserve.types import ApplicationName, DeploymentKey, DeploymentName
 
 _LOGGER = logging.getLogger(__name__)
@@ -172,6 +173,7 @@ class _Graph:
                 f"other",
                 stacklevel=2,
             )
+        _warn_of_steps(application, limit)
         return PackedDeployment(
             name=name,
             code=_ship(name, deployment.target),
@@ -285,6 +287,18 @@ def _check_config(application: Application) -> None:
         )
 
 
+def _warn_of_steps(application: Application, limit: int) -> None:
+    """Warn where fewer calls are accepted than share a step."""
+    options = _step_options(application.deployment.target)
+    if options is not None and limit < options.max_running:
+        warnings.warn(
+            f"deployment {application.name!r} accepts max_ongoing_requests={limit} at once, so "
+            f"its steps never have max_running={options.max_running} requests; raise the one or "
+            f"lower the other",
+            stacklevel=2,
+        )
+
+
 def _warn_of_rests(upstream: Application, downstream: Application) -> None:
     """Warn where the batches of one deployment do not fill those of one that it calls."""
     sizes = [_deployment_batch_size(each) for each in (upstream, downstream)]
@@ -313,10 +327,15 @@ def batch_capacity(target: Code) -> int:
 
 def calls_held(target: Code) -> int:
     """Return how many calls a replica of a continuously batched class holds, 0 for others."""
+    options = _step_options(target)
+    return 0 if options is None else options.max_running + options.max_waiting
+
+
+def _step_options(target: Code) -> ContinuousOptions | None:
+    """Return the limits of a continuously batched class, ``None`` for others."""
     if not isinstance(target, type) or not is_continuous(target):
-        return 0
-    options = options_of(target)
-    return options.max_running + options.max_waiting
+        return None
+    return options_of(target)
 
 
 def _batch_options(target: Code) -> list[BatchOptions]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import inspect
 import math
 import sys
 from collections.abc import AsyncIterator, Callable, Generator
@@ -15,6 +16,7 @@ from typing import Any, TypeVar, overload
 
 from pyserve.errors import KindError, WrongMoment
 from pyserve.request import CURRENT
+from pyserve.signatures import read_signature
 from pyserve.stepping.calls import Call
 from pyserve.stepping.drivers import LoopDriver, ThreadDriver, make_driver
 from pyserve.stepping.engine import optional
@@ -26,6 +28,7 @@ Class = TypeVar("Class", bound=type)
 _OPTIONS = "__pyserve_continuous__"
 _DRIVER = "__pyserve_steps__"
 _CALL = "__call__"
+_ONE = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _IS_STEPPED = "__pyserve_is_stepped__"
 
 
@@ -114,12 +117,16 @@ class Stepped:
     def __call__(self, instance: object, request: Any) -> Answer:
         return Answer(instance, request)
 
-    def bind(self, instance: object) -> Callable[[Any], Answer]:
+    def bind(self, instance: object) -> Callable[..., Answer]:
         """Return the method of one instance."""
+        admit: Any = getattr(instance, "admit")  # noqa: B009 (object has none for checkers)
 
-        @functools.wraps(self.admit.__get__(instance, type(instance)))
-        def call(request: Any) -> Answer:
-            return Answer(instance, request)
+        @functools.wraps(admit)
+        def call(*arguments: Any, **keywords: Any) -> Answer:
+            if keywords or len(arguments) != 1:
+                # Python's own error, or the one argument by its name.
+                arguments = read_signature(admit).bind(*arguments, **keywords).args
+            return Answer(instance, arguments[0])
 
         return call
 
@@ -309,6 +316,15 @@ def _check(target: Any) -> None:
     ):
         if not callable(getattr(target, needed, None)):
             raise KindError(f"@pyserve.continuous on {name}: it has no {needed}, which {what}")
+    is_static = isinstance(inspect.getattr_static(target, "admit"), staticmethod)
+    admit: Any = getattr(target, "admit")  # noqa: B009 (types have none for checkers)
+    parameters = [*read_signature(admit).parameters.values()][0 if is_static else 1 :]
+    if len(parameters) != 1 or parameters[0].kind not in _ONE:
+        given = ", ".join(map(str, parameters)) or "nothing"
+        raise KindError(
+            f"@pyserve.continuous on {name}: admit takes {given} besides self; let it take the "
+            f"request alone"
+        )
     if hasattr(target, "preempt") != hasattr(target, "resume"):
         raise KindError(
             f"@pyserve.continuous on {name}: preempt and resume belong together; write both"

@@ -195,6 +195,21 @@ def chain(upstream: int, downstream: int) -> pyserve.Application:
 
 
 @pytest.mark.parity("S-24")
+def test_calls_of_a_continuously_batched_class_are_those_that_run_and_wait() -> None:
+    @pyserve.deployment
+    @pyserve.continuous(max_running=200, max_waiting=5)
+    class Stepping:
+        def admit(self, request: int) -> int:
+            return request
+
+        def step(self, states: list[int]) -> list[None]:
+            return [None for _ in states]
+
+    assert 205 == packed(Stepping.bind()).deployments[0].options.max_ongoing_requests
+    with pytest.warns(UserWarning, match="its steps never have max_running=200 requests"):
+        packed(Stepping.options(max_ongoing_requests=50).bind())
+
+
 def test_batches_that_leave_a_rest_downstream_warn() -> None:
     with pytest.warns(UserWarning, match="'above' calls 'below'.* 2 of them are left over"):
         packed(chain(8, 6))

@@ -319,6 +319,19 @@ class TestDecorator:
         with pytest.raises(KindError, match="it has no step"):
             continuous(type("Half", (), {"admit": lambda self, request: None}))
 
+    @pytest.mark.parametrize("admit", [lambda self: None, lambda self, a, b: None, lambda *a: a])
+    def test_admit_takes_the_request_alone(self, admit: Any) -> None:
+        with pytest.raises(KindError, match="let it take the request alone"):
+            continuous(type("Wrong", (Counting,), {"admit": admit}))
+
+    async def test_a_request_may_be_named(self) -> None:
+        async with closing(model_of()) as model:
+            assert await model(work=Work("a")) == "a1"
+            with pytest.raises(TypeError, match="too many positional arguments"):
+                model(Work("a"), 2)
+            with pytest.raises(TypeError, match="missing a required argument: 'work'"):
+                model()
+
     def test_it_refuses_a_call_of_its_own(self) -> None:
         with pytest.raises(KindError, match="__call__ of its own"):
             continuous(type("Own", (Counting,), {"__call__": lambda self, x: x}))
