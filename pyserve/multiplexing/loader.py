@@ -26,7 +26,7 @@ from pyserve.multiplexing.unloading import let_go
 from pyserve.observe.delays import MEMBERS_MAX, PROCESS_DELAYS, LoadDelay, wall_clock_from
 from pyserve.observe.metrics.tally import Tally
 from pyserve.observe.places import text_of
-from pyserve.observe.separate import Separate, separate
+from pyserve.observe.separate import separate
 from pyserve.observe.traces.process import PROCESS_TRACING
 from pyserve.request import CURRENT, Request, current_request
 
@@ -350,13 +350,10 @@ class Loader(Generic[Model]):
     def _finish(self, load: _Load[Model], result: Entry[Model] | BaseException) -> None:
         """Give every waiter the model, with a hold on it, or the error."""
         del self._loads[load.model_id]
-        waiters, load.waiters = load.waiters, []
-        own = Separate()
+        waiters, load.waiters = [each for each in load.waiters if not each.done()], []
         for future in waiters:
-            if future.done():
-                continue
             if isinstance(result, BaseException):
-                future.set_exception(own(result))
+                future.set_exception(separate(result))
             else:
                 self._cache.hold(result)
                 future.set_result(result)
