@@ -14,12 +14,14 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
 from queue import Empty, SimpleQueue
 from typing import Any
 
 from pyserve.errors import DeploymentUnavailable
+from pyserve.interrupts import raise_ctrl_c
 from pyserve.stepping.calls import Call
-from pyserve.stepping.engine import Delivery, Engine
+from pyserve.stepping.engine import Delivery, Engine, as_exception
 from pyserve.stepping.entries import Entry
 from pyserve.stepping.measures import StepMeasures
 from pyserve.stepping.options import ContinuousOptions
@@ -121,10 +123,9 @@ class _Common:
         failure: Exception | None = None
         try:
             state = await start()
-        except asyncio.CancelledError as cancelled:
-            failure = RuntimeError(f"admit was cancelled: {cancelled!r}")
-        except Exception as error:
-            failure = error
+        except BaseException as error:  # An exit would end the loop of all others.
+            raise_ctrl_c(error)
+            failure = as_exception(error)
         self._post(lambda: self._engine.on_admitted(entry, state, failure))
 
 
@@ -140,6 +141,7 @@ class ThreadDriver(_Common):
         self._commands: SimpleQueue[_Command | None] = SimpleQueue()
         self._model = model
         context = contextvars.copy_context()
+        self._has_ended: Future[None] = Future()
         self._thread = threading.Thread(
             target=context.run, args=(self._run,), name=f"{self._name} steps", daemon=True
         )
@@ -152,7 +154,9 @@ class ThreadDriver(_Common):
             task.cancel()
         await asyncio.gather(*self._admissions, return_exceptions=True)
         self._commands.put(None)
-        await asyncio.to_thread(self._thread.join)
+        # No thread waits for this one: it would stay at the end of the process beside a step that
+        # never returns.
+        await asyncio.shield(asyncio.wrap_future(self._has_ended))
 
     def _post(self, command: _Command) -> None:
         self._commands.put(command)
@@ -170,6 +174,7 @@ class ThreadDriver(_Common):
         else:
             self._engine.abandon(self._ended())
             self._flush()
+        self._has_ended.set_result(None)
 
     def _bury(self, failure: Exception) -> None:
         """End all calls, on the loop: the thread has ended."""
@@ -305,7 +310,8 @@ class LoopDriver(_Common):
                     results = self._model.step(states)
                     if inspect.isawaitable(results):
                         results = await results
-                except (Exception, asyncio.CancelledError) as error:
+                except BaseException as error:  # An exit would end the loop of all others.
+                    raise_ctrl_c(error)
                     task = asyncio.current_task()
                     if task is not None and task.cancelling():
                         raise

@@ -262,7 +262,7 @@ class Engine:
             self.on_admitted(entry, None, error)
         except BaseException as error:  # It would end the thread of all others.
             _LOGGER.exception("%s raised in admit", type(error).__name__)
-            self.on_admitted(entry, None, _as_exception(error))
+            self.on_admitted(entry, None, as_exception(error))
         else:
             self.on_admitted(entry, state, None)
 
@@ -367,7 +367,7 @@ class Engine:
     def _fail_part(self, part: list[Entry[Any]], error: BaseException) -> None:
         if not isinstance(error, Exception):
             _LOGGER.error("%s raised in step", type(error).__name__, exc_info=error)
-        raised, own = _as_exception(error), Separate()
+        raised, own = as_exception(error), Separate()
         for entry in part:
             if entry.phase is not Phase.ENDED:
                 self._forget(entry)
@@ -457,6 +457,6 @@ def _beyond(call: Any, values: Sequence[object]) -> Sequence[object]:
     return values[skipped:]
 
 
-def _as_exception(error: BaseException) -> Exception:
+def as_exception(error: BaseException) -> Exception:
     """Return what callers can get in place of an exception that ends threads."""
     return error if isinstance(error, Exception) else RuntimeError(f"it raised {error!r}")

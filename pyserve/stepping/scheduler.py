@@ -29,7 +29,14 @@ _STEP_MIN_S = 1e-6
 _HELD_PER_RUNNING = 2
 # The learnt times of so many keys without states are kept; arbitrary.
 _TIMES_MAX = 64
+# Fewer deadlines of requests that have ended are not swept away; arbitrary.
+_SWEEP_MIN = 256
 _HELD = frozenset({Phase.ADMITTING, Phase.RUNNING, Phase.PARKED})
+
+
+def _is_live(entry: Entry[Call]) -> bool:
+    """Say whether a request has not ended."""
+    return entry.phase is not Phase.ENDED
 
 
 class _Set(Generic[Call]):
@@ -121,6 +128,9 @@ class Scheduler(Generic[Call]):
         self._waiting.add(entry)
         if entry.deadline < math.inf:
             heapq.heappush(self._deadlines, (entry.deadline, entry.arrival, entry))
+            if len(self._deadlines) > _SWEEP_MIN + 2 * (self._held + self._count_waiting()):
+                self._deadlines = [each for each in self._deadlines if _is_live(each[2])]
+                heapq.heapify(self._deadlines)
         return None
 
     def cancel(self, entry: Entry[Call]) -> None:

@@ -23,6 +23,7 @@ from pyserve.stepping import decorator
 from pyserve.stepping.decorator import continuous, find_driver
 from pyserve.stepping.engine import NotStarted
 from pyserve.stepping.values import Done, Emit
+from tests.support.waiting import wait_until
 from tests.unit.stepping.models import Counting, Snapping, State, Work, values_of
 
 TIMEOUT_S = 10
@@ -223,7 +224,7 @@ async def test_closing_ends_calls_and_releases_their_states(step_in: str) -> Non
         with pytest.raises(DeploymentUnavailable):
             await model(Work("c"))
     assert not model.held
-    assert not [each for each in threading.enumerate() if each.name == "Model steps"]
+    wait_until(lambda: "Model steps" not in [each.name for each in threading.enumerate()])
 
 
 @WHERE
@@ -246,13 +247,43 @@ async def test_a_system_exit_in_a_step_fails_its_callers_alone(step_in: str) -> 
     class Exiting(Counting):
         def step(self, states: list[State]) -> list[Any]:
             if any(state.work.name == "a" for state in states):
-                raise asyncio.CancelledError if step_in == "loop" else SystemExit(3)
+                raise SystemExit(3)
             return super().step(states)
 
     async with closing(model_of(Exiting, step_in=step_in)) as model:
         with pytest.raises(RuntimeError, match="it raised"):
             await model(Work("a"))
         assert await model(Work("b")) == "b1"
+
+
+@WHERE
+@pytest.mark.parametrize("error", [SystemExit(3), asyncio.CancelledError()])
+async def test_an_exit_in_an_async_admit_fails_its_caller_alone(
+    step_in: str, error: BaseException
+) -> None:
+    class Exiting(Counting):
+        async def admit(self, work: Work) -> State:  # type: ignore[override]
+            if work.name == "a":
+                raise error
+            return super().admit(work)
+
+    async with closing(model_of(Exiting, step_in=step_in)) as model:
+        with pytest.raises(RuntimeError, match="it raised"):
+            await model(Work("a"))
+        assert await model(Work("b")) == "b1"
+
+
+async def test_closing_can_be_left_while_a_step_does_not_return() -> None:
+    model = model_of(Gated)
+    call = asyncio.create_task(_awaited(model(Work("a"))))
+    await model.wait_begun()
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.05):
+            await decorator.close(model)
+    model.may_go.release()
+    async with asyncio.timeout(TIMEOUT_S):
+        await decorator.close(model)
+    assert await call == "a1"
 
 
 @WHERE

@@ -16,7 +16,9 @@ from pyserve.errors import (
     RequestCancelled,
     RequestTimeout,
 )
+from pyserve.stepping.entries import Entry
 from pyserve.stepping.options import ContinuousOptions
+from pyserve.stepping.scheduler import Scheduler
 from pyserve.testing.driving import Arrival, Driven, drive
 from tests.unit.stepping.models import Counting, Snapping, Work, values_of
 
@@ -133,6 +135,14 @@ class TestAdmission:
         assert isinstance(driven.outcomes[0].error, RequestTimeout)
         assert driven.outcomes[0].ended_s == 3
         assert [step.requests for step in driven.steps[2:4]] == [(0, 1), (1,)]
+
+    def test_deadlines_of_what_has_ended_are_forgotten(self) -> None:
+        scheduler: Scheduler[int] = Scheduler(ContinuousOptions())
+        for number in range(5000):
+            entry = Entry(number, deadline=1e9)
+            assert scheduler.add(entry) is None
+            scheduler.end(entry)
+        assert len(scheduler._deadlines) < 600
 
     @pytest.mark.parametrize("waits", [False, True])
     def test_a_cancelled_request_ends_before_the_next_step(self, waits: bool) -> None:
