@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 
+from pyserve.garbage import importing
+
 # The exit status that a shell reports for a program that SIGINT ended.
 INTERRUPTED = 130
 
@@ -19,7 +21,8 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     """Run the command line and exit."""
     try:
         # Importing is most of what a command does in its first moments; Ctrl-C may come then too.
-        from pyserve.cli.commands import run_commands
+        with importing():
+            from pyserve.cli.commands import run_commands
 
         run_commands(arguments)
     except KeyboardInterrupt:

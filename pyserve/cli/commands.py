@@ -16,6 +16,7 @@ import click
 
 from pyserve.cli import INTERRUPTED
 from pyserve.errors import DeploymentFailed, OptionError, PyserveError
+from pyserve.garbage import end_uncollected, importing
 
 _COMMANDS = {
     "build": ("pyserve.cli.build:build", "Write the file of applications."),
@@ -64,7 +65,8 @@ class _Commands(click.Group):
         if cmd_name not in _COMMANDS:
             return None
         module_name, _, attribute = _COMMANDS[cmd_name][0].partition(":")
-        command: click.Command = getattr(importlib.import_module(module_name), attribute)
+        with importing():
+            command: click.Command = getattr(importlib.import_module(module_name), attribute)
         return command
 
     def resolve_command(
@@ -114,6 +116,7 @@ def run_commands(arguments: list[str] | None) -> NoReturn:
     # lock of a call. The finalizer of a call takes that lock, so none may be left until then:
     # errors and their tracebacks keep some alive.
     gc.collect()
+    end_uncollected()
     sys.exit(status)
 
 

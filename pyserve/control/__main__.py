@@ -23,41 +23,44 @@ import sys
 from collections.abc import Coroutine, Sequence
 from typing import TYPE_CHECKING
 
-from pyserve.aio.certificates import mesh_tls
-from pyserve.bridge import raise_descriptor_limit
-from pyserve.config import MeshSettings, older_names, read_settings
-from pyserve.config.control import (
-    MESH_ENDS,
-    MESH_STAYS,
-    SHUTDOWN_GRACE_S,
-    STATE_COPY_PERIOD_S,
-)
-from pyserve.control.controller import Controller
-from pyserve.control.discovery import MeshHome, MeshRecord
-from pyserve.control.server.arguments import parse
-from pyserve.control.server.ingresses import Ingresses, add_ingress_service
-from pyserve.control.server.keeper import Keeper, TcpListener, UnixListener
-from pyserve.control.server.service import add_services
-from pyserve.control.server.transport import Server, make_server, same_place, tcp_place
-from pyserve.control.state.run import Run
-from pyserve.control.store import Copies, SqliteStore
-from pyserve.errors import MeshError, MeshHeld, PyserveError, UsageError
-from pyserve.launch import (
-    LastingLauncher,
-    Site,
-    can_find_again,
-    make_launcher,
-    notices_of,
-    open_home,
-    report,
-)
-from pyserve.observe.logs.formats import said
-from pyserve.observe.logs.sink import LogSink, set_up_logging
-from pyserve.observe.metrics import ProcessMetrics, ScrapePoint, on_loop
-from pyserve.replica.garbage import settle
-from pyserve.types import DeploymentKey, MeshAddress, ReplicaId
-from pyserve.version import version
-from pyserve.wire.v1 import control_pb2
+from pyserve.garbage import end_uncollected, importing, settle
+
+end_uncollected()
+with importing():
+    from pyserve.aio.certificates import mesh_tls
+    from pyserve.bridge import raise_descriptor_limit
+    from pyserve.config import MeshSettings, older_names, read_settings
+    from pyserve.config.control import (
+        MESH_ENDS,
+        MESH_STAYS,
+        SHUTDOWN_GRACE_S,
+        STATE_COPY_PERIOD_S,
+    )
+    from pyserve.control.controller import Controller
+    from pyserve.control.discovery import MeshHome, MeshRecord
+    from pyserve.control.server.arguments import parse
+    from pyserve.control.server.ingresses import Ingresses, add_ingress_service
+    from pyserve.control.server.keeper import Keeper, TcpListener, UnixListener
+    from pyserve.control.server.service import add_services
+    from pyserve.control.server.transport import Server, make_server, same_place, tcp_place
+    from pyserve.control.state.run import Run
+    from pyserve.control.store import Copies, SqliteStore
+    from pyserve.errors import MeshError, MeshHeld, PyserveError, UsageError
+    from pyserve.launch import (
+        LastingLauncher,
+        Site,
+        can_find_again,
+        make_launcher,
+        notices_of,
+        open_home,
+        report,
+    )
+    from pyserve.observe.logs.formats import said
+    from pyserve.observe.logs.sink import LogSink, set_up_logging
+    from pyserve.observe.metrics import ProcessMetrics, ScrapePoint, on_loop
+    from pyserve.types import DeploymentKey, MeshAddress, ReplicaId
+    from pyserve.version import version
+    from pyserve.wire.v1 import control_pb2
 
 if TYPE_CHECKING:
     from pyserve.admin import AdminServer

@@ -2,7 +2,11 @@
 
 import sys
 
-from pyserve.gateway.process import main
+from pyserve.garbage import end_uncollected, importing
+
+end_uncollected()
+with importing():
+    from pyserve.gateway.process import main
 
 if __name__ == "__main__":
     sys.exit(main())

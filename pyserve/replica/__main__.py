@@ -1,16 +1,20 @@
 """``python -m pyserve.replica``: the entry of launchers, which wires a replica's parts."""
 
 import sys
-from contextlib import AbstractContextManager
 
-from pyserve.config import MeshSettings
-from pyserve.control.tokens import read_token
-from pyserve.observe.metrics import ProcessMetrics
-from pyserve.replica.process import main
-from pyserve.replica.spare import replica_arguments
-from pyserve.replica.worker import WorkerSettings
-from pyserve.routing.in_process import InProcessRouter
-from pyserve.types import MeshAddress
+from pyserve.garbage import end_uncollected, importing
+
+with importing():
+    from contextlib import AbstractContextManager
+
+    from pyserve.config import MeshSettings
+    from pyserve.control.tokens import read_token
+    from pyserve.observe.metrics import ProcessMetrics
+    from pyserve.replica.process import main
+    from pyserve.replica.spare import replica_arguments
+    from pyserve.replica.worker import WorkerSettings
+    from pyserve.routing.in_process import InProcessRouter
+    from pyserve.types import MeshAddress
 
 
 def _open_mesh(settings: WorkerSettings) -> InProcessRouter:
@@ -33,4 +37,8 @@ def _show_metrics(
 
 _arguments = replica_arguments(sys.argv[1:])
 # A spare whose launcher has gone, or no longer needs it, ends without having served.
-sys.exit(0 if _arguments is None else main(_open_mesh, read_token, _show_metrics, _arguments))
+_status = 0 if _arguments is None else main(_open_mesh, read_token, _show_metrics, _arguments)
+# Not before: an exception that ends this process, such as that of a signal while the instance is
+# constructed, keeps the instance until then.
+end_uncollected()
+sys.exit(_status)

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+from pyserve import garbage
 from pyserve.aio import Server
 from pyserve.aio.certificates import MeshTls
 from pyserve.api.context import attachment, enter_replica, get_replica_context
@@ -22,7 +23,6 @@ from pyserve.config import DeploymentOptions, MeshSettings
 from pyserve.errors import MeshError, OptionError
 from pyserve.folders import remove_unused
 from pyserve.observe.metrics import ProcessMetrics
-from pyserve.replica import garbage
 from pyserve.replica.asgi import AsgiApplication
 from pyserve.replica.control_tasks import ControlTasks, SharedControlTasks, ThreadedControlTasks
 from pyserve.replica.listeners import Listeners

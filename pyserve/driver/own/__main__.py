@@ -6,7 +6,11 @@ long as its own: so neither waits for the other.
 
 import sys
 
-from pyserve.driver.own.mesh import Controllers
+from pyserve.garbage import end_uncollected, importing
+
+end_uncollected()
+with importing():
+    from pyserve.driver.own.mesh import Controllers
 
 
 def main() -> int:
