@@ -15,6 +15,7 @@ import hypothesis
 import pytest
 
 from pyserve.observe.failures import TracebackFilter
+from tests.support import warm
 from tests.support.grpc_aio import keep_status_of_server
 from tests.support.leftovers import SESSION_VARIABLE, processes_of, sockets_below
 from tests.support.waiting import wait_until
@@ -46,6 +47,7 @@ def pyserve_home() -> Iterator[Path]:
         patch.setenv("PYSERVE_HOME", str(home))
         patch.setenv(SESSION_VARIABLE, session)
         yield home
+    warm.end()
     try:
         wait_until(
             lambda: not processes_of(session), _LEFTOVERS_TIMEOUT_S, "no process of a test is left"

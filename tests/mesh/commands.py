@@ -2,7 +2,6 @@
 
 import json
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -12,6 +11,7 @@ from pyserve.config import read_settings
 from pyserve.control.discovery import find_mesh
 from pyserve.driver.client import ControlClient
 from tests.support.waiting import wait_until
+from tests.support.warm import Running, run_command, start_command
 
 ROOT = Path(__file__).resolve().parents[2]
 _TIMEOUT_S = 50.0
@@ -25,22 +25,15 @@ def pyserve(
     cwd: Path = ROOT,
 ) -> subprocess.CompletedProcess[str]:
     """Run one command to its end."""
-    return subprocess.run(
-        [sys.executable, "-m", "pyserve", *arguments],
-        cwd=cwd,
-        env=environment,
-        input=text,
-        capture_output=True,
-        text=True,
-        timeout=timeout_s,
-        check=False,
+    return run_command(
+        arguments, environment=environment, folder=cwd, timeout_s=timeout_s, text=text
     )
 
 
 class Foreground:
     """A ``pyserve run`` in a process of its own."""
 
-    def __init__(self, process: subprocess.Popen[bytes], log: Path) -> None:
+    def __init__(self, process: Running, log: Path) -> None:
         self.process = process
         self._log = log
         wait_until(
@@ -71,21 +64,12 @@ def foreground(
     """Run a target until the end of the context; ``address``: None for one that attaches."""
     log = Path(environment["PYSERVE_HOME"]) / log_name
     with log.open("wb") as output:
-        process = subprocess.Popen(
-            [
-                sys.executable,
-                "-m",
-                "pyserve",
-                "run",
-                target,
-                *arguments,
-                *([] if address is None else ["--address", address]),
-            ],
-            cwd=ROOT,
-            env=environment,
-            stdin=subprocess.DEVNULL,
+        process = start_command(
+            ["run", target, *arguments, *([] if address is None else ["--address", address])],
+            environment=environment,
+            folder=ROOT,
             stdout=output,
-            stderr=subprocess.STDOUT,
+            stderr=output,
         )
     try:
         yield Foreground(process, log)

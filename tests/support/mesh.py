@@ -4,8 +4,6 @@ import os
 import re
 import shutil
 import signal
-import subprocess
-import sys
 import tempfile
 import uuid
 from collections.abc import Iterator, Mapping
@@ -15,10 +13,10 @@ from pathlib import Path
 
 from tests.support.leftovers import SESSION_VARIABLE, processes_of, sockets_below
 from tests.support.waiting import wait_until
+from tests.support.warm import Running, start_command
 
 _ROOT = Path(__file__).resolve().parents[2]
 _READY = re.compile(r"is ready at (127\.0\.0\.1:\d+)")
-_PYSERVE = str(Path(sys.executable).with_name("pyserve"))
 _START_TIMEOUT_S = 60.0
 _END_TIMEOUT_S = 30.0
 
@@ -36,7 +34,7 @@ class RunningMesh:
 
     address: str
     home: Path
-    process: subprocess.Popen[bytes]
+    process: Running
     session: str
     log: Path
 
@@ -67,19 +65,19 @@ def running_mesh(
     session = uuid.uuid4().hex
     log = home / "output.log"
     with log.open("wb") as output:
-        process = subprocess.Popen(
-            [_PYSERVE, "run", target, *arguments, "--address", "127.0.0.1:0"],
-            cwd=folder,
-            env={
+        process = start_command(
+            ["run", target, *arguments, "--address", "127.0.0.1:0"],
+            environment={
                 **os.environ,
                 **(environment or {}),
                 "PYSERVE_HOME": str(home),
                 SESSION_VARIABLE: session,
             },
-            stdin=subprocess.DEVNULL,
+            folder=folder,
             stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
+            stderr=output,
+            has_own_session=True,
+            imports_from_folder=False,
         )
     try:
         address = _await_address(process, log)
@@ -98,7 +96,7 @@ def running_mesh(
         shutil.rmtree(home, ignore_errors=True)
 
 
-def _await_address(process: subprocess.Popen[bytes], log: Path) -> str:
+def _await_address(process: Running, log: Path) -> str:
     wait_until(
         lambda: process.poll() is not None or _READY.search(log.read_text(errors="replace")),
         _START_TIMEOUT_S,

@@ -7,8 +7,6 @@ import dataclasses
 import json
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,6 +22,7 @@ from pyserve.driver.status import read_status
 from tests.mesh.commands import ROOT
 from tests.support.leftovers import SESSION_VARIABLE
 from tests.support.waiting import wait_until
+from tests.support.warm import Running, start_command
 
 START_TIMEOUT_S = 50.0
 END_TIMEOUT_S = 30.0
@@ -32,7 +31,7 @@ END_TIMEOUT_S = 30.0
 class Command:
     """A command in a process of its own, and what it prints."""
 
-    def __init__(self, process: subprocess.Popen[bytes], log: Path) -> None:
+    def __init__(self, process: Running, log: Path) -> None:
         self.process = process
         self._log = log
 
@@ -59,14 +58,14 @@ def command(environment: dict[str, str], *arguments: str, folder: Path = ROOT) -
     home.mkdir(0o700, exist_ok=True)
     log = home / f"{arguments[0]}-{os.urandom(4).hex()}.log"
     with log.open("wb") as output:
-        process = subprocess.Popen(
-            # Like the script of that name, which has nothing of its folder on sys.path.
-            [sys.executable, "-P", "-m", "pyserve", *arguments],
-            cwd=folder,
-            env=environment,
-            stdin=subprocess.DEVNULL,
+        process = start_command(
+            arguments,
+            environment=environment,
+            folder=folder,
             stdout=output,
-            stderr=subprocess.STDOUT,
+            stderr=output,
+            # Like the script of that name, which has nothing of its folder on sys.path.
+            imports_from_folder=False,
         )
     running = Command(process, log)
     try:
