@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.datasets import load_digits
 
 from services.digits.model import PIXELS
 
@@ -45,6 +44,8 @@ class Split:
 
 def load() -> Split:
     """Read the images and split them; the same split every time."""
+    from sklearn.datasets import load_digits  # Imported only here: it takes a second.
+
     digits = load_digits()
     images = digits.images.astype(np.uint8).reshape(-1, PIXELS)
     labels = digits.target.astype(np.int64)
