@@ -11,6 +11,7 @@ import click
 import cloudpickle
 import pytest
 
+from pyserve.api.sources import own_modules
 from pyserve.cli.applications import file_of, ingress_options, load_file, load_request
 from pyserve.cli.asked import Asked
 from pyserve.cli.commands import CommandFailed
@@ -81,6 +82,13 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: Any) -> An
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     monkeypatch.chdir(tmp_path)
     found = Project(tmp_path, f"declared_{zlib.crc32(request.node.name.encode())}")
+
+    def modules_of_the_project() -> dict[str, Path]:
+        # Beside the modules of all tests, each of which would be read for each application.
+        each = own_modules()
+        return {name: each[name] for name in each if name.startswith(found.prefix)}
+
+    monkeypatch.setattr("pyserve.cli.applications.own_modules", modules_of_the_project)
     yield found
     found.forget()
 
