@@ -59,7 +59,7 @@ serve: build ## The same mesh, left running until Ctrl-C
 # --- Tests ---------------------------------------------------------------------------------------
 
 .PHONY: test
-test: build ## The tests of a change: no benchmarks, neighbouring releases or foreign programs
+test: build ## The tests of a change: without benchmarks, foreign programs and what takes longest
 	$(CARGO_TEST) --workspace --exclude pyserve-router-py $(BENCHMARK_CRATES:%=--exclude %)
 	$(pytest_quick)
 
@@ -304,11 +304,12 @@ $(PY) -m tests.again -m alone
 endef
 
 # Left to `test-all`: what needs a release build of its own, another release of pyserve or a program
-# that is not a Python package, and what compares times.
+# that is not a Python package, what compares times, what takes long by itself; programs written for
+# Ray Serve, type checkers and the tools of releases, which few changes concern.
+TEST_ALL_ONLY := benchmarks docs/test_site.py mesh/versions ray_programs releases seeds typing
 define pytest_quick
 $(PY) -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder \
-	-m "not alone and not external" --ignore tests/benchmarks --ignore tests/mesh/versions \
-	--ignore tests/docs/test_site.py
+	-m "not alone and not external and not long" $(TEST_ALL_ONLY:%=--ignore tests/%)
 endef
 
 define FIND_LIBPYTHON

@@ -3,6 +3,7 @@
 import re
 import shlex
 import subprocess
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,13 @@ def _name(page: Path) -> str:
     return page.relative_to(ROOT).with_suffix("").as_posix()
 
 
+def _readme_first(pages: Iterable[Path]) -> Iterator[object]:
+    """Mark all other pages as ones that take long, since together they do."""
+    for page in pages:
+        is_first = page == ROOT / "README.md"
+        yield pytest.param(page, id=_name(page), marks=[] if is_first else pytest.mark.long)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("page", [*filter(_has_snippets, PAGES)], ids=_name)
 def test_every_snippet_stands_alone(page: Path, tmp_path: Path):
@@ -44,7 +52,7 @@ def test_every_file_of_a_page_is_used(page: Path):
 
 @pytest.mark.slow
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("page", [*filter(_is_executable, PAGES)], ids=_name)
+@pytest.mark.parametrize("page", [*_readme_first(filter(_is_executable, PAGES))])
 def test_a_page_does_what_it_shows(page: Path, tmp_path: Path):
     assert run_page(page.read_text(), tmp_path) > 0
 

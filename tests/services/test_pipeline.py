@@ -61,6 +61,7 @@ async def test_chunks_gain_what_the_guide_gained(pipeline):
     assert 66 / 7 <= timing.ratio
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parity("S-44")
 async def test_the_first_piece_is_there_long_before_the_film(pipeline):

@@ -236,6 +236,7 @@ async def test_doors_can_be_shut() -> None:
     await within(doors.server.stop(None))
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("are_open", [0, 1])
 async def test_a_flood_of_pings_is_told_to_calm_down(are_open: int) -> None:

@@ -228,6 +228,7 @@ async def all_changes(mesh: Mesh, *middles: Middle | None) -> None:
     await change(mesh, 2, shrinking)
 
 
+@pytest.mark.long
 @pytest.mark.parity("G-17", "G-66")
 @pytest.mark.parametrize(
     "middles",

@@ -170,6 +170,7 @@ def test_a_file_is_what_runs(user: User) -> None:
     assert "applications: []\n" == user.command("config").stdout
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.timeout(120)  # Five commands that import, and three starts of replicas.
 @pytest.mark.parity("G-31")
@@ -377,6 +378,7 @@ def test_a_file_runs_in_the_foreground_with_what_it_says_of_the_ingress(
         process.wait()
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.timeout(180)  # Starts seven processes, one after the other.
 @pytest.mark.parity("G-61")

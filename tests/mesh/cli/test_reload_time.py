@@ -40,6 +40,7 @@ app = Page.bind()
 """
 
 
+@pytest.mark.long
 @pytest.mark.parity("G-61")
 def test_an_edit_is_there_in_less_than_a_second_beside_the_constructor(tmp_path: Path) -> None:
     """The best of several, since others use the machine too; what is slow is slow each time."""

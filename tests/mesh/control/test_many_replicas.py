@@ -35,6 +35,7 @@ def one_processor() -> Iterator[None]:
     os.sched_setaffinity(0, before)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("one_processor")
 def test_few_of_many_replicas_start_at_a_time_and_others_are_not_held_up(
     mesh_environment: dict[str, str], tmp_path: Path

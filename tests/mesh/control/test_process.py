@@ -328,6 +328,7 @@ def test_replica_killed_is_replaced_and_calls_go_on(mesh):
     assert [b"x"] * 20 == [reply.payload for reply in replies]
 
 
+@pytest.mark.long
 def test_no_call_fails_while_a_new_version_replaces_the_old(mesh):
     address = mesh.address()
     deploy(address, num_replicas=2)

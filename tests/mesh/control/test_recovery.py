@@ -111,6 +111,7 @@ def mesh() -> Iterator[Mesh]:
         shutil.rmtree(home, ignore_errors=True)
 
 
+@pytest.mark.long
 async def test_controllers_that_are_killed_in_deploys_cost_no_call_and_start_nothing_twice(
     mesh: Mesh,
 ) -> None:

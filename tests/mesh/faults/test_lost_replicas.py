@@ -81,6 +81,7 @@ def test_calls_for_a_lost_replica_go_to_the_one_that_is_left(unattended: Unatten
     assert {unattended.replicas[1]} == {call.result(timeout_s=GIVEN_UP_S) for call in calls}
 
 
+@pytest.mark.long
 def test_calls_end_where_every_replica_is_lost(unattended: Unattended) -> None:
     """They have no deadline."""
     unattended.kill(2)

@@ -85,6 +85,7 @@ def test_lost_wake_ups_are_noticed_where_duties_share_the_loop() -> None:
         wait_until(asked.is_another, REPLACED_TIMEOUT_S)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("separate", [True, False])
 def test_a_replica_whose_process_gives_no_sign_of_life_is_replaced(separate: bool) -> None:
     """Stopped as a whole, or its duties behind a loop that somebody holds."""

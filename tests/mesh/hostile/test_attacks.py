@@ -66,6 +66,7 @@ def test_a_connection_that_goes_too_far_is_closed(name: str, address: tuple[str,
     assert set(outcome["goaways"]) <= {CLOSED[name], "none"}, outcome
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", BOUNDED)
 def test_what_is_allowed_costs_the_mesh_little(name: str, address: tuple[str, int]):
     outcome = _attack(name, address, BOUNDED_S)

@@ -34,6 +34,7 @@ def _crowd(name: str, environment: dict[str, str]) -> dict[str, Any]:
     return seen
 
 
+@pytest.mark.long
 @pytest.mark.timeout(_TIMEOUT_S)
 def test_more_clients_than_descriptors_stop_nothing(mesh_environment: dict[str, str]) -> None:
     """Neighbours, newcomers and health are answered, and a dead replica is replaced."""
@@ -45,6 +46,7 @@ def test_more_clients_than_descriptors_stop_nothing(mesh_environment: dict[str, 
         assert seen[name]["connections"] < FILES_MAX
 
 
+@pytest.mark.long
 @pytest.mark.timeout(_TIMEOUT_S)
 def test_a_crowd_behind_a_trusted_proxy_delays_nobody_there(
     mesh_environment: dict[str, str],

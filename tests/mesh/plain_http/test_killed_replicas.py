@@ -24,6 +24,7 @@ async def _begun(ledger: DeploymentHandle, key: str, count: int) -> bool:
     return count == happened.count("child began")
 
 
+@pytest.mark.long
 async def test_each_request_at_a_killed_replica_is_answered_and_the_next_one_serves(
     base_url: str, key: str
 ) -> None:

@@ -55,6 +55,7 @@ async def _answers_of_killed(
     return await asyncio.gather(*sent)
 
 
+@pytest.mark.long
 async def test_a_plain_handler_that_is_marked_loses_none(
     base_url: str, attempts: DeploymentHandle, key: str
 ) -> None:

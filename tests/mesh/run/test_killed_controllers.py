@@ -198,6 +198,7 @@ def _left_in(home: Path) -> list[str]:
     return sorted(str(path.relative_to(home)) for path in home.rglob("*"))
 
 
+@pytest.mark.long
 def test_no_call_is_lost_and_deploys_work_after_three_kills_in_a_row(program: Program) -> None:
     with _Client(program.address()) as client:
         for _ in range(3):
@@ -260,6 +261,7 @@ def test_nothing_is_left_where_the_program_is_killed_too(
     assert ["mesh.lock"] == _left_in(program.home)
 
 
+@pytest.mark.long
 def test_controllers_that_cannot_start_are_given_up_with_the_reason(
     program: Program, folder: Path
 ) -> None:

@@ -354,6 +354,7 @@ class Load:
             self.fresh += 1
 
 
+@pytest.mark.long
 def test_leaf_issuer_and_root_change_under_load(guarded: Guarded) -> None:
     """No call fails while each is exchanged, and what is taken out is refused within 5 s."""
     old, new = guarded.root, Authority()

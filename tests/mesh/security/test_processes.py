@@ -177,6 +177,7 @@ def test_a_router_does_not_take_a_replica_with_another_name(
             other.close()
 
 
+@pytest.mark.long
 def test_leaf_issuer_and_root_change_under_load(
     private: Private, monkeypatch: pytest.MonkeyPatch
 ) -> None:

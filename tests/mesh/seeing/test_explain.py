@@ -120,6 +120,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
         yield found
 
 
+@pytest.mark.long
 def test_a_call_that_was_parked(stage: Stage):
     with ThreadPoolExecutor() as pool:
         first = pool.submit(stage.call, "narrow?time_s=4", "first")
@@ -129,6 +130,7 @@ def test_a_call_that_was_parked(stage: Stage):
     stage.check("waited for a free replica of narrow/Narrow", "parked", 0.1)
 
 
+@pytest.mark.long
 def test_a_replica_that_is_slower_than_its_siblings(stage: Stage):
     def is_slow(number: int) -> bool:
         return stage.call("uneven", f"uneven-{number}", **_ASK).text == "slow"

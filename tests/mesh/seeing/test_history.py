@@ -61,6 +61,7 @@ def test_what_is_loaded_where_and_what_it_cost(environment: dict[str, str]) -> N
     assert 'model="' not in page
 
 
+@pytest.mark.long
 @pytest.mark.parity("G-83")
 def test_why_there_are_so_many_replicas_and_why_one_is_gone(environment: dict[str, str]) -> None:
     with standing(environment), application(environment, "tests.mesh.seeing.apps:memory"):

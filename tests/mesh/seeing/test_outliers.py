@@ -14,6 +14,7 @@ from tests.support.waiting import wait_until
 pytestmark = pytest.mark.slow
 
 
+@pytest.mark.long
 def test_the_slow_replica_is_marked_and_no_other(environment: dict[str, str]):
     with standing(environment), application(environment, "tests.mesh.seeing.apps:uneven"):
         with calls(f"http://{address_of(environment)}/") as answers:

@@ -32,6 +32,7 @@ def makes_three_calls_each(found: dict[str, Any]) -> bool:
     return bool(pytest.approx(3 * rates["default/Shop"], rel=0.2) == rates["default/Prices"] > 0)
 
 
+@pytest.mark.long
 def test_who_calls_whom_and_how_often(environment: dict[str, str]):
     with standing(environment), application(environment, "tests.mesh.seeing.apps:shop"):
         with calls(f"http://{address_of(environment)}/"):
@@ -44,6 +45,7 @@ def test_who_calls_whom_and_how_often(environment: dict[str, str]):
         assert "HEALTHY" == ingress["state"]
 
 
+@pytest.mark.long
 def test_without_a_terminal_it_prints_each_look_until_it_is_interrupted(
     environment: dict[str, str],
 ):

@@ -156,6 +156,7 @@ def deploy_web(environment: dict[str, str], tmp_path: Path) -> None:
     assert 0 == done.returncode, done.stderr
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="replicas outlive nobody here")
 @pytest.mark.parity("G-66")
 def test_applications_survive_the_controller_and_the_mesh(

@@ -50,6 +50,7 @@ def explained(environment: dict[str, str], request_id: str) -> dict[str, object]
     return found
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("ratio", ["0", "0.000001"])
 def test_calls_that_failed_or_were_slow_are_kept_where_none_is_sampled(
     ratio: str, mesh_environment: dict[str, str]

@@ -55,6 +55,7 @@ def test_calls_of_each_host_stay_in_its_zone(mesh: Mesh) -> None:
     assert share_that_stays(counted) >= 0.95, counted
 
 
+@pytest.mark.long
 def test_a_host_that_cannot_reach_the_controller_goes_on(mesh: Mesh) -> None:
     """Its ingress and its replica serve; both are members again when it can, without a restart."""
     west, control = host(mesh, "west-1"), host(mesh, "control")
