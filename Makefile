@@ -18,7 +18,7 @@ PYTHON ?= $(shell for name in python3 python3.14 python3.13 python3.12 python3.1
 	&& echo $$name && break; done)
 
 # How many processes run tests at once.
-TEST_PROCESSES ?= 3
+TEST_PROCESSES ?= 4
 
 # What `pythons` looks for: on PATH, at pyenv and at uv.
 PYTHONS ?= 3.11 3.12 3.13 3.14
@@ -295,9 +295,9 @@ else \
 fi
 endef
 
-# Most tests wait for processes, so three at a time keep two cores busy. A module, or a folder with
-# a mesh (tests/support/scheduling.py), stays in one process; the many short ones come last, so that
-# all end together. Those that compare times follow one by one.
+# Most tests wait for processes half of the time, so four at a time keep two cores busy. A module, or
+# a folder with a mesh (tests/support/scheduling.py), stays in one process; the many short ones come
+# last, so that all end together. Those that compare times follow one by one.
 define pytest_all
 $(PY) -m tests.again -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder -m "not alone"
 $(PY) -m tests.again -m alone

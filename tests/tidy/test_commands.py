@@ -73,7 +73,7 @@ def test_every_test_is_run_by(target: str):
     assert "--features loom" in commands
     runs = re.findall(r"-m (?:pytest|tests\.again)(.*)", commands)
     # Two runs that complete each other; `check` runs the quick ones before.
-    assert runs[-2:] == [' -n 3 --dist loadfile --no-loadscope-reorder -m "not alone"', " -m alone"]
+    assert runs[-2:] == [' -n 4 --dist loadfile --no-loadscope-reorder -m "not alone"', " -m alone"]
     assert runs[:-2] == ([" tests/tidy tests/unit"] if target == "check" else [])
 
 
