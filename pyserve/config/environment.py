@@ -281,6 +281,11 @@ def older_names(environment: Mapping[str, str] | None = None) -> list[str]:
     return lines + unneeded.lines_on(variables)
 
 
+def names_debugger() -> bool:
+    """Say whether ``PYTHONBREAKPOINT`` names what ``breakpoint()`` calls now."""
+    return bool(os.environ.get("PYTHONBREAKPOINT"))
+
+
 def unknown_names(environment: Mapping[str, str] | None = None) -> list[str]:
     """Return a line on each variable of ours or Ray Serve's that nothing reads.
 

@@ -16,8 +16,7 @@ import grpc
 from google.protobuf.descriptor import MethodDescriptor
 
 from pyserve.aio import ServicerContext
-from pyserve.aio._deferred import DeferredUnary
-from pyserve.aio._handlers import Messages
+from pyserve.aio.internal import DeferredUnary, Messages
 from pyserve.api.method import options_of
 from pyserve.batching import Batched
 from pyserve.batching.decorator import Submit

@@ -18,8 +18,8 @@ import grpc
 import grpc.aio
 
 from pyserve.aio import Channel, Server
-from pyserve.aio._loaded import loaded_files
 from pyserve.aio.certificates import MeshTls
+from pyserve.aio.internal import loaded_files
 from pyserve.aio.mesh_channel import Redial, dial, is_reached, proof
 from pyserve.api.context import GangContext, ReplicaContext
 from pyserve.errors import MeshError

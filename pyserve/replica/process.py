@@ -23,8 +23,7 @@ from pyserve.api.context import Mesh, attach
 from pyserve.bridge import keep_freed_memory, keep_from_forks, raise_descriptor_limit
 from pyserve.config import MeshSettings, older_names, read_settings
 from pyserve.config.control import OUTPUT_BOUND_PERIOD_S, OUTPUT_FILE_BYTES_MAX
-from pyserve.config.debuggers import names_debugger
-from pyserve.config.environment import read_log_defaults
+from pyserve.config.environment import names_debugger, read_log_defaults
 from pyserve.config.logs import LogSettings
 from pyserve.config.tls import PLAIN_TCP_REMEDY
 from pyserve.errors import MeshError, OptionError, WrongMoment

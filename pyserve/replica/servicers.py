@@ -16,7 +16,7 @@ import grpc
 from google.protobuf import descriptor_pb2
 from google.protobuf.descriptor import Descriptor, FileDescriptor, MethodDescriptor
 
-from pyserve.aio._loaded import find_service
+from pyserve.aio.internal import find_service
 from pyserve.api.code import import_attribute
 from pyserve.errors import ServicerError
 from pyserve.types import ServiceName

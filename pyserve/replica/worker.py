@@ -22,7 +22,9 @@ from pyserve.bridge import running_endpoint
 from pyserve.config import DeploymentOptions, MeshSettings
 from pyserve.errors import MeshError, OptionError
 from pyserve.folders import remove_unused
+from pyserve.observe.delays import PROCESS_DELAYS
 from pyserve.observe.metrics import ProcessMetrics
+from pyserve.observe.traces.process import PROCESS_TRACING, ProcessIdentity
 from pyserve.replica.asgi import AsgiApplication
 from pyserve.replica.control_tasks import ControlTasks, SharedControlTasks, ThreadedControlTasks
 from pyserve.replica.listeners import Listeners
@@ -40,7 +42,6 @@ from pyserve.replica.loading import (
 from pyserve.replica.logs import begin_logs
 from pyserve.replica.measures import ReplicaMetrics
 from pyserve.replica.membership import Membership, first_context, hello, ready_of
-from pyserve.replica.observing import observe_calls
 from pyserve.replica.phases import Constructing, Joined, Loading, Serving
 from pyserve.replica.preparing import Constructed, Preparation
 from pyserve.replica.reconfiguring import Reconfigurer
@@ -353,3 +354,17 @@ class Worker:
 def _counts(server: Server) -> tuple[int, int]:
     stats = server.native.stats()
     return stats["in_flight"], stats["calls"]
+
+
+def observe_calls(settings: WorkerSettings, replica_id: str) -> None:
+    """Keep what the calls of this process wait for, and make spans if its settings say so."""
+    PROCESS_DELAYS.is_on = True
+    identity = ProcessIdentity(
+        service=settings.deployment,
+        instance=replica_id,
+        application=settings.application,
+        deployment=settings.deployment,
+        replica=replica_id,
+        node=settings.mesh.node.node_id,
+    )
+    PROCESS_TRACING.start(settings.mesh.tracing, identity)

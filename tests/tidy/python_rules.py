@@ -112,7 +112,8 @@ def python_rules(source: Source) -> Iterator[Finding]:
     if source.generated or not source.path.endswith(".py"):
         return
     tree = ast.parse(source.text, source.path)
-    for rule in (function_length, pure_modules, package_bans, environment, native_extension, docs):
+    rules = (function_length, pure_modules, package_bans, environment, native_extension)
+    for rule in (*rules, private_modules, docs):
         yield from rule(source, tree)
 
 
@@ -150,6 +151,15 @@ def native_extension(source: Source, tree: ast.Module) -> Iterator[Finding]:
     if source.under("pyserve") and not source.under(_NATIVE_USER):
         bans = {"pyserve._router": f"only {_NATIVE_USER} may"}
         yield from _banned(source, tree, bans)
+
+
+def private_modules(source: Source, tree: ast.Module) -> Iterator[Finding]:
+    """What the server keeps to itself is used through ``pyserve.aio.internal``."""
+    if not source.under("pyserve") or source.under("pyserve/aio"):
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("pyserve.aio._"):
+            yield Finding(source.path, node.lineno, "import it from pyserve.aio.internal")
 
 
 def docs(source: Source, tree: ast.Module) -> Iterator[Finding]:

@@ -138,6 +138,8 @@ def test_a_pure_python_module_touches_nothing(text: str, expected: list[str]):
         ("pyserve/api/a.py", "from pyserve import _router\n", ["uses pyserve._router: only"]),
         ("pyserve/aio/a.py", "import pyserve._router\n", ["uses pyserve._router: only"]),
         ("pyserve/bridge/a.py", "from pyserve import _router\n", []),
+        ("pyserve/api/a.py", "from pyserve.aio._tasks import x\n", ["pyserve.aio.internal"]),
+        ("pyserve/aio/a.py", "from pyserve.aio._tasks import x\n", []),
     ],
 )
 def test_the_package_keeps_to_its_seams(path: str, text: str, expected: list[str]):

@@ -14,7 +14,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from pyserve.aio import ClientDisconnected
-from pyserve.aio._watched import note_failure
+from pyserve.aio.internal import note_failure
 from pyserve.bridge import end_if_forked
 from pyserve.observe.failures import exc_info_of, failure_logger
 from pyserve.replica.refusals import refusal_of

@@ -22,7 +22,7 @@ from wsproto.extensions import Extension
 from wsproto.utilities import LocalProtocolError
 
 from pyserve.aio import ClientDisconnected
-from pyserve.aio._watched import note_failure
+from pyserve.aio.internal import note_failure
 from pyserve.bridge import end_if_forked
 from pyserve.observe.failures import failure_logger
 from pyserve.replica.asgi.deflate import AnnouncedSize, agree

@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING, Any
 from grpc import StatusCode
 
 from pyserve.aio import ClientDisconnected
-from pyserve.aio._outcome import LATE_DETAILS, is_late
-from pyserve.aio._tasks import steps_on_threads
-from pyserve.aio._watched import note_failure
+from pyserve.aio.internal import LATE_DETAILS, is_late, note_failure, steps_on_threads
 from pyserve.bridge import end_if_forked
 from pyserve.errors import Abort, BatchError, ModelNotFound
 from pyserve.observe.failures import exc_info_of, failure_logger

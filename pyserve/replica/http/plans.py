@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from pyserve.aio import HttpFunction
-from pyserve.aio._tasks import on_thread, steps_on_threads
+from pyserve.aio.internal import on_thread, steps_on_threads
 from pyserve.replica.http.answers import (
     answer,
     answer_failure,

@@ -11,7 +11,7 @@ import grpc
 import orjson
 from grpc import StatusCode
 
-from pyserve.aio._tasks import on_thread, steps_on_threads
+from pyserve.aio.internal import on_thread, steps_on_threads
 from pyserve.errors import Abort
 from pyserve.inference import messages, rest
 from pyserve.inference import open_inference_pb2 as pb

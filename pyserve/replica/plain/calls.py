@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 from grpc import StatusCode
 
 from pyserve.aio import Status
-from pyserve.aio._handlers import Messages
-from pyserve.aio._outcome import LATE_DETAILS, is_late
+from pyserve.aio.internal import LATE_DETAILS, Messages, is_late
 from pyserve.api.handles.failures import FAILURE_KEY, encode_failure
 from pyserve.api.handles.framing import BATCH_END
 from pyserve.api.handles.stream import DeploymentResponseGenerator

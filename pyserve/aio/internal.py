@@ -1,0 +1,20 @@
+"""The parts of the server and of its calls that other packages of pyserve use; not for users."""
+
+from pyserve.aio._deferred import DeferredUnary
+from pyserve.aio._handlers import Messages
+from pyserve.aio._loaded import find_service, loaded_files
+from pyserve.aio._outcome import LATE_DETAILS, is_late
+from pyserve.aio._tasks import on_thread, steps_on_threads
+from pyserve.aio._watched import note_failure
+
+__all__ = [
+    "LATE_DETAILS",
+    "DeferredUnary",
+    "Messages",
+    "find_service",
+    "is_late",
+    "loaded_files",
+    "note_failure",
+    "on_thread",
+    "steps_on_threads",
+]
