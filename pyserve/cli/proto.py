@@ -106,8 +106,11 @@ def generate_all(files: Sequence[Path], roots: Roots) -> None:
         roots: Where their imports start.
 
     Raises:
-        CommandFailed: Some have no stubs; the text names them.
+        CommandFailed: Some have no stubs, and the text names them, or the installed protobuf cannot
+            import what the generator writes.
     """
+    from pyserve.installed import unfit_stubs
+
     shipped = _shipped()
     root = roots.given[0]
     outside = [file for file in files if not file.resolve().is_relative_to(root.resolve())]
@@ -136,6 +139,10 @@ def generate_all(files: Sequence[Path], roots: Roots) -> None:
             f"{len(refused)} of {len(files)} files have no stubs: {', '.join(map(str, refused))}; "
             f"the messages above name the lines"
         )
+    modules = (module_of(file, roots.of(file)[0]).with_suffix(".py") for file in usable)
+    # All have the generator's version, so that one says it for all.
+    if problem := next(filter(None, map(unfit_stubs, modules)), ""):
+        raise CommandFailed(problem)
 
 
 def _write(files: Iterable[Path], roots: Roots) -> None:

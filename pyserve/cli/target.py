@@ -175,7 +175,9 @@ def _validator(
 
 
 def _user_code_failed(what: str, error: Exception) -> CommandFailed:
-    advice = missing_stubs(error)
+    from pyserve.installed import explain_stubs
+
+    advice = missing_stubs(error) or explain_stubs(error)
     text = f"{what}: {describe(error)}"
     return CommandFailed(
         f"{text}; {advice}" if advice else text, "" if advice else format_from_user_code(error)

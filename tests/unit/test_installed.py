@@ -6,6 +6,7 @@ import contextlib
 import importlib
 import importlib.metadata
 import io
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -123,3 +124,49 @@ def test_errors_of_programs_themselves_are_theirs(monkeypatch: pytest.MonkeyPatc
         exec(compile("1 / 0", "program.py", "exec"), {"__name__": "__main__"})
     # This test's own frame is a function's.
     assert installed.explain(raised.value) is None
+
+
+_STUBS = """from google.protobuf import runtime_version as _runtime_version
+_runtime_version.ValidateProtobufRuntimeVersion(
+    _runtime_version.Domain.PUBLIC,
+    {version},
+    '',
+    'far.proto'
+)
+"""
+
+
+@pytest.mark.parametrize("version", ["7, 36, 2", "7, 35, 9", "6, 31, 1"])
+def test_stubs_of_no_newer_protobuf_fit(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, version: str
+) -> None:
+    monkeypatch.setattr("google.protobuf.__version__", "7.36.2")
+    module = tmp_path / "far_pb2.py"
+    module.write_text(_STUBS.format(version=version))
+    assert not installed.unfit_stubs(module)
+
+
+@pytest.mark.parametrize("version", ["7, 36, 3", "7, 37, 0", "8, 0, 0"])
+def test_stubs_of_a_newer_protobuf_are_told_with_the_remedy(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, version: str
+) -> None:
+    monkeypatch.setattr("google.protobuf.__version__", "7.36.2")
+    module = tmp_path / "far_pb2.py"
+    module.write_text(_STUBS.format(version=version))
+    needed = version.replace(", ", ".")
+    problem = installed.unfit_stubs(module)
+    assert problem.startswith(f"{module} needs protobuf>={needed}, with which it was generated, ")
+    assert "but protobuf 7.36.2 is installed" in problem
+    assert f"`pip install 'protobuf>={needed}'`" in problem
+
+
+def test_modules_without_a_version_fit(tmp_path: Path) -> None:
+    """Those of protoc before 5.26, and those that are not there."""
+    module = tmp_path / "far_pb2.py"
+    assert not installed.unfit_stubs(module)
+    module.write_text("from google.protobuf import descriptor\n")
+    assert not installed.unfit_stubs(module)
+
+
+def test_only_the_error_of_protobuf_is_explained_by_stubs() -> None:
+    assert not installed.explain_stubs(ValueError("gencode 9.0.0 runtime 7.36.2"))

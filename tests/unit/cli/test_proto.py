@@ -58,6 +58,19 @@ def test_types_are_those_of_the_plugins_beside_this_interpreter(tmp_path: Path) 
     assert "abstractmethod" not in (tmp_path / "greet_pb2_grpc.pyi").read_text()
 
 
+@pytest.mark.slow
+def test_stubs_that_this_protobuf_cannot_import_are_a_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "greet.proto").write_text(PROTO)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("google.protobuf.__version__", "5.29.6")
+    result = CliRunner().invoke(proto, ["greet.proto"])
+    assert isinstance(result.exception, CommandFailed)
+    assert str(result.exception).startswith("greet_pb2.py needs protobuf>=")
+    assert "but protobuf 5.29.6 is installed" in str(result.exception)
+
+
 def test_without_the_plugins_protoc_writes_the_types(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "which", lambda _name, path=None: None)
     assert ["--python_out=.", "--grpc_python_out=.", "--pyi_out=."] == outputs(Path())

@@ -52,6 +52,23 @@ def test_another_module_that_is_missing_is_none_of_stubs(folder: Path) -> None:
     assert 1 == raised.value.traceback.count("  File ")
 
 
+def test_stubs_of_a_newer_protobuf_are_told_with_the_remedy(folder: Path) -> None:
+    """The module is the one that was refused, not the one that imports it."""
+    (folder / "newer_pb2.py").write_text(
+        "from google.protobuf import runtime_version as _runtime_version\n"
+        "_runtime_version.ValidateProtobufRuntimeVersion(\n"
+        "    _runtime_version.Domain.PUBLIC,\n    99,\n    1,\n    2,\n    '',\n    'newer'\n)\n"
+    )
+    (folder / "newer_app.py").write_text("import newer_pb2\n")
+    with pytest.raises(CommandFailed) as raised:
+        load_application("newer_app:app", {})
+    text = str(raised.value)
+    assert text.startswith("importing newer_app failed: VersionError: ")
+    assert f"{folder / 'newer_pb2.py'} needs protobuf>=99.1.2, with which it was generated" in text
+    assert "run `pip install 'protobuf>=99.1.2'`" in text
+    assert "" == raised.value.traceback
+
+
 @pytest.mark.slow
 def test_what_is_missing_or_older_than_its_file_is_generated(
     folder: Path, capfd: pytest.CaptureFixture[str]
