@@ -70,8 +70,10 @@ class Abort(PyserveError):
 
     Args:
         code: Any status but ``OK``.
-        details: Text for the caller; it is sent as it is.
-        trailing_metadata: Pairs of key and value; values of ``-bin`` keys are ``bytes``.
+        details: Text for the caller; it is sent as it is, up to 6 KiB.
+        trailing_metadata: Pairs of key and value; values of ``-bin`` keys are ``bytes``. A client
+            of gRPC gets about 7.5 KiB of text and metadata: first the text is cut, with a note,
+            then the largest pairs are left out, with a warning in the log.
 
     Raises:
         ValueError: ``code`` is ``OK``.

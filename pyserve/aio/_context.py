@@ -308,7 +308,8 @@ class ServicerContext:
         if self._tells_request_id:
             trailers = (*trailers, ("request_id", self.request().request_id))
         if number != 0 and trailers:
-            trailers = self.kit.fitting_trailers(self.method.path, trailers)
+            path = self.method.path
+            details, trailers = self.kit.fitting_failure(call, path, details, trailers)
         must_flush = call.finish(number, details, trailers, message)
         # Not earlier: if the ring rejects the message, the failure must still be sent.
         self.finished = True

@@ -14,7 +14,8 @@ from typing import Any, Protocol, TypeAlias
 
 import grpc
 
-from pyserve.aio._metadata import WireMetadata, fitting
+from pyserve.aio._failure_sizes import CLIENT_METADATA_BYTES, Fitted, fitting_failure
+from pyserve.aio._metadata import WireMetadata, fitting, size_bytes
 from pyserve.aio._options import ServerSettings
 from pyserve.aio._outcome import UnreadableRequestError, WrongResponseError
 from pyserve.bridge import EventReceiver, rust
@@ -43,6 +44,7 @@ class CallKit:
         executor: Gives the pool of ``def`` handlers.
         default_compression: Of messages whose handler does not choose.
         settings: The server's settings.
+        client_metadata_bytes: What clients take of metadata, with the text of a status.
         lines: Of the log, that calls would repeat.
     """
 
@@ -55,17 +57,44 @@ class CallKit:
     executor: Callable[[], Executor]
     default_compression: int
     settings: ServerSettings
+    client_metadata_bytes: int = CLIENT_METADATA_BYTES
     lines: LogRateLimit = field(default_factory=LogRateLimit)
 
     def fitting_trailers(self, path: str, trailers: WireMetadata) -> WireMetadata:
-        """Return what fits of the trailing metadata of a failure, whose code has to arrive."""
+        """Return what fits of the trailing metadata of a failure, whose code has to arrive.
+
+        For callers that take as much as a block: handles, and those of plain HTTP.
+        """
         kept = fitting(trailers)
+        self._tell_left_out(path, trailers, kept, "one block (48 KiB)")
+        return kept
+
+    def fitting_failure(
+        self, call: rust.ServerCall, path: str, details: str, trailers: WireMetadata
+    ) -> Fitted:
+        """Return what the caller takes of text and metadata of a failure."""
+        if call.framed:  # A handle, which takes more than clients of grpcio do.
+            return Fitted(details, self.fitting_trailers(path, trailers))
+        limit = self.client_metadata_bytes
+        fitted = fitting_failure(details, trailers, limit)
+        clients = (
+            f"clients, which take {limit} bytes with text and headers (grpc.max_metadata_size)"
+        )
+        self._tell_left_out(path, trailers, fitted.trailers, clients)
+        return fitted
+
+    def _tell_left_out(
+        self, path: str, trailers: WireMetadata, kept: WireMetadata, limit: str
+    ) -> None:
         if len(kept) < len(trailers) and self.lines.allows(path):
             names = ", ".join(sorted({key for key, _ in set(trailers) - set(kept)}))
             _LOGGER.warning(
-                "%s fails with more trailing metadata than 48 KiB; left out: %.200s", path, names
+                "%s fails with %d bytes of trailing metadata, too much for %s; left out: %.200s",
+                path,
+                sum(map(size_bytes, trailers)),
+                limit,
+                names,
             )
-        return kept
 
 
 class Runner(Protocol):

@@ -23,7 +23,7 @@ _OF_THE_CONNECTION = frozenset({
 })  # fmt: skip
 
 # The native side's limit on the metadata of one block (`METADATA_BYTES_MAX` in server/outlet.rs).
-_BLOCK_BYTES_MAX = 48 * 1024
+BLOCK_BYTES_MAX = 48 * 1024
 # What HTTP/2 counts for a field beside its name and value (RFC 9113, 6.5.2).
 _FIELD_BYTES = 32
 
@@ -73,23 +73,28 @@ def as_aio_metadata(metadata: Sequence[tuple[str, MetadataValue]] | None) -> grp
     return grpc.aio.Metadata(*(metadata or ()))
 
 
-def fitting(pairs: WireMetadata) -> WireMetadata:
-    """Return the pairs without the largest ones if all together do not fit into one block.
+def fitting(pairs: WireMetadata, bytes_max: int = BLOCK_BYTES_MAX) -> WireMetadata:
+    """Return the pairs without the largest ones if all together do not fit.
 
     Those of the mesh itself, which ``PlainDispatcher`` adds, stay.
+
+    Args:
+        pairs: The metadata.
+        bytes_max: Their limit, as ``size_bytes`` counts; one block takes no more than the default.
     """
-    excess = sum(map(_size_bytes, pairs)) - _BLOCK_BYTES_MAX
+    excess = sum(map(size_bytes, pairs)) - bytes_max
     if excess <= 0:
         return pairs
     kept = list(pairs)
-    for pair in sorted(pairs, key=_size_bytes, reverse=True):
+    for pair in sorted(pairs, key=size_bytes, reverse=True):
         if excess > 0 and not pair[0].startswith("pyserve-"):
             kept.remove(pair)
-            excess -= _size_bytes(pair)
+            excess -= size_bytes(pair)
     return tuple(kept)
 
 
-def _size_bytes(pair: tuple[str, MetadataValue]) -> int:
+def size_bytes(pair: tuple[str, MetadataValue]) -> int:
+    """Return what a pair counts against limits of metadata (RFC 9113, 6.5.2)."""
     key, value = pair
     # Bytes travel as base64.
     value_bytes = len(value) if isinstance(value, str) else -(-len(value) // 3) * 4

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 
+from pyserve.aio._failure_sizes import CLIENT_METADATA_BYTES
 from pyserve.aio._service_config import ServiceConfig, read_service_config, without_retries
 from pyserve.bridge import rust
 from pyserve.config.proxies import check_networks
@@ -104,6 +105,7 @@ class ServerOptions:
     max_receive_message_bytes: int = _MESSAGE_BYTES_MAX
     max_send_message_bytes: int = -1
     max_metadata_bytes: int = 16384
+    client_metadata_bytes: int = CLIENT_METADATA_BYTES  # taken by clients, with a status's text
     default_compression: int = rust.IDENTITY
     enabled_compressions: frozenset[int] | None = None  # None: all
     keepalive_time_s: float | None = None
@@ -191,6 +193,7 @@ _COMMON: dict[str, tuple[str, Callable[[Any], Any]]] = {
 }
 _SERVER = _COMMON | {
     "grpc.max_metadata_size": ("max_metadata_bytes", int),
+    "grpc.absolute_max_metadata_size": ("absolute_metadata_bytes", int),
     "grpc.max_connection_age_ms": ("max_connection_age_s", _seconds_or_never),
     "grpc.max_connection_age_grace_ms": ("max_connection_grace_s", _seconds_or_never),
     "grpc.max_connection_idle_ms": ("max_connection_idle_s", _seconds_or_never),
@@ -251,10 +254,21 @@ def read_server_options(
 ) -> ServerOptions:
     """Read the options of ``server()``.
 
+    Both limits of metadata are read as grpc reads them: the larger one bounds what the server
+    takes, and the soft one says what its clients take of a failure.
+
     Raises:
         ValueError: A known option has a value that cannot be read.
     """
-    return ServerOptions(**_read(_SERVER, arguments, compression))
+    settings = _read(_SERVER, arguments, compression)
+    asked = settings.get("max_metadata_bytes", 0)
+    absolute = settings.pop("absolute_metadata_bytes", 0)
+    # As in grpc, the soft limit is 80 % of the absolute one if only that is given. A server that
+    # takes little may have clients that take what they do by default.
+    settings["client_metadata_bytes"] = max(asked or absolute * 4 // 5, CLIENT_METADATA_BYTES)
+    if absolute > asked:
+        settings["max_metadata_bytes"] = absolute
+    return ServerOptions(**settings)
 
 
 def read_channel_options(

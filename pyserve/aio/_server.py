@@ -358,6 +358,7 @@ class Server(grpc.aio.Server):
             executor=self._executor,
             default_compression=self._options.default_compression,
             settings=self._settings,
+            client_metadata_bytes=self._options.client_metadata_bytes,
         )
         kits = kit, thread_kit(kit, self._endpoint.raw.flush)
         for path, handler in self._resolver.static_handlers().items():

@@ -118,9 +118,9 @@ _REPORT = ("report", "x" * 60_000)
 async def test_a_status_keeps_its_code_where_its_metadata_is_too_large(
     kind: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The largest are left out; a client of grpcio ends such a call by itself."""
+    """The largest are left out."""
     network = Network(PYSERVE, PYSERVE)
-    small = [("retry-in", "5"), *((f"item-{index}", "y" * 1000) for index in range(20))]
+    small = [("retry-in", "5"), *((f"item-{index}", "y" * 1000) for index in range(5))]
 
     async def fail(_request: bytes, context: Any) -> bytes:
         metadata = (small[0], _REPORT, *small[1:], ("raw-bin", bytes(36_000)))
@@ -140,7 +140,7 @@ async def test_a_status_keeps_its_code_where_its_metadata_is_too_large(
         assert small == [pair for pair in trailers if pair in small]
         assert "report" not in trailers
         assert "raw-bin" not in trailers
-    (told,) = [line for line in caplog.messages if "more trailing metadata" in line]
+    (told,) = [line for line in caplog.messages if "of trailing metadata" in line]
     assert told.endswith("left out: raw-bin, report")
     await network.close()
 

@@ -107,6 +107,7 @@ class FakeServerCall:
         self.method = method
         self.path = path
         self.host = "test"
+        self.framed = False
         self.traceparent = ""
         self.span = None
         self.is_asked = False

@@ -3,6 +3,7 @@
 import pytest
 
 import pyserve.aio
+from pyserve.aio._options import read_server_options
 
 
 @pytest.mark.parametrize("name", ["keepalive_time", "keepalive_timeout"])
@@ -30,3 +31,23 @@ async def test_a_negative_size_is_refused_with_its_option() -> None:
     name = "pyserve.idle_connection_memory_mb"
     with pytest.raises(ValueError, match=f"option {name}=-1 is not valid: a number of MiB from 0"):
         pyserve.aio.server(options=[(name, -1)])
+
+
+@pytest.mark.parametrize(
+    ("asked", "absolute", "taken", "of_clients"),
+    [
+        (None, None, 16384, 8192),
+        (4096, None, 4096, 8192),
+        (40_000, None, 40_000, 40_000),
+        (None, 50_000, 50_000, 40_000),
+        (20_000, 50_000, 50_000, 20_000),
+    ],
+)
+def test_limits_of_metadata_are_read_as_grpc_reads_them(
+    asked: int | None, absolute: int | None, taken: int, of_clients: int
+) -> None:
+    """The soft one is 80 % of the absolute one if it is not given."""
+    names = ("grpc.max_metadata_size", asked), ("grpc.absolute_max_metadata_size", absolute)
+    given = [(name, value) for name, value in names if value is not None]
+    options = read_server_options(given, None)
+    assert (taken, of_clients) == (options.max_metadata_bytes, options.client_metadata_bytes)
