@@ -199,6 +199,7 @@ _SERVER = _COMMON | {
     "grpc.max_connection_idle_ms": ("max_connection_idle_s", _seconds_or_never),
     "grpc.max_concurrent_streams": ("max_concurrent_streams", int),
     "grpc.so_reuseport": ("reuse_port", bool),
+    "pyserve.client_metadata_bytes": ("client_metadata_bytes", int),
     "pyserve.doors": ("doors", bool),
     "pyserve.idle_connection_memory_mb": ("idle_bytes_max", _bytes),
     "pyserve.trusted_proxies": ("trusted_proxies", _networks),
@@ -265,7 +266,8 @@ def read_server_options(
     absolute = settings.pop("absolute_metadata_bytes", 0)
     # As in grpc, the soft limit is 80 % of the absolute one if only that is given. A server that
     # takes little may have clients that take what they do by default.
-    settings["client_metadata_bytes"] = max(asked or absolute * 4 // 5, CLIENT_METADATA_BYTES)
+    of_clients = settings.get("client_metadata_bytes") or asked or absolute * 4 // 5
+    settings["client_metadata_bytes"] = max(of_clients, CLIENT_METADATA_BYTES)
     if absolute > asked:
         settings["max_metadata_bytes"] = absolute
     return ServerOptions(**settings)

@@ -94,6 +94,15 @@ class DeclaredOptions:
         _SIZE,
         factory=lambda: read_call_settings().message_bytes_max,
     )
+    max_client_metadata_bytes: int | None = option(
+        None,
+        "what its gRPC clients take of [text and metadata of a "
+        "failure](../concepts/failures.md#failures-with-much-metadata), by the "
+        "`grpc.max_metadata_size` of their channels; without it 8 KiB, grpc's default; more than "
+        "48 KiB are not sent",
+        Whole(minimum=8192),
+        is_newer=True,
+    )
     serializer: str = option(
         "pickle",
         "codec of the calls of its handles, unless they name another one",

@@ -26,6 +26,7 @@ class DeploymentKeywords(TypedDict, total=False):
     request_timeout_s: float | None
     max_receive_message_bytes: int
     max_send_message_bytes: int | None
+    max_client_metadata_bytes: int | None
     serializer: str
     user_config: Any
     interceptors: Sequence[object] | None

@@ -225,6 +225,7 @@ def _channel_arguments(
     return [
         ("grpc.max_receive_message_length", options.max_receive_message_bytes),
         ("grpc.max_send_message_length", -1 if sent is None else sent),
+        ("pyserve.client_metadata_bytes", options.max_client_metadata_bytes or 0),
         ("pyserve.idle_connection_memory_mb", limits.idle_bytes_max >> 20),
         ("pyserve.trusted_proxies", ",".join(limits.trusted_proxies)),
         ("pyserve.proxy_protocol", "v2" if limits.proxy_protocol else "off"),

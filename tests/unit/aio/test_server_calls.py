@@ -154,6 +154,22 @@ async def test_exceptions_with_a_status_give_it() -> None:
     await server.stop(None)
 
 
+@pytest.mark.parametrize("framed", [True, False])
+async def test_handles_get_more_metadata_than_clients_of_grpc(framed: bool) -> None:
+    metadata = (("report", "m" * 20_000),)
+
+    async def fail(_request: bytes, context: Any) -> None:
+        await context.abort(grpc.StatusCode.NOT_FOUND, "t" * 3000, metadata)
+
+    server, native = await _serve(grpc.unary_unary_rpc_method_handler(fail))
+    call = native.call("/p.S/Call", b"")
+    # Before its first step, in which it fails.
+    call.framed = framed
+    kept = metadata if framed else ()
+    assert ("finish", 5, "t" * 3000, kept, None) == await _ended(call)
+    await server.stop(None)
+
+
 STRING = wrappers_pb2.StringValue
 
 
