@@ -24,7 +24,7 @@ from pyserve.replica.asgi.http import (
     content_length,
 )
 from pyserve.replica.asgi.scope import http_scope
-from pyserve.replica.http.errors import InvalidBody, InvalidJson
+from pyserve.replica.http.errors import InvalidBody, InvalidForm, InvalidJson
 from pyserve.replica.http.values import BYTES, JSON, JSON_LINES, TEXT, to_json
 from pyserve.replica.refusals import refusal_of
 from pyserve.stepping.engine import NotStarted
@@ -269,6 +269,8 @@ def _answer_expected(http: HttpCall, error: Exception) -> bool:
             f"The body is not JSON: {error}" if error.doc else f"The body is not JSON: {error.msg}"
         )
         http.respond(400, JSON, to_json({"detail": text}))
+    elif isinstance(error, InvalidForm):
+        http.respond(400, JSON, to_json({"detail": str(error)}))
     elif isinstance(error, InvalidBody):
         http.respond(422, JSON, to_json({"detail": error.errors}))
     elif isinstance(error, BatchError) and error.code is StatusCode.INVALID_ARGUMENT:

@@ -14,6 +14,10 @@ class InvalidJson(json.JSONDecodeError):
     """The body is not valid JSON. Answered with 400."""
 
 
+class InvalidForm(PyserveError, ValueError):
+    """The body is not a form, or more than the handler takes as one. Answered with 400."""
+
+
 class InvalidBody(PyserveError, ValueError):
     """The body is JSON, but does not match the handler's annotation. Answered with 422.
 

@@ -9,7 +9,8 @@ import asyncio
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from starlette.datastructures import Headers
+from starlette.datastructures import FormData, Headers
+from starlette.formparsers import MultiPartException
 from starlette.requests import ClientDisconnect, Request, empty_send
 
 from pyserve.aio import ClientDisconnected
@@ -17,6 +18,7 @@ from pyserve.api.handles.inputs import Input
 from pyserve.replica.asgi.http import HttpExchange
 from pyserve.replica.asgi.scope import http_scope
 from pyserve.replica.http.bodies import parse_json
+from pyserve.replica.http.errors import InvalidForm
 
 if TYPE_CHECKING:
     from starlette.types import Message
@@ -50,11 +52,24 @@ class PassedRequest(Request):
         return False
 
 
+class InvalidFormData(InvalidForm, MultiPartException):
+    """What ``PlainRequest.form()`` raises; code that catches Starlette's exception gets it too.
+
+    Args:
+        message: A sentence for the client.
+    """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
+
+
 class PlainRequest(Request, Input):
     """A ``starlette.requests.Request`` that makes its scope on first use.
 
     As an argument of a call it is passed on with its body. ``json()`` raises ``InvalidJson``, a
-    ``json.JSONDecodeError``: a handler that lets it pass is answered with 400.
+    ``json.JSONDecodeError``, and ``form()`` raises ``InvalidFormData``: a handler that lets them
+    pass is answered with 400.
     """
 
     # The base class sets these for each request.
@@ -105,6 +120,14 @@ class PlainRequest(Request, Input):
         if not hasattr(self, "_json"):
             self._json = parse_json(await self.body())
         return self._json
+
+    async def _get_form(self, **limits: Any) -> FormData:
+        try:
+            return await super()._get_form(**limits)
+        except MultiPartException as error:
+            raise InvalidFormData(error.message) from error
+        except ValueError as error:  # The parser's own; a charset that cannot decode.
+            raise InvalidFormData(f"The form cannot be read: {error}") from error
 
     async def is_disconnected(self) -> bool:
         """Say whether the client has gone, or its deadline has passed."""
