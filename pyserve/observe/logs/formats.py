@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 
 from pyserve.config.logs import EncodingType
-from pyserve.observe.logs.requests import request_mark
+from pyserve.observe.logs.requests import other_name, request_mark
 
 _FORMAT = "%(levelname).1s %(asctime)s %(name)s: %(message)s"
 INDENT = "  "
@@ -23,8 +23,9 @@ INDENT = "  "
 # line feeds.
 _UNWRITTEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 # Attributes of every record; others came with ``extra=``, or are about the request.
-_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
 _OF_REQUEST = ("request_id", "trace_id")
+_GIVEN_IDS = tuple(f"extra_{name}" for name in _OF_REQUEST)
 # The beginning of a record in JSON.
 _RECORD = '{"asctime": "'
 # A line of a replica, as its launcher hands it on.
@@ -46,7 +47,9 @@ class TextFormatter(logging.Formatter):
 
     def formatMessage(self, record: logging.LogRecord) -> str:
         """Return the first line: what it is, when, who, for which request, what."""
-        added = {name: text_of(getattr(record, name, None)) for name in self._additional}
+        given = [name for name in _GIVEN_IDS if hasattr(record, name)]
+        names = dict.fromkeys((*self._additional, *given))
+        added = {name: text_of(getattr(record, name, None)) for name in names}
         more = "".join(f" {name}={text}" for name, text in added.items())
         return (
             f"{level_letter(record)} {record.asctime} {record.name}{request_mark(record)}: "
@@ -108,18 +111,24 @@ class JsonFormatter(logging.Formatter):
         if record.stack_info:
             values["stack_info"] = self.formatStack(record.stack_info)
         for name in self._additional:
-            values[name] = getattr(record, name, None)
-        extra = {
-            name: value
-            for name, value in vars(record).items()
-            if name not in _STANDARD and (value or name not in _OF_REQUEST)
-        }
+            values.setdefault(name, getattr(record, name, None))
         # The record's own are those that readers look for, and come first.
-        whole = {**values, **extra, **values}
+        whole = {**values, **self._extra(record, values)}
         line = json_of(whole)
         if self._line_bytes_max is None or len(line) <= self._line_bytes_max:
             return line
         return shortened(whole, line, self._line_bytes_max)
+
+    def _extra(self, record: logging.LogRecord, values: Mapping[str, object]) -> dict[str, object]:
+        """Return what a record has besides, where the mesh's facts leave the names."""
+        found: dict[str, object] = {}
+        given = vars(record)
+        for name, value in given.items():
+            if name in _STANDARD or (name in _OF_REQUEST and not value):
+                continue
+            key = other_name(name, {*values, *given}) if name in self._facts else name
+            found[key] = value
+        return found
 
 
 def formatter_of(

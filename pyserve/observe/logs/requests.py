@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import re
 import sys
+from collections.abc import Container
+from typing import Any
 
 from pyserve.request import CURRENT, Source
 
@@ -16,11 +18,21 @@ _TRACE_ID = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-([0-9a-f]{2})")
 _NO_TRACE = "0" * 32
 
 
+class _Known(str):
+    """An id that the filter has found, as opposed to one that code gave by ``extra=``.
+
+    A record passes the filters of several handlers, which may run in other contexts.
+    """
+
+    __slots__ = ()
+
+
 class RequestFilter(logging.Filter):
     """Gives each record ``request_id`` and ``trace_id``, ``""`` outside of a request.
 
     It belongs to handlers, because those see the records of every logger, in the context of the
-    code that logs. What a record has already by ``extra=`` stays.
+    code that logs. Values that a record has by ``extra=`` stay outside of a request; of a call's
+    record they become ``extra_request_id`` and ``extra_trace_id``.
 
     Args:
         of_deployments_only: Requests that no deployment handles (between processes of a mesh) are
@@ -34,10 +46,10 @@ class RequestFilter(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         """Complete the record; every one is to be written."""
         known = vars(record)
-        if "request_id" not in known or "trace_id" not in known:
+        if not (_is_known(known, "request_id") and _is_known(known, "trace_id")):
             source = CURRENT.get()
-            known.setdefault("request_id", self._request_id(source))
-            known.setdefault("trace_id", trace_id_of(source))
+            _complete(known, "request_id", self._request_id(source))
+            _complete(known, "trace_id", trace_id_of(source))
         return True
 
     def _request_id(self, source: Source | None) -> str:
@@ -45,6 +57,27 @@ class RequestFilter(logging.Filter):
             return ""
         request = source.request()
         return request.request_id if request.deployment or not self._of_deployments_only else ""
+
+
+def _is_known(values: dict[str, Any], name: str) -> bool:
+    return isinstance(values.get(name), _Known)
+
+
+def _complete(values: dict[str, Any], name: str, found: str) -> None:
+    if _is_known(values, name):
+        return
+    given = values.get(name, "")
+    if found and not (isinstance(given, str) and given in ("", found)):
+        values[other_name(name, values)] = given
+    if found or name not in values:
+        values[name] = _Known(found)
+
+
+def other_name(name: str, taken: Container[str]) -> str:
+    """Return the name under which a value of ``extra=`` stays where the mesh's has its own."""
+    while name in taken:
+        name = f"extra_{name}"
+    return name
 
 
 def trace_id_of(source: Source | None) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -39,6 +40,49 @@ def as_object(made: logging.LogRecord) -> dict[str, Any]:
     assert "\n" not in line
     found: dict[str, Any] = json.loads(line, parse_constant=refuse)
     return found
+
+
+FACTS = {"component": "replica", "application": "shop", "deployment": "Shop", "replica": "Shop#1"}
+
+
+def test_values_of_code_do_not_hide_what_the_mesh_names_nor_are_lost() -> None:
+    given: dict[str, Any] = {name: f"its {name}" for name in FACTS}
+    found = json.loads(JsonFormatter(FACTS).format(record(**given)))
+    assert {**FACTS, **{f"extra_{name}": value for name, value in given.items()}} == {
+        name: value for name, value in found.items() if name.removeprefix("extra_") in FACTS
+    }
+
+
+def test_a_name_that_code_has_used_itself_stays_its_own() -> None:
+    given = {"replica": 3, "extra_replica": 4}
+    found = json.loads(JsonFormatter(FACTS).format(record(**given)))
+    assert ("Shop#1", 4, 3) == (
+        found["replica"],
+        found["extra_replica"],
+        found["extra_extra_replica"],
+    )
+
+
+def test_additional_attributes_leave_the_names_of_the_mesh() -> None:
+    formatter = JsonFormatter(FACTS, ["replica", "process"])
+    found = json.loads(formatter.format(record(replica=3, process=7)))
+    assert ("Shop#1", 3, 7) == (found["replica"], found["extra_replica"], found["process"])
+
+
+def test_a_field_may_be_what_has_no_truth_value() -> None:
+    class Neither:
+        def __bool__(self) -> bool:
+            raise ValueError("neither")
+
+        def __str__(self) -> str:
+            return "neither"
+
+    assert "neither" == as_object(record(choice=Neither()))["choice"]
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 12), reason="logging names the task itself")
+def test_a_name_of_later_pythons_is_a_field() -> None:
+    assert "restock" == as_object(record(taskName="restock"))["taskName"]
 
 
 def in_itself() -> dict[str, Any]:

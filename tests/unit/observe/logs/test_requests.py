@@ -74,11 +74,55 @@ def test_a_thread_that_has_the_variables_has_the_id(lines: list[str], form: str)
     assert ["abc"] == [id_in(line, form) for line in lines]
 
 
-def test_code_may_say_another_id_itself(lines: list[str], form: str) -> None:
-    with request(request_id="abc"):
-        LOGGER.warning("hello", extra={"request_id": "its own"})
+def test_code_may_say_an_id_where_there_is_no_call(lines: list[str], form: str) -> None:
+    LOGGER.warning("hello", extra={"request_id": "its own"})
 
     assert ["its own" if form == "JSON" else "its%20own"] == [id_in(line, form) for line in lines]
+
+
+@pytest.mark.parametrize("given", ["its own", 7])
+def test_an_id_that_code_says_in_a_call_has_another_name(
+    given: object, lines: list[str], form: str
+) -> None:
+    with request(request_id="abc"):
+        LOGGER.warning("hello", extra={"request_id": given})
+
+    (line,) = lines
+    assert "abc" == id_in(line, form)
+    if form == "JSON":
+        assert given == json.loads(line)["extra_request_id"]
+    else:
+        assert line.endswith(f": hello extra_request_id={given}")
+
+
+def test_a_trace_that_code_says_in_a_traced_call_has_another_name() -> None:
+    made = logging.makeLogRecord({"trace_id": "its own"})
+    token = CURRENT.set(Call(f"00-{TRACE}-00f067aa0ba902b7-01"))
+    RequestFilter().filter(made)
+    CURRENT.reset(token)
+
+    assert (TRACE, "its own") == (made.trace_id, made.extra_trace_id)  # type: ignore[attr-defined]
+
+
+def test_the_id_of_the_call_that_is_said_again_stands_once(lines: list[str], form: str) -> None:
+    with request(request_id="abc"):
+        LOGGER.warning("hello", extra={"request_id": "abc"})
+
+    (line,) = lines
+    assert "abc" == id_in(line, form)
+    assert "extra_request_id" not in line
+
+
+def test_a_record_that_passes_filters_later_keeps_the_id_of_its_call() -> None:
+    in_call, outside = logging.makeLogRecord({}), logging.makeLogRecord({})
+    RequestFilter().filter(outside)
+    with request(request_id="abc"):
+        RequestFilter().filter(in_call)
+    with request(request_id="later"):
+        for made, expected in ((in_call, "abc"), (outside, "")):
+            RequestFilter().filter(made)
+            assert expected == vars(made)["request_id"]
+            assert "extra_request_id" not in vars(made)
 
 
 @pytest.mark.parametrize(
