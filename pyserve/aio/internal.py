@@ -1,6 +1,7 @@
 """The parts of the server and of its calls that other packages of pyserve use; not for users."""
 
 from pyserve.aio._deferred import DeferredUnary
+from pyserve.aio._failure_sizes import CLIENT_METADATA_BYTES
 from pyserve.aio._handlers import Messages
 from pyserve.aio._loaded import find_service, loaded_files
 from pyserve.aio._outcome import LATE_DETAILS, is_late
@@ -8,6 +9,7 @@ from pyserve.aio._tasks import on_thread, steps_on_threads
 from pyserve.aio._watched import note_failure
 
 __all__ = [
+    "CLIENT_METADATA_BYTES",
     "LATE_DETAILS",
     "DeferredUnary",
     "Messages",

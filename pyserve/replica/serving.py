@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from pyserve.aio import Server, ServerSettings, Status
+from pyserve.aio.internal import CLIENT_METADATA_BYTES
 from pyserve.config.deployment import MAX_RECEIVE_MESSAGE_BYTES_DEFAULT
 from pyserve.config.environment import MESSAGE_BYTES_MAX
 from pyserve.references import remote
@@ -30,6 +31,10 @@ if TYPE_CHECKING:
     from pyserve.replica.inference.doors import InferenceDoors
     from pyserve.replica.preparing import Constructed
 
+# What ingresses and handles may add to the head of a call; the native server gives the connections
+# of its own doors as much (``INNER_HEADERS_BYTES``).
+_OWN_HEADERS_BYTES = 16 * 1024
+_UINT32_MAX = 2**32 - 1
 # Of the methods that other processes of the mesh call.
 _OWN_WEIGHTS = {**remote.WEIGHTS, **delays.WEIGHTS, **describing.WEIGHTS}
 
@@ -225,7 +230,13 @@ def _channel_arguments(
     return [
         ("grpc.max_receive_message_length", options.max_receive_message_bytes),
         ("grpc.max_send_message_length", -1 if sent is None else sent),
-        ("pyserve.client_metadata_bytes", options.max_client_metadata_bytes or 0),
+        # The ingress has checked what the client sent.
+        ("grpc.max_metadata_size", min(limits.header_bytes_max + _OWN_HEADERS_BYTES, _UINT32_MAX)),
+        # Given in any case: the limit above is none of clients.
+        (
+            "pyserve.client_metadata_bytes",
+            options.max_client_metadata_bytes or CLIENT_METADATA_BYTES,
+        ),
         ("pyserve.idle_connection_memory_mb", limits.idle_bytes_max >> 20),
         ("pyserve.trusted_proxies", ",".join(limits.trusted_proxies)),
         ("pyserve.proxy_protocol", "v2" if limits.proxy_protocol else "off"),
