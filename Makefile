@@ -304,9 +304,9 @@ $(PY) -m tests.again -m alone
 endef
 
 # Left to `test-all`: what needs a release build of its own, another release of pyserve or a program
-# that is not a Python package, what compares times, what takes long by itself; programs written for
-# Ray Serve, type checkers and the tools of releases, which few changes concern.
-TEST_ALL_ONLY := benchmarks docs/test_site.py mesh/versions ray_programs releases seeds typing
+# that is not a Python package, what compares times, what takes long by itself; type checkers and the
+# tools of releases, which few changes concern.
+TEST_ALL_ONLY := benchmarks docs/test_site.py mesh/versions releases typing
 define pytest_quick
 $(PY) -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder \
 	-m "not alone and not external and not long" $(TEST_ALL_ONLY:%=--ignore tests/%)
