@@ -11,7 +11,7 @@ from typing import TypeVar
 
 Raised = TypeVar("Raised", bound=BaseException)
 
-# What the types of Python keep beside ``args``.
+# Attributes of the types of Python that are not in ``args``.
 _MEMBERS = (
     *("name", "path", "obj", "value", "code"),
     *("errno", "strerror", "filename", "filename2", "characters_written"),

@@ -154,7 +154,7 @@ def native_extension(source: Source, tree: ast.Module) -> Iterator[Finding]:
 
 
 def private_modules(source: Source, tree: ast.Module) -> Iterator[Finding]:
-    """What the server keeps to itself is used through ``pyserve.aio.internal``."""
+    """Other packages use private modules of the server through ``pyserve.aio.internal``."""
     if not source.under("pyserve") or source.under("pyserve/aio"):
         return
     for node in ast.walk(tree):
