@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 from starlette.requests import Request
 
@@ -37,6 +38,19 @@ class Shop:
 shop = Shop.bind(Prices.bind())
 
 
+@pyserve.continuous(budget=100)
+class Countdown:
+    """Takes as many steps as a request says; runs inside of another replica."""
+
+    def admit(self, steps: int) -> list[int]:
+        return [steps]
+
+    def step(self, states: list[list[int]]) -> list[pyserve.Emit]:
+        for state in states:
+            state[0] -= 1
+        return [pyserve.Emit(state[0]) if state[0] else pyserve.Done(0) for state in states]
+
+
 @pyserve.deployment(
     max_ongoing_requests=50,
     health_check_period_s=0.2,
@@ -45,11 +59,12 @@ shop = Shop.bind(Prices.bind())
     request_router_config={"policy": "predicted"},
 )
 class Models:
-    """Batches, has two of three models, counts."""
+    """Batches, steps, has two of three models, counts."""
 
     def __init__(self) -> None:
         self.level = Gauge("shop_level", "A level.")
         self.sizes = Histogram("shop_sizes", "Sizes.", boundaries=[1, 10])
+        self.countdown: Any = Countdown()
 
     @pyserve.multiplexed(max_num_models_per_replica=2)
     async def model(self, model_id: str) -> str:
@@ -57,6 +72,7 @@ class Models:
 
     async def named(self) -> str:
         """Return the model of this request."""
+        assert [2, 1, 0] == [value async for value in self.countdown(3)]
         return await self.model(pyserve.get_multiplexed_model_id())
 
     @pyserve.batch(max_batch_size=4, batch_wait_timeout_s=0.01)
