@@ -97,12 +97,25 @@ def size_of(size_fn: Callable[[list[Any]], float], arguments: tuple[object, ...]
     """
     item = arguments[0] if len(arguments) == 1 else arguments
     size: object = size_fn([item])
+    return read_number(size, "batch: batch_size_fn")
+
+
+def read_number(value: object, returned_by: str) -> float:
+    """Return a number of at least 0 that user code returned.
+
+    Args:
+        value: What it returned.
+        returned_by: The beginning of the message: what returned it.
+
+    Raises:
+        OptionError: It is something else.
+    """
     try:
-        number = float(size)  # type: ignore[arg-type]  # arrays without axes are numbers too
+        number = float(value)  # type: ignore[arg-type]  # arrays without axes are numbers too
     except (TypeError, ValueError):
         number = math.nan
     if not 0 <= number < math.inf:
-        raise OptionError(f"batch: batch_size_fn returned {size!r}; return a number of at least 0")
+        raise OptionError(f"{returned_by} returned {value!r}; return a number of at least 0")
     return number
 
 

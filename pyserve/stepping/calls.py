@@ -25,7 +25,7 @@ class Driver(Protocol):
 class Call:
     """Waits for the values of one request. Made and used on the driver's event loop.
 
-    It may be iterated with ``async for``, or its last value awaited with ``last``, not both.
+    Its values are read one by one with ``anext``, or the last is awaited with ``wait_last``.
 
     Args:
         request: What ``admit`` takes.
@@ -137,9 +137,6 @@ class Call:
             )
         return self._values[-1]
 
-    def __aiter__(self) -> Call:
-        return self
-
     async def __anext__(self) -> object:
         while not self._values:
             if self._is_ended:
@@ -152,10 +149,6 @@ class Call:
         if self.is_parked:
             self._driver.read_on(self)
         return self._values.popleft()
-
-    async def aclose(self) -> None:
-        """End the request, if it has not ended by itself."""
-        self.close()
 
     def close(self) -> None:
         """End the request before the next step, if it has not ended by itself. Idempotent."""

@@ -19,7 +19,6 @@ from pyserve.request import CURRENT
 from pyserve.signatures import read_signature
 from pyserve.stepping.calls import Call
 from pyserve.stepping.drivers import LoopDriver, ThreadDriver, make_driver
-from pyserve.stepping.engine import optional
 from pyserve.stepping.options import ContinuousOptions, Reserve, StepIn
 from pyserve.stepping.scheduler import Load
 
@@ -47,12 +46,7 @@ class Answer:
         self._call: Call | None = None
 
     def __await__(self) -> Generator[Any, None, Any]:
-        call = self._call
-        if call is None:
-            call = self._begin(wants_each=False)
-        elif call.wants_each:
-            raise WrongMoment("await the answer of a request, or iterate it, not both")
-        return call.wait_last().__await__()
+        return self._begun(wants_each=False).wait_last().__await__()
 
     async def wait_admitted(self, *, wants_each: bool) -> bool:
         """Begin the request and wait until it has a state.
@@ -63,31 +57,32 @@ class Answer:
         Returns:
             Whether it had one before it ended.
         """
-        self._call = call = self._begin(wants_each=wants_each)
-        return await call.wait_admitted()
+        return await self._begun(wants_each=wants_each).wait_admitted()
 
     def __aiter__(self) -> Answer:
         return self
 
     async def __anext__(self) -> Any:
-        call = self._call
-        if call is None:
-            call = self._begin(wants_each=True)
-        elif not call.wants_each:
-            raise WrongMoment("await the answer of a request, or iterate it, not both")
-        return await call.__anext__()
+        return await self._begun(wants_each=True).__anext__()
 
     async def aclose(self) -> None:
         """End the request, if it has not ended."""
         if self._call is not None:
             self._call.close()
 
+    def _begun(self, *, wants_each: bool) -> Call:
+        call = self._call
+        if call is None:
+            return self._begin(wants_each=wants_each)
+        if call.wants_each is not wants_each:
+            raise WrongMoment("await the answer of a request, or iterate it, not both")
+        return call
+
     def _begin(self, *, wants_each: bool) -> Call:
         driver = driver_of(self._instance)
-        instance, request = self._instance, self._request
+        request, client, priority = self._request, driver.client_of, driver.priority_of
         source = CURRENT.get()
         deadline = None if source is None else source.model_and_deadline()[1]
-        client, priority = optional(instance, "client"), optional(instance, "priority")
         call = self._call = Call(
             request,
             driver,

@@ -21,7 +21,7 @@ from typing import Any
 from pyserve.errors import DeploymentUnavailable
 from pyserve.interrupts import raise_ctrl_c
 from pyserve.stepping.calls import Call
-from pyserve.stepping.engine import Delivery, Engine, as_exception
+from pyserve.stepping.engine import Delivery, Engine, as_exception, optional
 from pyserve.stepping.entries import Entry
 from pyserve.stepping.measures import StepMeasures
 from pyserve.stepping.options import ContinuousOptions
@@ -38,11 +38,18 @@ class _Common:
     Args:
         model: The instance.
         options: The limits.
+
+    Attributes:
+        loop: The event loop.
+        client_of, priority_of: Methods of the class that say this of a request, if it has them.
+        label: The class's name, for metrics.
     """
 
     def __init__(self, model: Any, options: ContinuousOptions) -> None:
         self.loop = asyncio.get_running_loop()
         self.label = self._name = type(model).__qualname__
+        self.client_of = optional(model, "client")
+        self.priority_of = optional(model, "priority")
         self._admissions: set[asyncio.Task[None]] = set()
         self._engine = Engine(model, options, time.monotonic, self._admit_later)
         self._idle = asyncio.Event()

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from grpc import StatusCode
 
+from pyserve.batching.options import read_number
 from pyserve.errors import (
     Abort,
     BatchError,
@@ -25,7 +26,7 @@ from pyserve.errors import (
 from pyserve.observe.separate import Separate
 from pyserve.stepping.entries import End, Entry, Phase, Refusal
 from pyserve.stepping.measures import StepMeasures
-from pyserve.stepping.options import ContinuousOptions, read_cost
+from pyserve.stepping.options import ContinuousOptions
 from pyserve.stepping.scheduler import Load, Scheduler
 from pyserve.stepping.values import Done, Emit, Failed
 
@@ -240,12 +241,12 @@ class Engine:
         return key
 
     def _cost_of(self, what: object) -> float:
-        return 1.0 if self._cost is None else read_cost(self._cost(what), "cost")
+        return 1.0 if self._cost is None else read_number(self._cost(what), "continuous: cost")
 
     def _bound_of(self, call: Stepped) -> float:
         if self._bound is None:
             return 0.0
-        return read_cost(call.run(self._bound, call.request), "bound")
+        return read_number(call.run(self._bound, call.request), "continuous: bound")
 
     def _admit(self, entry: Entry[Any]) -> None:
         call, snapshot = entry.call, entry.snapshot
@@ -356,7 +357,7 @@ class Engine:
             try:
                 cost = cost_of(entry.state)
                 if type(cost) is not int or cost < 0:
-                    cost = read_cost(cost, "cost")
+                    cost = read_number(cost, "continuous: cost")
             except Exception as error:
                 self._forget(entry)
                 self._out.append((entry.call, (), True, error))

@@ -78,22 +78,3 @@ def _check_positive(name: str, value: object, *, may_be_zero: bool) -> None:
         least = "at least 0" if may_be_zero else "more than 0"
         text = f"continuous: {name} must be a number of {least}, or None, not {value!r}"
         raise option_error(text, value, int, float)
-
-
-def read_cost(value: object, asked: str) -> float:
-    """Return what a class's ``cost`` or ``bound`` returned.
-
-    Args:
-        value: What it returned.
-        asked: The method's name, for the message.
-
-    Raises:
-        OptionError: It is not a number of at least 0.
-    """
-    try:
-        number = float(value)  # type: ignore[arg-type]  # numbers of numpy are numbers too
-    except (TypeError, ValueError):
-        number = math.nan
-    if not 0 <= number < math.inf:
-        raise OptionError(f"continuous: {asked} returned {value!r}; return a number of at least 0")
-    return number

@@ -296,11 +296,6 @@ class Scheduler(Generic[Call]):
 
     # --- what is known ----------------------------------------------------------------------
 
-    @property
-    def is_idle(self) -> bool:
-        """Whether nothing waits, runs, or is parked."""
-        return not (self._count_waiting() or self._held or self._ending)
-
     def next_wakeup(self, now: float) -> float | None:
         """Return when something is to be done though nobody reports anything; ``None``: never."""
         times = []
