@@ -304,17 +304,10 @@ def _type(default: HttpHeaders, headers: HttpHeaders) -> HttpHeaders:
 
 
 def _answer_unexpected(http: HttpCall, error: Exception) -> None:
-    note_failure(http.call, error)
-    if is_late(error, http.time_remaining()):
-        _LOGGER.debug("%s ran out of time", _path(http), exc_info=exc_info_of(error))
-        http.fail(StatusCode.DEADLINE_EXCEEDED, LATE_DETAILS)
+    details = note_unexpected(http, error)
+    if details is LATE_DETAILS:
+        http.fail(StatusCode.DEADLINE_EXCEEDED, details)
         return
-    _LOGGER.error(
-        "unexpected %s in %s", type(error).__name__, _path(http), exc_info=exc_info_of(error)
-    )
-    details = _NEUTRAL_DETAILS
-    if http.kit.settings.development:
-        details = f"{type(error).__name__}: {text_of(error)}"[:_DETAILS_MAX]
     refusal = refusal_of(error)
     if http.started:
         http.fail(StatusCode.INTERNAL, details)
@@ -323,6 +316,24 @@ def _answer_unexpected(http: HttpCall, error: Exception) -> None:
     else:
         text = refusal.body if details is _NEUTRAL_DETAILS else f"{details}\n".encode()
         http.respond(refusal.status, refusal.headers(), text)
+
+
+def note_unexpected(http: HttpCall, error: Exception) -> str:
+    """Note in span and log that a handler has failed; return what its client is told.
+
+    That is ``LATE_DETAILS`` where the time was over, a neutral text in production, and the
+    exception in development.
+    """
+    note_failure(http.call, error)
+    if is_late(error, http.time_remaining()):
+        _LOGGER.debug("%s ran out of time", _path(http), exc_info=exc_info_of(error))
+        return LATE_DETAILS
+    _LOGGER.error(
+        "unexpected %s in %s", type(error).__name__, _path(http), exc_info=exc_info_of(error)
+    )
+    if http.kit.settings.development:
+        return f"{type(error).__name__}: {text_of(error)}"[:_DETAILS_MAX]
+    return _NEUTRAL_DETAILS
 
 
 def _as_header(text: str) -> bytes:

@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
-from pyserve.observe.failures import exc_info_of, failure_logger
-from pyserve.observe.places import text_of
+from pyserve.errors import PyserveError
 from pyserve.replica import iterators
-from pyserve.replica.http.answers import write_for_anyone
+from pyserve.replica.http.answers import note_unexpected, write_for_anyone
 from pyserve.replica.http.values import to_json
 
 if TYPE_CHECKING:
     from pyserve.aio import HttpCall
 
-_LOGGER = failure_logger(__name__)
 _EVENTS = b"text/event-stream"
 # Proxies must neither keep events back nor answer with those of another request.
 _HEADERS = (
@@ -22,7 +20,6 @@ _HEADERS = (
     (b"cache-control", b"no-cache"),
     (b"x-accel-buffering", b"no"),
 )
-_NEUTRAL = "the deployment raised an exception; its log has the traceback"
 
 
 def accepts_events(http: HttpCall) -> bool:
@@ -60,17 +57,8 @@ async def send_events(http: HttpCall, values: AsyncIterator[Any]) -> None:
 
 
 async def _send_error(http: HttpCall, error: Exception) -> None:
-    from pyserve.errors import PyserveError
-
-    if isinstance(error, PyserveError):
-        text = str(error)
-    else:
-        path = http.head.target.partition(b"?")[0].decode("latin-1")
-        _LOGGER.error(
-            "unexpected %s in %s", type(error).__name__, path, exc_info=exc_info_of(error)
-        )
-        is_open = http.kit.settings.development
-        text = f"{type(error).__name__}: {text_of(error)}" if is_open else _NEUTRAL
+    # What pyserve raises is for callers, such as that a replica ends.
+    text = str(error) if isinstance(error, PyserveError) else note_unexpected(http, error)
     data = to_json({"error": text})
     await write_for_anyone(http, b"event: error\ndata: " + data + b"\n\n")
 

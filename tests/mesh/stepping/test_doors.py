@@ -103,7 +103,7 @@ class TestHttp:
         name, data = second.split("\n")
         assert name == "event: error"
         text = json.loads(data.removeprefix("data: "))["error"]
-        assert text == "the deployment raised an exception; its log has the traceback"
+        assert text == "The deployment raised an exception; its log has the traceback."
         assert "ValueError: failed at 2" in mesh.output()
 
     def test_a_failure_before_the_first_event_has_a_status(self, http: httpx.Client) -> None:
