@@ -5,7 +5,7 @@ import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 
 from tests.tidy import rust
-from tests.tidy.rust_rules import ROUTER_CRATES, UNSAFE_CRATE
+from tests.tidy.rust_rules import BINDING, ROUTER_CRATES
 from tests.tidy.tree import Finding, Source
 
 
@@ -24,8 +24,9 @@ _FORBIDDEN_EDGES = {
         *_crates(*set(_ALL) - {"core"}), "tokio", "hyper", "pyo3", "socket2", "rustls", "libc",
     ),
     "router_rs/call/Cargo.toml": (*_crates(*set(_ALL) - {"protocol"}), "tokio", "hyper", "h2"),
+    "router_rs/arena/Cargo.toml": (*_crates(*_ALL), "tokio", "hyper", "h2", "http", "libc"),
     "router_rs/wire/Cargo.toml": (
-        *_crates(*set(_ALL) - {"protocol"}), "tokio", "hyper", "h2", "socket2", "rustls", "libc",
+        *_crates(*set(_ALL) - {"arena", "protocol"}), "tokio", "hyper", "h2", "socket2", "rustls", "libc",
     ),
     "router_rs/io/Cargo.toml": (*_crates(*set(_ALL) - {"core"}), "hyper", "h2", "http", "pyo3"),
     "router_rs/transcode/Cargo.toml": (
@@ -138,7 +139,7 @@ def has_globals(source: Source) -> bool:
     """Whether a module of the product keeps something that belongs to the process."""
     if source.under("pyserve") and source.path.endswith(".py"):
         return _PYTHON_GLOBAL.search(source.text) is not None
-    crates = (UNSAFE_CRATE, *(f"router_rs/{crate}" for crate in ROUTER_CRATES))
+    crates = (BINDING, *(f"router_rs/{crate}" for crate in ROUTER_CRATES))
     in_crate = source.under(*(f"{crate}/src" for crate in crates))
     if not in_crate or source.name in _WITHOUT_GLOBALS:
         return False

@@ -199,7 +199,7 @@ def test_the_rust_core_reads_no_clock_and_performs_no_io(line: str, expected: li
 @pytest.mark.parametrize(
     ("path", "text", "expected"),
     [
-        ("router_rs/net/src/a.rs", "unsafe { f() }", ["unsafe outside router_rs/py"]),
+        ("router_rs/net/src/a.rs", "unsafe { f() }", ["unsafe outside router_rs/py and"]),
         ("router_rs/py/src/a.rs", "unsafe { f() }", ["unsafe without"]),
         ("router_rs/py/src/a.rs", "// SAFETY: one owner.\n\nunsafe { f() }", ["unsafe without"]),
         ("router_rs/py/src/a.rs", "// SAFETY: one owner.\nunsafe { f() }", []),

@@ -13,7 +13,7 @@ use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use bytes::{Buf, Bytes};
-use router_io::{Stream, poll_others_first};
+use router_io::{MayBeUnix, Stream, poll_others_first};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep_until};
 
@@ -369,6 +369,9 @@ impl ClientStream {
         }
     }
 }
+
+/// Descriptors are for members of the mesh only.
+impl MayBeUnix for ClientStream {}
 
 impl AsyncRead for ClientStream {
     fn poll_read(

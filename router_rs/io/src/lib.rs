@@ -31,7 +31,7 @@ pub use fork_lock::{
 pub use listen::{Bound, accept_each, bind_tcp, bind_unix, listen_at, pause_accepting, tune};
 pub use poller_mark::poller_marks;
 pub use replayed::Replayed;
-pub use stream::{Peer, PeerCertificates, Remote, Stream, TlsSession, has_ended};
+pub use stream::{MayBeUnix, Peer, PeerCertificates, Remote, Stream, TlsSession, has_ended};
 pub use threads::{
     BLOCKING_THREADS_MAX, IoThread, IoThreads, Recipient, TurnEnd, Work, at_turn_end,
     poll_others_first,

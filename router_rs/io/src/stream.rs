@@ -115,6 +115,23 @@ impl Stream {
     }
 }
 
+/// A stream that may be a Unix socket, over which descriptors can be sent.
+pub trait MayBeUnix {
+    /// `None` for other streams.
+    fn as_unix(&mut self) -> Option<&mut QuietUnixStream> {
+        None
+    }
+}
+
+impl MayBeUnix for Stream {
+    fn as_unix(&mut self) -> Option<&mut QuietUnixStream> {
+        if let Stream::Unix(stream) = self { Some(stream) } else { None }
+    }
+}
+
+/// In memory.
+impl MayBeUnix for tokio::io::DuplexStream {}
+
 /// Like `Stream::has_ended`.
 pub fn has_ended(stream: &TcpStream) -> bool {
     let readiness = pin!(stream.ready(Interest::READABLE));

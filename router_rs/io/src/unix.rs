@@ -5,11 +5,18 @@
 //! a fifth of the processor time of a lone call (measured: strace, one call in flight). This one
 //! is registered for reading, and for writing only while the socket's buffer is full.
 
-use std::io::{self, IoSlice, Read, Write};
+use std::future::poll_fn;
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+};
 use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 
@@ -28,6 +35,32 @@ impl QuietUnixStream {
     pub fn new(stream: tokio::net::UnixStream) -> io::Result<Self> {
         let stream = stream.into_std()?;
         Ok(Self { socket: register(stream, Interest::READABLE)?, full: None })
+    }
+
+    /// Sends one byte, and a descriptor with it.
+    ///
+    /// # Errors
+    /// Those of the socket.
+    pub async fn send_descriptor(&mut self, byte: u8, descriptor: &OwnedFd) -> io::Result<()> {
+        let descriptors = [descriptor.as_fd()];
+        let send = |socket: &StdUnixStream| send_with(socket, byte, &descriptors);
+        poll_fn(|context| self.poll_write_with(context, send)).await.map(drop)
+    }
+
+    /// Receives one byte, and the descriptor that came with it. The bytes before must have been read,
+    /// but no others.
+    ///
+    /// # Errors
+    /// Those of the socket, and `UnexpectedEof` at the end of the stream.
+    pub async fn receive_descriptor(&mut self) -> io::Result<(u8, Option<OwnedFd>)> {
+        loop {
+            let mut guard = self.socket.readable().await?;
+            match receive_with(guard.get_inner()) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => guard.clear_ready(),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                result => return result,
+            }
+        }
     }
 
     fn poll_write_with(
@@ -51,6 +84,34 @@ impl QuietUnixStream {
             }
         }
     }
+}
+
+fn send_with(
+    socket: &StdUnixStream,
+    byte: u8,
+    descriptors: &[BorrowedFd<'_>],
+) -> io::Result<usize> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    ancillary.push(SendAncillaryMessage::ScmRights(descriptors));
+    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+    Ok(sendmsg(socket, &[IoSlice::new(&[byte])], &mut ancillary, flags)?)
+}
+
+fn receive_with(socket: &StdUnixStream) -> io::Result<(u8, Option<OwnedFd>)> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let mut byte = [0];
+    let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+    let received = recvmsg(socket, &mut [IoSliceMut::new(&mut byte)], &mut ancillary, flags)?;
+    if received.bytes == 0 {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    let descriptors = ancillary.drain().filter_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(descriptors) => Some(descriptors),
+        _ => None,
+    });
+    Ok((byte[0], descriptors.flatten().last()))
 }
 
 /// Registers a socket with the thread's poller.
@@ -145,6 +206,29 @@ mod tests {
         timeout(PATIENCE, receiver.read_to_end(&mut received)).await.expect("in time").unwrap();
         timeout(PATIENCE, sending).await.expect("in time").unwrap();
         assert!(expected == received, "{} bytes arrived", received.len());
+    }
+
+    #[tokio::test]
+    async fn a_descriptor_comes_with_its_byte() {
+        let (mut one, mut other) = pair();
+        let (mut reader, writer) = std::io::pipe().expect("a pipe");
+        one.write_all(b"before").await.expect("room");
+        one.send_descriptor(7, &writer.into()).await.expect("room");
+        one.write_all(b"after").await.expect("room");
+        let mut before = [0; 6];
+        other.read_exact(&mut before).await.expect("bytes");
+        let (byte, descriptor) =
+            timeout(PATIENCE, other.receive_descriptor()).await.expect("in time").expect("a byte");
+        let descriptor = descriptor.expect("it came with the byte");
+        std::io::PipeWriter::from(descriptor).write_all(b"piped").expect("room");
+        let mut piped = String::new();
+        reader.read_to_string(&mut piped).expect("text");
+        assert_eq!((b"before", 7, "piped"), (&before, byte, piped.as_str()));
+        assert!(matches!(other.receive_descriptor().await, Ok((b'a', None))));
+        drop(one);
+        other.read_exact(&mut [0; 4]).await.expect("the rest");
+        let error = other.receive_descriptor().await.expect_err("nothing more comes");
+        assert_eq!(io::ErrorKind::UnexpectedEof, error.kind());
     }
 
     #[tokio::test]

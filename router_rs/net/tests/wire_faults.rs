@@ -196,7 +196,7 @@ async fn greet(port: u16, token: &[u8]) -> TcpStream {
     assert_eq!("replica-1", said.replica_id);
     assert!(proof::verify_replica(TOKEN, &[7; 16], "replica-1", &said.proof));
     let claim = greeting::claim(&proof::proof(token, &said.nonce, "replica-1")).unwrap();
-    stream.write_all(&claim).await.unwrap();
+    stream.write_all(&[&claim[..], &[greeting::NO_ARENA]].concat()).await.unwrap();
     stream
 }
 

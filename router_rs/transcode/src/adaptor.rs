@@ -303,7 +303,9 @@ impl<E: ClientEnd> Caller for Transcoded<E> {
     }
 
     fn body(&mut self, bytes: Bytes) -> Result<(), Cancelled> {
-        self.answer.give(bytes);
+        // A copy, since a replica on this machine may be able to change the original while it is
+        // checked and converted (`router_arena`).
+        self.answer.give(Bytes::copy_from_slice(&bytes));
         Ok(())
     }
 

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use h2::client::SendRequest;
 use http::header::CONTENT_TYPE;
 use http::{Method, Request, Version, request};
+use router_arena::Arena;
 use router_protocol::grpc::CONTENT_TYPE_GRPC;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
@@ -121,7 +122,7 @@ impl Connection {
 
     /// Like `open`, for a stream on which the greeting of the wire was exchanged.
     pub(super) fn over_wire<S>(
-        stream: S,
+        (stream, arena): (S, Option<Arena>),
         peer: String,
         config: KeepaliveConfig,
         on_silence: Option<OnSilence>,
@@ -129,7 +130,7 @@ impl Connection {
     where
         S: AsyncRead + AsyncWrite + Unpin + 'static,
     {
-        let wire = Wire::new();
+        let wire = Wire::new(arena);
         let driver = WireDriver::new(Rc::clone(&wire), stream);
         Self::drive(Transport::Wire(wire), peer, driver, Watch::new(config, on_silence))
     }
@@ -336,7 +337,8 @@ mod tests {
         let runtime = builder.build_local(LocalOptions::default()).unwrap();
         runtime.block_on(async {
             let (stream, mut peer) = duplex(READ_BYTES);
-            let opened = Connection::over_wire(stream, "p".into(), KeepaliveConfig::MESH, None);
+            let opened =
+                Connection::over_wire((stream, None), "p".into(), KeepaliveConfig::MESH, None);
             let head = post("/a").body(()).unwrap().into_parts().0;
             let body = [Bytes::from(vec![0; BODY_BYTES])];
             let begin = || opened.start(&head, Sends::All(&body)).expect("an open connection");

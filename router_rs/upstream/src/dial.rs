@@ -73,10 +73,10 @@ async fn dial_member(
     let (mut stream, peer) = connect_securely(address, replica.tls.as_deref()).await?;
     if may_wire {
         match wire::greet(&mut stream, replica).await {
-            Ok(()) => {
-                let on_silence = Some(watcher(target));
-                let config = KeepaliveConfig::MESH;
-                let connection = Connection::over_wire(stream, peer.uri(), config, on_silence);
+            Ok(arena) => {
+                let (on_silence, config) = (Some(watcher(target)), KeepaliveConfig::MESH);
+                let shared = (stream, arena);
+                let connection = Connection::over_wire(shared, peer.uri(), config, on_silence);
                 connection.trust();
                 return Ok(connection);
             }

@@ -38,6 +38,30 @@ impl RequestBody {
         }
     }
 
+    /// Sends pieces that follow each other, of which only the last may be empty; the wire joins them.
+    ///
+    /// # Errors
+    /// Like [`RequestBody::poll_room`].
+    pub fn send_pieces(
+        &mut self,
+        pieces: impl ExactSizeIterator<Item = Bytes>,
+        is_end: bool,
+    ) -> Result<(), Closed> {
+        match self {
+            RequestBody::Http2(stream) => {
+                let mut left = pieces.len();
+                for piece in pieces {
+                    left -= 1;
+                    stream.send_data(piece, is_end && left == 0).map_err(|_| Closed)?;
+                }
+                Ok(())
+            }
+            RequestBody::Wire(upload) => {
+                upload.send_pieces(pieces, is_end).then_some(()).ok_or(Closed)
+            }
+        }
+    }
+
     /// Sends a piece; bytes that do not fit now are buffered here.
     ///
     /// # Errors

@@ -8,9 +8,11 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use h2::Reason;
 use http::{HeaderMap, Response, request};
+use router_arena::Arena;
+use router_io::{MayBeUnix, Stream};
 use router_protocol::mesh::proof::{nonce, proof, verify_replica};
 use router_wire::greeting::{
-    WELCOME_PREFIX_BYTES, Welcome, claim, hello, read_welcome, welcome_rest_bytes,
+    ARENA, NO_ARENA, WELCOME_PREFIX_BYTES, Welcome, claim, hello, read_welcome, welcome_rest_bytes,
 };
 use router_wire::{CallId, Cut, Session, Side};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -75,10 +77,11 @@ pub(super) enum Unwired {
 // === the greeting ===
 
 /// Requires a proof of the replica, and proves the token to it. Only for targets with a token.
-pub(super) async fn greet<S: AsyncRead + AsyncWrite + Unpin>(
-    stream: &mut S,
+/// Returns the memory that the replica is offered to share.
+pub(super) async fn greet(
+    stream: &mut Stream,
     replica: &ReplicaTarget,
-) -> Result<(), Unwired> {
+) -> Result<Option<Arena>, Unwired> {
     let asked = nonce().ok_or(DialError::NoNonce)?;
     let hello = hello(&asked).ok_or(DialError::NoNonce)?;
     let Welcome { replica_id: found, nonce, proof: shown } = exchange(stream, &hello).await?;
@@ -90,7 +93,19 @@ pub(super) async fn greet<S: AsyncRead + AsyncWrite + Unpin>(
         return Err(DialError::Unproven { replica_id: replica_id.clone() }.into());
     }
     let claim = claim(&proof(token, &nonce, replica_id)).ok_or(DialError::NoNonce)?;
-    Ok(stream.write_all(&claim).await?)
+    stream.write_all(&claim).await?;
+    Ok(offer_arena(stream).await?)
+}
+
+/// Without an arena (other machines, and where the system has none) bodies go over the socket.
+async fn offer_arena(stream: &mut Stream) -> io::Result<Option<Arena>> {
+    let unix = stream.as_unix().and_then(|unix| Some((unix, Arena::create().ok()?)));
+    let Some((unix, (arena, descriptor))) = unix else {
+        stream.write_all(&[NO_ARENA]).await?;
+        return Ok(None);
+    };
+    unix.send_descriptor(ARENA, &descriptor).await?;
+    Ok(Some(arena))
 }
 
 async fn exchange<S: AsyncRead + AsyncWrite + Unpin>(
@@ -122,9 +137,9 @@ impl From<io::Error> for Unwired {
 // === impl Wire ===
 
 impl Wire {
-    pub(super) fn new() -> Rc<Self> {
+    pub(super) fn new(arena: Option<Arena>) -> Rc<Self> {
         Rc::new(Self {
-            session: RefCell::new(Session::new(Side::Client)),
+            session: RefCell::new(Session::with_arena(Side::Client, arena)),
             why_lost: RefCell::default(),
         })
     }
@@ -292,12 +307,21 @@ impl WireUpload {
 
     /// False: the other side accepts no more.
     pub(super) fn send_data(&mut self, piece: Bytes, is_end: bool) -> bool {
+        self.send_pieces([piece].into_iter(), is_end)
+    }
+
+    /// Like [`WireUpload::send_data`].
+    pub(super) fn send_pieces(
+        &mut self,
+        pieces: impl Iterator<Item = Bytes>,
+        is_end: bool,
+    ) -> bool {
         let mut session = self.wire.session.borrow_mut();
         let is_sending = session.is_sending(self.id);
         if is_end {
-            session.send_last(self.id, piece);
+            session.send_last(self.id, pieces);
         } else {
-            session.send(self.id, [piece]);
+            session.send(self.id, pieces);
         }
         is_sending
     }
@@ -312,7 +336,7 @@ mod tests {
 
     #[test]
     fn a_driver_that_is_dropped_ends_its_calls() {
-        let (wire, (stream, _peer)) = (Wire::new(), duplex(64));
+        let (wire, (stream, _peer)) = (Wire::new(None), duplex(64));
         let driver = WireDriver::new(Rc::clone(&wire), stream);
         let head = Request::post("/a").body(()).unwrap().into_parts().0;
         let (mut answer, _) = wire.call(&head, Some(&[])).expect("an open connection");

@@ -3,7 +3,7 @@
 use bytes::{Buf, Bytes, BytesMut};
 
 use crate::errors::Malformed;
-use crate::frame::{CallId, Frame, Kind, PREFIX_BYTES};
+use crate::frame::{CallId, Frame, Kind, PREFIX_BYTES, Place};
 
 /// Extracts frames from a byte stream, however that is split. Pieces are returned as they come,
 /// other frames once they are complete.
@@ -104,6 +104,20 @@ impl Decoder {
     }
 }
 
+fn number(payload: &[u8]) -> Result<u32, Malformed> {
+    let bytes = payload.try_into().map_err(|_| Malformed("a number has four bytes"));
+    bytes.map(u32::from_be_bytes)
+}
+
+// === impl Place ===
+
+impl Place {
+    fn read(payload: &[u8]) -> Result<Self, Malformed> {
+        let (first_block, bytes) = payload.split_at(payload.len() / 2);
+        Ok(Self { first_block: number(first_block)?, bytes: number(bytes)? })
+    }
+}
+
 // === impl Prefix ===
 
 impl Prefix {
@@ -128,10 +142,6 @@ impl Prefix {
 
     fn frame(self, payload: Bytes) -> Result<Frame, Malformed> {
         let id = self.id;
-        let number = |payload: &[u8]| {
-            let bytes = payload.try_into().map_err(|_| Malformed("a number has four bytes"));
-            bytes.map(u32::from_be_bytes)
-        };
         Ok(match self.kind {
             Kind::Call => Frame::Call { id, payload },
             Kind::Begin => Frame::Begin { id, payload },
@@ -143,6 +153,9 @@ impl Prefix {
             Kind::Last => Frame::Last,
             Kind::Ping => Frame::Ping,
             Kind::Pong => Frame::Pong,
+            Kind::Mapped => Frame::Mapped,
+            Kind::Lent => Frame::Lent { id, place: Place::read(&payload)?, is_final: false },
+            Kind::LentFinal => Frame::Lent { id, place: Place::read(&payload)?, is_final: true },
             Kind::Piece => Frame::Piece { id, bytes: payload, is_final: false },
             Kind::Final => Frame::Piece { id, bytes: payload, is_final: true },
         })

@@ -18,6 +18,13 @@ pub const CREDIT_BYTES_INITIAL: usize = STREAM_WINDOW_BYTES as usize;
 /// The most calls at once. Routers and gates have smaller limits; this one bounds a server's list.
 pub const CALLS_MAX: u32 = 1 << 16;
 
+/// As many bytes more may be sent of a body of which some came through the arena: their memory is
+/// bounded by the arena, and a body of 1 MiB then waits for credit once.
+pub(crate) const CREDIT_BYTES_LENT: usize = 3 * CREDIT_BYTES_INITIAL;
+
+/// Shorter pieces cost less as bytes on the socket than as blocks of the arena.
+pub(crate) const LENT_BYTES_MIN: usize = 32 * 1024;
+
 /// Payloads up to this size are copied where they may be kept for as long as a call lasts.
 pub(crate) const DETACHED_BYTES_MAX: usize = 4096;
 
@@ -47,11 +54,20 @@ pub enum Frame {
     Head { id: CallId, payload: Bytes },
     Trailers { id: CallId, payload: Bytes },
     Piece { id: CallId, bytes: Bytes, is_final: bool },
+    Lent { id: CallId, place: Place, is_final: bool },
     Credit { id: CallId, bytes: u32 },
     Reset { id: CallId, code: u32 },
     Last,
     Ping,
     Pong,
+    Mapped,
+}
+
+/// Where a piece is in the arena of the connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    pub first_block: u32,
+    pub bytes: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,6 +85,9 @@ pub(crate) enum Kind {
     Last,
     Ping,
     Pong,
+    Lent,
+    LentFinal,
+    Mapped,
 }
 
 /// Whether a body is sent in one frame with its head.
@@ -87,7 +106,7 @@ pub fn detach(payload: Bytes) -> Bytes {
 
 impl Kind {
     pub(crate) fn of(byte: u8) -> Option<Self> {
-        const KINDS: [Kind; 12] = [
+        const KINDS: [Kind; 15] = [
             Kind::Call,
             Kind::Begin,
             Kind::Whole,
@@ -100,6 +119,9 @@ impl Kind {
             Kind::Last,
             Kind::Ping,
             Kind::Pong,
+            Kind::Lent,
+            Kind::LentFinal,
+            Kind::Mapped,
         ];
         KINDS.get(usize::from(byte.checked_sub(1)?)).copied()
     }
@@ -110,7 +132,8 @@ impl Kind {
             Kind::Begin | Kind::Head | Kind::Trailers => length <= BLOCK_BYTES_MAX,
             Kind::Piece | Kind::Final => length <= CREDIT_BYTES_INITIAL,
             Kind::Credit | Kind::Reset => length == 4,
-            Kind::Last | Kind::Ping | Kind::Pong => length == 0,
+            Kind::Lent | Kind::LentFinal => length == 8,
+            Kind::Last | Kind::Ping | Kind::Pong | Kind::Mapped => length == 0,
         }
     }
 }

@@ -4,6 +4,7 @@ use std::task::{Context, Poll, Waker};
 
 use bytes::{Buf, Bytes};
 use http::{Method, Request};
+use router_arena::Arena;
 
 use crate::block::{read_call, read_trailers, read_whole};
 use crate::decoder::Decoder;
@@ -15,7 +16,9 @@ use crate::session::{Session, Side};
 /// again. Both sides of a session must accept or refuse the bytes.
 pub fn frames(bytes: &[u8], length: usize) {
     let mut decoder = Decoder::default();
-    let mut sessions = [Some(calling()), Some(Session::new(Side::Server))];
+    let (arena, descriptor) = Arena::create().expect("a memfd");
+    let there = Arena::open(&descriptor).expect("an arena");
+    let mut sessions = [Some(calling(arena)), Some(Session::with_arena(Side::Server, Some(there)))];
     for chunk in bytes.chunks(length.max(1)) {
         let mut chunk = Bytes::copy_from_slice(chunk);
         loop {
@@ -34,8 +37,8 @@ pub fn frames(bytes: &[u8], length: usize) {
 }
 
 /// A client that waits for some answers, with the ids that frames have most.
-fn calling() -> Session {
-    let mut session = Session::new(Side::Client);
+fn calling(arena: Arena) -> Session {
+    let mut session = Session::with_arena(Side::Client, Some(arena));
     for method in [Method::POST, Method::HEAD, Method::GET, Method::POST] {
         let (mut head, ()) = Request::new(()).into_parts();
         let body = (method != Method::POST).then_some(&[][..]);
@@ -94,11 +97,13 @@ fn again(frame: Frame) {
         Frame::Begin { .. }
         | Frame::Head { .. }
         | Frame::Piece { .. }
+        | Frame::Lent { .. }
         | Frame::Reset { .. }
         | Frame::Credit { .. }
         | Frame::Last
         | Frame::Ping
-        | Frame::Pong => {}
+        | Frame::Pong
+        | Frame::Mapped => {}
     }
 }
 

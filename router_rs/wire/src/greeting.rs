@@ -4,7 +4,8 @@
 //! client   MAGIC, version: u8, nonce: 16 bytes
 //! server   MAGIC, version: u8, length of the rest: u16, replica's id (u8 length and bytes),
 //!          nonce: 16 bytes, proof (the rest)
-//! client   length: u8, proof; calls may follow at once
+//! client   length: u8, proof, whether a descriptor of shared memory comes with this byte: u8;
+//!          calls may follow at once
 //! ```
 //!
 //! The proofs are those of [`router_protocol::mesh::proof`]. A server of another version answers
@@ -15,9 +16,13 @@ pub const MAGIC: [u8; 8] = *b"\0pyserve";
 
 /// Must be raised with every change of the frames or of the list of names, so that two versions of
 /// the mesh never misread each other: they use HTTP/2 then.
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 
 const NONCE_BYTES: usize = 16;
+
+/// The client's last byte: the descriptor of an arena comes with it, or none does.
+pub const ARENA: u8 = 1;
+pub const NO_ARENA: u8 = 0;
 
 /// The fixed first part of either side, up to the end of the server's length.
 pub const HELLO_BYTES: usize = MAGIC.len() + 1 + NONCE_BYTES;

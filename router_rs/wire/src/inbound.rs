@@ -6,7 +6,7 @@ use bytes::{Bytes, BytesMut};
 use http::HeaderMap;
 
 use crate::errors::Cut;
-use crate::frame::{CREDIT_BYTES_INITIAL, DETACHED_BYTES_MAX, code};
+use crate::frame::{CREDIT_BYTES_INITIAL, CREDIT_BYTES_LENT, DETACHED_BYTES_MAX, code};
 
 #[derive(Debug)]
 pub(crate) struct Inbound {
@@ -25,6 +25,8 @@ pub(crate) struct Inbound {
     room: usize,
     /// Taken, but not yet reported to the other side.
     owed: usize,
+    /// The credit of bodies in the arena was given.
+    is_lent: bool,
 }
 
 /// A piece after another one.
@@ -46,6 +48,7 @@ impl Inbound {
             missing: None,
             room: CREDIT_BYTES_INITIAL,
             owed: 0,
+            is_lent: false,
         }
     }
 
@@ -60,6 +63,17 @@ impl Inbound {
     pub(crate) fn on_piece(&mut self, bytes: Bytes, is_final: bool) -> Result<(), u32> {
         self.room = self.room.checked_sub(bytes.len()).ok_or(code::PROTOCOL_ERROR)?;
         self.add(bytes, is_final)
+    }
+
+    /// Gives more credit to a body that comes through the arena, once, if it has as much to send.
+    pub(crate) fn widen(&mut self) -> Option<u32> {
+        let has_more = self.missing.is_none_or(|missing| missing > self.room as u64);
+        if self.is_lent || self.end.is_some() || !has_more {
+            return None;
+        }
+        self.is_lent = true;
+        self.room += CREDIT_BYTES_LENT;
+        u32::try_from(CREDIT_BYTES_LENT).ok()
     }
 
     /// Like `on_piece`, for a body that came with its head.

@@ -16,6 +16,8 @@
 //! Trailers pairs; nothing follows                                                 to the client
 //! Piece    bytes; Final: the last of them                                         both ways
 //! Credit   bytes: u32; as many more may be sent in pieces                         both ways
+//! Lent     first block: u32, bytes: u32; a piece in the arena (`router_arena`)       both ways
+//! Mapped   the server has mapped the arena                                         to the client
 //! Reset    a code of HTTP/2: u32; the call is over                                both ways
 //! Last     no further call, please; and the answer to that: none follows          both ways
 //! Ping     to be answered by Pong                                                 both ways
@@ -48,8 +50,8 @@ pub use block::{head_bytes, read_answer, read_call, read_trailers, read_whole};
 pub use decoder::Decoder;
 pub use errors::{Cut, Malformed, TooLong};
 pub use frame::{
-    BLOCK_BYTES_MAX, BODY_BYTES_MAX, CALLS_MAX, CREDIT_BYTES_INITIAL, CallId, Frame, code, detach,
-    is_small,
+    BLOCK_BYTES_MAX, BODY_BYTES_MAX, CALLS_MAX, CREDIT_BYTES_INITIAL, CallId, Frame, Place, code,
+    detach, is_small,
 };
 pub use outgoing::Outgoing;
 pub use session::{Called, Session, Side};

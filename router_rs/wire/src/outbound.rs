@@ -5,8 +5,10 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 use http::HeaderMap;
 
+use router_arena::Arena;
+
 use crate::errors::TooLong;
-use crate::frame::{CREDIT_BYTES_INITIAL, CallId};
+use crate::frame::{CREDIT_BYTES_INITIAL, CallId, LENT_BYTES_MIN, Place};
 use crate::outgoing::Outgoing;
 
 #[derive(Debug)]
@@ -67,7 +69,12 @@ impl Outbound {
     ///
     /// # Errors
     /// The trailers do not fit in a frame.
-    pub(crate) fn write(&mut self, id: CallId, outgoing: &mut Outgoing) -> Result<(), TooLong> {
+    pub(crate) fn write(
+        &mut self,
+        id: CallId,
+        outgoing: &mut Outgoing,
+        mut arena: Option<&mut Arena>,
+    ) -> Result<(), TooLong> {
         // One frame carries no more than the credit that a body begins with.
         loop {
             let length = self.backlog_bytes.min(self.credit).min(CREDIT_BYTES_INITIAL);
@@ -76,7 +83,9 @@ impl Outbound {
                 return Ok(());
             }
             let is_final = is_all && matches!(self.end, End::Follows(None));
-            if length > 0 || is_final {
+            if let Some(place) = arena.as_deref_mut().and_then(|arena| self.lend(length, arena)) {
+                outgoing.put_lent(id, place, is_final);
+            } else if length > 0 || is_final {
                 outgoing.put_piece(id, length, is_final);
                 self.take(length, |bytes| outgoing.push(&bytes));
             }
@@ -92,6 +101,16 @@ impl Outbound {
             self.end = End::Sent;
         }
         Ok(())
+    }
+
+    /// Copies `length` bytes of the data into the arena; `None` if they are few, or it is full.
+    fn lend(&mut self, length: usize, arena: &mut Arena) -> Option<Place> {
+        if length < LENT_BYTES_MIN {
+            return None;
+        }
+        let mut lease = arena.lend(length)?;
+        self.take(length, |bytes| lease.put(&bytes));
+        Some(Place { first_block: lease.finish(), bytes: length as u32 })
     }
 
     /// Takes `length` bytes of the data that waits for credit.

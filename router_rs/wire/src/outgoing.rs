@@ -8,7 +8,7 @@ use http::{HeaderMap, StatusCode, request};
 
 use crate::block;
 use crate::errors::TooLong;
-use crate::frame::{BLOCK_BYTES_MAX, CallId, Kind, PREFIX_BYTES};
+use crate::frame::{BLOCK_BYTES_MAX, CallId, Kind, PREFIX_BYTES, Place};
 
 /// Bytes up to this size are copied between the frames, which is cheaper than a separate part.
 /// Longer ones are written from where they are.
@@ -86,6 +86,13 @@ impl Outgoing {
         self.put_prefix(if is_final { Kind::Final } else { Kind::Piece }, id, bytes);
     }
 
+    /// Writes a piece that is in the arena.
+    pub(crate) fn put_lent(&mut self, id: CallId, place: Place, is_final: bool) {
+        self.put_prefix(if is_final { Kind::LentFinal } else { Kind::Lent }, id, 8);
+        self.buffer.extend_from_slice(&place.first_block.to_be_bytes());
+        self.buffer.extend_from_slice(&place.bytes.to_be_bytes());
+    }
+
     pub(crate) fn put_credit(&mut self, id: CallId, bytes: u32) {
         self.put_prefix(Kind::Credit, id, 4);
         self.buffer.extend_from_slice(&bytes.to_be_bytes());
@@ -96,7 +103,7 @@ impl Outgoing {
         self.buffer.extend_from_slice(&code.to_be_bytes());
     }
 
-    /// Writes a frame that belongs to no call: `Last`, `Ping`, `Pong`.
+    /// Writes a frame that belongs to no call: `Last`, `Ping`, `Pong`, `Mapped`.
     pub(crate) fn put_sign(&mut self, kind: Kind) {
         self.put_prefix(kind, CallId { place: 0, serial: 0 }, 0);
     }

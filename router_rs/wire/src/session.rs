@@ -11,6 +11,7 @@ use std::task::{Context, Poll, Waker};
 
 use bytes::{Buf, Bytes};
 use http::{HeaderMap, request, response};
+use router_arena::Arena;
 
 use crate::errors::{Cut, Malformed, TooLong};
 use crate::frame::{CALLS_MAX, CallId, Frame, Kind, code};
@@ -51,6 +52,10 @@ pub struct Session {
     /// The number of the client's next call. Frames for an earlier call in its place are ignored.
     serial: u32,
     outgoing: Outgoing,
+    /// Memory that is shared with the other side.
+    arena: Option<Arena>,
+    /// The other side has mapped it.
+    is_mapped: bool,
     /// The driver's waker, while it waits.
     driver: Option<Waker>,
     /// `Last` was sent, or received.
@@ -89,11 +94,25 @@ impl Session {
             open: 0,
             serial: 0,
             outgoing: Outgoing::default(),
+            arena: None,
+            is_mapped: false,
             driver: None,
             is_last_said: false,
             is_last_heard: false,
             owes_pong: false,
         }
+    }
+
+    /// A session whose large pieces go through `arena`: at a server from the start, at a client once
+    /// the server has said that it has mapped it.
+    pub fn with_arena(side: Side, arena: Option<Arena>) -> Self {
+        let mut session = Self::new(side);
+        if side == Side::Server && arena.is_some() {
+            session.is_mapped = true;
+            session.outgoing.put_sign(Kind::Mapped);
+        }
+        session.arena = arena;
+        session
     }
 
     // === for the driver ===
@@ -112,6 +131,8 @@ impl Session {
             (Frame::Head { id, payload }, Side::Client) => self.on_head(id, payload),
             (Frame::Trailers { id, payload }, Side::Client) => self.on_trailers(id, payload),
             (Frame::Piece { id, bytes, is_final }, _) => self.on_piece(id, bytes, is_final),
+            (Frame::Lent { id, place, is_final }, _) => self.on_lent(id, place, is_final)?,
+            (Frame::Mapped, Side::Client) if self.arena.is_some() => self.is_mapped = true,
             (Frame::Credit { id, bytes }, _) => self.on_credit(id, bytes as usize),
             (Frame::Reset { id, code }, _) => self.on_cut(id, Cut::Reset { code, is_remote: true }),
             (Frame::Last, _) => {
@@ -128,7 +149,8 @@ impl Session {
                 | Frame::Begin { .. }
                 | Frame::Whole { .. }
                 | Frame::Head { .. }
-                | Frame::Trailers { .. },
+                | Frame::Trailers { .. }
+                | Frame::Mapped,
                 _,
             ) => return Err(Malformed::UNEXPECTED),
         }
@@ -254,10 +276,10 @@ impl Session {
         }
     }
 
-    /// The last piece.
-    pub fn send_last(&mut self, id: CallId, piece: Bytes) {
+    /// The last pieces.
+    pub fn send_last(&mut self, id: CallId, pieces: impl IntoIterator<Item = Bytes>) {
         if let Some(call) = self.answering(id) {
-            call.outbound.push(piece);
+            pieces.into_iter().for_each(|piece| call.outbound.push(piece));
         }
         self.finish(id, HeaderMap::new());
     }
@@ -271,7 +293,8 @@ impl Session {
 
     fn write(&mut self, id: CallId) {
         let Some(call) = get(&mut self.calls, id) else { return };
-        let put = call.outbound.write(id, &mut self.outgoing);
+        let arena = self.arena.as_mut().filter(|_| self.is_mapped);
+        let put = call.outbound.write(id, &mut self.outgoing, arena);
         if call.outbound.is_sent() && self.side == Side::Server {
             self.take(id);
         }

@@ -1,5 +1,6 @@
 //! Frames in transit, and two connected sessions.
 
+mod arena;
 mod calls;
 mod frames;
 mod storm;
@@ -8,6 +9,7 @@ use std::task::{Context, Poll, Waker};
 
 use bytes::{Buf, Bytes};
 use http::{HeaderMap, Request};
+use router_arena::Arena;
 
 use super::*;
 
@@ -34,6 +36,19 @@ impl Pair {
             decoders: [Decoder::default(), Decoder::default()],
             called: Vec::new(),
         }
+    }
+
+    /// Both sides share an arena, and know that they do.
+    fn with_arena() -> Self {
+        let (here, descriptor) = Arena::create().expect("a memfd");
+        let there = Arena::open(&descriptor).expect("the arena that was just made");
+        let mut pair = Self {
+            client: Session::with_arena(Side::Client, Some(here)),
+            server: Session::with_arena(Side::Server, Some(there)),
+            ..Self::new()
+        };
+        pair.settle();
+        pair
     }
 
     /// Moves up to `bytes` in one direction.

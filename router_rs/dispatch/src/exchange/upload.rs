@@ -7,9 +7,11 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use http::request;
 use router_call::{Caller, Cancelled, Piece};
+use router_protocol::windows::STREAM_WINDOW_BYTES;
 use router_upstream::connection::{Connection, Sends, Started};
 use router_upstream::request_body::{Closed, RequestBody};
 use router_wire::is_small;
+use smallvec::SmallVec;
 
 use crate::replay_buffer::ReplayBuffer;
 
@@ -17,6 +19,9 @@ use crate::replay_buffer::ReplayBuffer;
 /// every peer accepts. h2 gives a new stream no window before its connection has opened it, so
 /// asking would send the head alone and wake the replica twice.
 const FIRST_PIECE_BYTES_MAX: usize = 16 * 1024;
+
+/// As much is sent at once: the most that a frame of the wire has.
+const GATHERED_BYTES_MAX: usize = STREAM_WINDOW_BYTES as usize;
 
 /// The parts of the request: received, sent, and kept for another attempt.
 #[derive(Debug)]
@@ -149,9 +154,7 @@ impl Upload {
     ) -> Poll<Result<(), Cancelled>> {
         while !self.is_closed {
             let Some(stream) = &mut stream else { break };
-            if self.unsent.is_empty() {
-                ready!(self.poll_caller(caller, cx))?;
-            }
+            ready!(self.gather(caller, cx))?;
             if ready!(self.poll_send(stream, cx)).is_err() {
                 self.is_closed = true;
             }
@@ -169,6 +172,24 @@ impl Upload {
         }
     }
 
+    /// Takes what has come and is not sent: one large frame costs the other side less than many.
+    fn gather<C: Caller>(
+        &mut self,
+        caller: &mut C,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), Cancelled>> {
+        let mut bytes: usize = self.unsent.iter().map(Bytes::len).sum();
+        while !self.is_complete && bytes < GATHERED_BYTES_MAX {
+            match self.poll_caller(caller, cx) {
+                Poll::Ready(taken) => taken?,
+                Poll::Pending if self.unsent.is_empty() => return Poll::Pending,
+                Poll::Pending => break,
+            }
+            bytes += self.unsent.back().map_or(0, Bytes::len);
+        }
+        Poll::Ready(Ok(()))
+    }
+
     fn poll_caller<C: Caller>(
         &mut self,
         caller: &mut C,
@@ -179,39 +200,40 @@ impl Upload {
         Poll::Ready(Ok(()))
     }
 
-    /// Sends the first unsent piece, as far as there is window.
+    /// Sends the unsent pieces, as far as there is window. Those that were not sent may be sent in
+    /// another attempt.
     fn poll_send(
         &mut self,
         stream: &mut RequestBody,
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), Closed>> {
-        let Some(mut piece) = self.unsent.pop_front() else { return Poll::Ready(Ok(())) };
-        let goes_with_head = self.sent == 0 && piece.len() <= FIRST_PIECE_BYTES_MAX;
-        if !piece.is_empty() && !goes_with_head {
-            let room = match stream.poll_room(piece.len(), cx) {
-                Poll::Ready(Ok(room)) => room,
-                Poll::Ready(Err(closed)) => {
-                    // It was not sent, and another attempt may send it.
-                    self.unsent.push_front(piece);
-                    return Poll::Ready(Err(closed));
-                }
-                Poll::Pending => {
-                    self.unsent.push_front(piece);
-                    return Poll::Pending;
-                }
-            };
-            if room < piece.len() {
-                let rest = piece.split_off(room);
-                self.unsent.push_front(rest);
-            }
-        }
-        let is_end = self.is_complete && self.unsent.is_empty();
-        self.sent += piece.len();
-        // An empty piece only marks the end of the request, or means nothing.
-        if is_end || !piece.is_empty() {
-            stream.send_data(piece, is_end)?;
+        let bytes: usize = self.unsent.iter().map(Bytes::len).sum();
+        let goes_with_head = self.sent == 0 && bytes <= FIRST_PIECE_BYTES_MAX;
+        let room =
+            if bytes == 0 || goes_with_head { bytes } else { ready!(stream.poll_room(bytes, cx))? };
+        let is_end = self.is_complete && room == bytes;
+        self.sent += room;
+        // No bytes only mark the end of the request, or mean nothing.
+        if is_end || room > 0 {
+            stream.send_pieces(self.take(room).into_iter(), is_end)?;
         }
         self.is_closed = is_end;
         Poll::Ready(Ok(()))
+    }
+
+    /// Takes `bytes` bytes of the unsent pieces; all of them if they have no more.
+    fn take(&mut self, bytes: usize) -> SmallVec<[Bytes; 4]> {
+        let (mut taken, mut left) = (SmallVec::new(), bytes);
+        while let Some(piece) = self.unsent.front_mut() {
+            if piece.len() > left {
+                if left > 0 {
+                    taken.push(piece.split_to(left));
+                }
+                break;
+            }
+            left -= piece.len();
+            taken.extend(self.unsent.pop_front());
+        }
+        taken
     }
 }

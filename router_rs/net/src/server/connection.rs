@@ -10,9 +10,10 @@ use bytes::Bytes;
 use h2::server::{Builder, Connection, SendResponse};
 use h2::{Reason, RecvStream};
 use http::Request;
+use router_arena::Arena;
 use router_front::{ADMITTED_PER_TURN_MAX, IdleTracker, Word, is_over, on_http2_error, restrain};
 use router_io::phase::Phase;
-use router_io::{Replayed, poll_others_first};
+use router_io::{MayBeUnix, Replayed, poll_others_first};
 use router_protocol::grpc::Framed;
 use router_protocol::windows::{CONNECTION_WINDOW_BYTES, FRAME_BYTES_MAX, STREAM_WINDOW_BYTES};
 use router_wire::greeting::MAGIC;
@@ -36,7 +37,7 @@ const INNER_HEADERS_BYTES: u32 = 16 << 10;
 /// Serves a fresh connection until it ends.
 pub(super) async fn serve<S>(host: Host, stream: S, mut info: ConnectionInfo, guest: Option<Guest>)
 where
-    S: AsyncRead + AsyncWrite + Unpin,
+    S: AsyncRead + AsyncWrite + MayBeUnix + Unpin,
 {
     let server = &host.server;
     let _count = (!info.is_inner).then(|| server.count_connection());
@@ -46,10 +47,10 @@ where
         return serve_http2(host, stream, info, guest, deadline).await;
     }
     match timeout_at(deadline, greet(&server.config, stream)).await {
-        Ok(Some(Greeted::Wire(stream))) => {
+        Ok(Some(Greeted::Wire(shared))) => {
             info.trust();
             let (state, phase) = (host.state(info, None), host.phase.clone());
-            wire::serve(stream, Rc::clone(&state), Life::new(state, phase)).await;
+            wire::serve(shared, Rc::clone(&state), Life::new(state, phase)).await;
         }
         Ok(Some(Greeted::Http2(stream))) => {
             serve_http2(host, stream, info, None, deadline).await;
@@ -61,21 +62,21 @@ where
 /// The protocol of a peer at a port for members.
 enum Greeted<S> {
     /// It has proven itself.
-    Wire(S),
+    Wire((S, Option<Arena>)),
     Http2(Replayed<S>),
 }
 
 /// `None`: the peer is gone, or must be disconnected.
 async fn greet<S>(config: &ServerConfig, mut stream: S) -> Option<Greeted<S>>
 where
-    S: AsyncRead + AsyncWrite + Unpin,
+    S: AsyncRead + AsyncWrite + MayBeUnix + Unpin,
 {
     let first = stream.read_u8().await.ok()?;
     if first != MAGIC[0] {
         return Some(Greeted::Http2(Replayed::new(Bytes::copy_from_slice(&[first]), stream)));
     }
-    wire::greet(config, first, &mut stream).await.ok()?;
-    Some(Greeted::Wire(stream))
+    let arena = wire::greet(config, first, &mut stream).await.ok()?;
+    Some(Greeted::Wire((stream, arena)))
 }
 
 async fn serve_http2<S>(

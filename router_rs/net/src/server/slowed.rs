@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
+use router_io::MayBeUnix;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
@@ -80,6 +81,9 @@ impl<S> Slowed<S> {
         Self { stream, probation, allowance: Allowance::new(Instant::now()), pause: None }
     }
 }
+
+/// Strangers come over TCP.
+impl<S> MayBeUnix for Slowed<S> {}
 
 impl<S: AsyncRead + Unpin> AsyncRead for Slowed<S> {
     fn poll_read(

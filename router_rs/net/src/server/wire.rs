@@ -9,6 +9,8 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use http::{HeaderMap, Response, StatusCode};
+use router_arena::Arena;
+use router_io::MayBeUnix;
 use router_protocol::grpc::{Framed, Message};
 use router_protocol::mesh::proof::{nonce, replica_proof, verify};
 use router_protocol::names;
@@ -41,14 +43,15 @@ impl From<io::Error> for Stranger {
     }
 }
 
-/// Proves that the server is a member of the mesh, and requires the same proof of the client.
+/// Proves that the server is a member of the mesh, and requires the same proof of the client. Returns
+/// the memory that the client shares.
 ///
 /// `begun`: the first byte received.
-pub(super) async fn greet<S: AsyncRead + AsyncWrite + Unpin>(
+pub(super) async fn greet<S: AsyncRead + AsyncWrite + MayBeUnix + Unpin>(
     config: &ServerConfig,
     begun: u8,
     stream: &mut S,
-) -> Result<(), Stranger> {
+) -> Result<Option<Arena>, Stranger> {
     let mut hello = [0; HELLO_BYTES];
     hello[0] = begun;
     stream.read_exact(&mut hello[1..]).await?;
@@ -66,15 +69,27 @@ pub(super) async fn greet<S: AsyncRead + AsyncWrite + Unpin>(
     let mut claim = vec![0; usize::from(stream.read_u8().await?)];
     stream.read_exact(&mut claim).await?;
     let claim = std::str::from_utf8(&claim).map_err(|_| Stranger)?;
-    verify(&config.token, &nonce, &config.replica_id, claim).then_some(()).ok_or(Stranger)
+    if !verify(&config.token, &nonce, &config.replica_id, claim) {
+        return Err(Stranger);
+    }
+    let Some(unix) = stream.as_unix() else {
+        let _has_none = stream.read_u8().await?;
+        return Ok(None);
+    };
+    let (_, descriptor) = unix.receive_descriptor().await?;
+    // If it cannot be mapped, bodies go over the socket.
+    Ok(descriptor.and_then(|descriptor| Arena::open(&descriptor).ok()))
 }
 
 /// Serves a member of the mesh until its connection ends.
-pub(super) async fn serve<S>(stream: S, state: Rc<ConnectionState>, life: Life)
-where
+pub(super) async fn serve<S>(
+    (stream, arena): (S, Option<Arena>),
+    state: Rc<ConnectionState>,
+    life: Life,
+) where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    let session: Shared = Rc::new(RefCell::new(Session::new(Side::Server)));
+    let session: Shared = Rc::new(RefCell::new(Session::with_arena(Side::Server, arena)));
     let mut driver = WireDriver { frames: FrameStream::new(stream), session, state, life };
     let ended = poll_fn(|context| driver.poll(context)).await;
     driver.session.borrow_mut().lose();

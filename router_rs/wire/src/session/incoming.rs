@@ -7,7 +7,7 @@ use router_protocol::content_length;
 use super::{Call, Called, Head, Session, Side};
 use crate::block::{read_answer, read_call, read_trailers, read_whole};
 use crate::errors::{Cut, Malformed};
-use crate::frame::{CALLS_MAX, CallId, code, detach};
+use crate::frame::{CALLS_MAX, CallId, LENT_BYTES_MIN, Place, code, detach};
 use crate::inbound::Inbound;
 use crate::outbound::Outbound;
 
@@ -92,6 +92,28 @@ impl Session {
         };
         call.wake();
         self.check(id, told);
+    }
+
+    /// A piece that is in the arena.
+    ///
+    /// # Errors
+    /// There is no such place, or no arena, or the piece is too short for it.
+    pub(super) fn on_lent(
+        &mut self,
+        id: CallId,
+        place: Place,
+        is_final: bool,
+    ) -> Result<(), Malformed> {
+        let is_long = place.bytes as usize >= LENT_BYTES_MIN;
+        let arena = self.arena.as_ref().filter(|_| is_long);
+        let borrowed = arena.and_then(|arena| arena.borrow(place.first_block, place.bytes));
+        // It is returned if its call is over.
+        let bytes = borrowed.ok_or(Malformed::UNEXPECTED)?;
+        self.on_piece(id, bytes, is_final);
+        if let Some(credit) = self.unended(id).and_then(|call| call.inbound.widen()) {
+            self.outgoing.put_credit(id, credit);
+        }
+        Ok(())
     }
 
     pub(super) fn on_trailers(&mut self, id: CallId, payload: Bytes) {

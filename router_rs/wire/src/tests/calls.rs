@@ -27,7 +27,7 @@ fn a_conversation_goes_both_ways_and_ends_in_trailers() {
         pair.settle();
         assert_eq!((60_000, false), take(&mut pair.client, id));
     }
-    pair.client.send_last(id, Bytes::new());
+    pair.client.send_last(id, [Bytes::new()]);
     pair.settle();
     assert_eq!((0, true), take(&mut pair.server, there));
     let trailers = HeaderMap::from_iter([(HeaderName::from_static("x"), "1".parse().unwrap())]);
@@ -63,7 +63,7 @@ fn a_short_answer_is_one_frame_with_its_trailers() {
 fn nobody_sends_more_than_is_taken() {
     let mut pair = Pair::new();
     let id = begin(&mut pair, None);
-    pair.client.send_last(id, Bytes::from(vec![1; 3 * CREDIT_BYTES_INITIAL]));
+    pair.client.send_last(id, [Bytes::from(vec![1; 3 * CREDIT_BYTES_INITIAL])]);
     assert_eq!(Poll::Ready(None), pair.client.poll_room(id, &cx()), "all of it was handed over");
     pair.settle();
     let there = pair.called.pop().expect("a call").id;

@@ -17,16 +17,18 @@ enum Said {
     Head { status: u16, headers: HeaderMap },
     Piece { bytes: Vec<u8>, is_final: bool },
     Trailers { headers: HeaderMap },
+    Lent { place: (u32, u32), is_final: bool },
     Reset { code: u32 },
     Credit { bytes: u32 },
     Last,
     Ping,
     Pong,
+    Mapped,
 }
 
 impl Said {
     fn is_of_call(&self) -> bool {
-        !matches!(self, Said::Last | Said::Ping | Said::Pong)
+        !matches!(self, Said::Last | Said::Ping | Said::Pong | Said::Mapped)
     }
 }
 
@@ -58,11 +60,14 @@ fn said() -> impl Strategy<Value = Said> {
         (200_u16..600, headers()).prop_map(|(status, headers)| Said::Head { status, headers }),
         (body(), any::<bool>()).prop_map(|(bytes, is_final)| Said::Piece { bytes, is_final }),
         headers().prop_map(|headers| Said::Trailers { headers }),
+        (any::<(u32, u32)>(), any::<bool>())
+            .prop_map(|(place, is_final)| Said::Lent { place, is_final }),
         any::<u32>().prop_map(|code| Said::Reset { code }),
         any::<u32>().prop_map(|bytes| Said::Credit { bytes }),
         Just(Said::Last),
         Just(Said::Ping),
         Just(Said::Pong),
+        Just(Said::Mapped),
     ]
 }
 
@@ -86,11 +91,16 @@ fn put(wire: &mut Outgoing, id: CallId, said: &Said) {
             wire.push(&Bytes::copy_from_slice(bytes));
         }
         Said::Trailers { headers } => wire.put_trailers(id, headers).unwrap(),
+        Said::Lent { place: (first_block, bytes), is_final } => {
+            let place = Place { first_block: *first_block, bytes: *bytes };
+            wire.put_lent(id, place, *is_final);
+        }
         Said::Reset { code } => wire.put_reset(id, *code),
         Said::Credit { bytes } => wire.put_credit(id, *bytes),
         Said::Last => wire.put_sign(Kind::Last),
         Said::Ping => wire.put_sign(Kind::Ping),
         Said::Pong => wire.put_sign(Kind::Pong),
+        Said::Mapped => wire.put_sign(Kind::Mapped),
     }
 }
 
@@ -126,11 +136,15 @@ fn read(frame: Frame) -> (Option<CallId>, Said) {
         Frame::Trailers { id, payload } => {
             (Some(id), Said::Trailers { headers: read_trailers(payload).unwrap() })
         }
+        Frame::Lent { id, place: Place { first_block, bytes }, is_final } => {
+            (Some(id), Said::Lent { place: (first_block, bytes), is_final })
+        }
         Frame::Reset { id, code } => (Some(id), Said::Reset { code }),
         Frame::Credit { id, bytes } => (Some(id), Said::Credit { bytes }),
         Frame::Last => (None, Said::Last),
         Frame::Ping => (None, Said::Ping),
         Frame::Pong => (None, Said::Pong),
+        Frame::Mapped => (None, Said::Mapped),
     }
 }
 

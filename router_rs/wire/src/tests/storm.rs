@@ -55,10 +55,11 @@ fn pick(ids: &[CallId], which: usize) -> Option<CallId> {
 }
 
 impl Storm {
-    fn new() -> Self {
+    fn new(has_arena: bool) -> Self {
         let (here, there) = (Vec::new(), Vec::new());
         let (due, answered) = (BTreeMap::new(), BTreeMap::new());
-        Self { pair: Pair::new(), here, there, due, answered }
+        let pair = if has_arena { Pair::with_arena() } else { Pair::new() };
+        Self { pair, here, there, due, answered }
     }
 
     fn step(&mut self, step: &Step) {
@@ -86,7 +87,7 @@ impl Storm {
     fn step_here(&mut self, id: CallId, step: &Step) {
         let client = &mut self.pair.client;
         match *step {
-            Step::Upload(_, bytes, true) => client.send_last(id, Bytes::from(vec![1; bytes])),
+            Step::Upload(_, bytes, true) => client.send_last(id, [Bytes::from(vec![1; bytes])]),
             Step::Upload(_, bytes, false) => client.send(id, [Bytes::from(vec![1; bytes])]),
             Step::Leave(_) => {
                 self.here.retain(|other| *other != id);
@@ -165,8 +166,11 @@ proptest! {
     /// For any sequence of begins, splits and cancels: answers arrive completely, abandoned calls
     /// are gone at both ends, and both sessions end.
     #[test]
-    fn a_storm_leaves_nothing(steps in prop::collection::vec(step(), 1..120)) {
-        let mut storm = Storm::new();
+    fn a_storm_leaves_nothing(
+        steps in prop::collection::vec(step(), 1..120),
+        has_arena in any::<bool>(),
+    ) {
+        let mut storm = Storm::new(has_arena);
         for step in &steps {
             storm.step(step);
         }

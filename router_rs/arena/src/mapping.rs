@@ -1,0 +1,292 @@
+//! The shared memory: made by one side, mapped by both.
+
+use std::fmt;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use bytes::Bytes;
+use rustix::fs::{
+    MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create,
+};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
+
+use crate::space::{BLOCKS, Space};
+
+/// The unit in which memory is lent.
+pub const BLOCK_BYTES: usize = 64 * 1024;
+
+/// One direction.
+const PART_BYTES: usize = BLOCKS * BLOCK_BYTES;
+/// A page for the marks of both directions, then the two parts.
+const MARKS_BYTES: usize = 4096;
+const ARENA_BYTES: usize = MARKS_BYTES + 2 * PART_BYTES;
+
+/// Neither side can change the size: memory that is gone would kill its reader by a signal.
+const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
+
+/// A mark while the receiver has the run that begins with its block, and after that.
+const LENT: u32 = 1;
+const RETURNED: u32 = 0;
+
+/// An end of a connection. Each lends blocks of a part of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    Client,
+    Server,
+}
+
+/// One end's view of the shared memory.
+#[derive(Debug)]
+pub struct Arena {
+    mapping: Arc<Mapping>,
+    side: Side,
+    space: Space,
+}
+
+/// Blocks that are being filled.
+#[derive(Debug)]
+pub struct Lease<'a> {
+    mapping: &'a Mapping,
+    part: Side,
+    first: usize,
+    bytes: usize,
+    filled: usize,
+}
+
+// === impl Arena ===
+
+impl Arena {
+    /// Makes an arena, and the descriptor by which the server maps it.
+    ///
+    /// # Errors
+    /// The system has no memfds, or no memory or descriptor left for one.
+    pub fn create() -> io::Result<(Self, OwnedFd)> {
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let descriptor = memfd_create("pyserve-arena", flags)?;
+        ftruncate(&descriptor, ARENA_BYTES as u64)?;
+        fcntl_add_seals(&descriptor, SEALS)?;
+        Ok((Self::map(&descriptor, Side::Client)?, descriptor))
+    }
+
+    /// Maps what the client has made.
+    ///
+    /// # Errors
+    /// The descriptor is not such memory, or it cannot be mapped.
+    pub fn open(descriptor: &OwnedFd) -> io::Result<Self> {
+        let is_sealed = fcntl_get_seals(descriptor)?.contains(SEALS);
+        if !is_sealed || fstat(descriptor)?.st_size != ARENA_BYTES as i64 {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "not an arena"));
+        }
+        Self::map(descriptor, Side::Server)
+    }
+
+    fn map(descriptor: &impl AsFd, side: Side) -> io::Result<Self> {
+        Ok(Self { mapping: Arc::new(Mapping::new(descriptor)?), side, space: Space::default() })
+    }
+
+    /// Room for `bytes` that the other side will read; `None` if so much is not free.
+    pub fn lend(&mut self, bytes: usize) -> Option<Lease<'_>> {
+        let Self { mapping, side, space } = self;
+        // It orders the copy after the other side's last read.
+        let is_returned = |first| mapping.mark(*side, first).load(Ordering::Acquire) == RETURNED;
+        let first = space.take(bytes.div_ceil(BLOCK_BYTES), is_returned)?;
+        Some(Lease { mapping, part: *side, first, bytes, filled: 0 })
+    }
+
+    /// The bytes that the other side has lent; `None` if there is no such place.
+    ///
+    /// They are returned when the last reference is dropped, on whatever thread. See the crate about
+    /// what may happen to them.
+    pub fn borrow(&self, first: u32, bytes: u32) -> Option<Bytes> {
+        let part = match self.side {
+            Side::Client => Side::Server,
+            Side::Server => Side::Client,
+        };
+        let (first, bytes) = (first as usize, bytes as usize);
+        if first >= BLOCKS || bytes == 0 || bytes > (BLOCKS - first) * BLOCK_BYTES {
+            return None;
+        }
+        let mapping = Arc::clone(&self.mapping);
+        Some(Bytes::from_owner(Borrowed { mapping, part, first, bytes }))
+    }
+}
+
+// === impl Lease ===
+
+impl Lease<'_> {
+    /// Appends a copy of `bytes`, no more in all than was asked for.
+    pub fn put(&mut self, bytes: &[u8]) {
+        let end = self.filled + bytes.len();
+        assert!(end <= self.bytes, "a lease is as long as announced");
+        let target = self.mapping.at(self.part, self.first, self.filled);
+        // SAFETY: the run has room for `self.bytes`, it is lent to nobody, and the source is in other
+        // memory or in the other part.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), target.as_ptr(), bytes.len()) };
+        self.filled = end;
+    }
+
+    /// Hands the run over; returns the number of its first block. Whoever drops a lease instead gets
+    /// the blocks back.
+    pub fn finish(self) -> u32 {
+        self.mapping.mark(self.part, self.first).store(LENT, Ordering::Release);
+        self.first as u32
+    }
+}
+
+/// What the other side has lent. As long as it is there, the blocks are not used again.
+#[derive(Debug)]
+struct Borrowed {
+    mapping: Arc<Mapping>,
+    part: Side,
+    first: usize,
+    bytes: usize,
+}
+
+impl AsRef<[u8]> for Borrowed {
+    fn as_ref(&self) -> &[u8] {
+        let start = self.mapping.at(self.part, self.first, 0);
+        // SAFETY: `borrow` has checked the place, and the mapping lives as long as `self`. A peer that
+        // breaks the protocol may change the bytes meanwhile: see the crate.
+        unsafe { std::slice::from_raw_parts(start.as_ptr(), self.bytes) }
+    }
+}
+
+impl Drop for Borrowed {
+    fn drop(&mut self) {
+        self.mapping.mark(self.part, self.first).store(RETURNED, Ordering::Release);
+    }
+}
+
+// === impl Mapping ===
+
+struct Mapping {
+    start: NonNull<u8>,
+}
+
+// SAFETY: the memory belongs to no thread. Marks are atomics; which of both processes may touch a
+// block is known from its mark.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    fn new(descriptor: &impl AsFd) -> io::Result<Self> {
+        let (anywhere, flags) = (std::ptr::null_mut(), MapFlags::SHARED);
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new mapping, at an address that the kernel chooses.
+        let start = unsafe { mmap(anywhere, ARENA_BYTES, protection, flags, descriptor, 0)? };
+        // SAFETY: just this mapping. Forked children of user code must not have it: they would keep
+        // its memory.
+        let _is_only_a_wish = unsafe { madvise(start, ARENA_BYTES, Advice::LinuxDontFork) };
+        let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(Self { start })
+    }
+
+    fn mark(&self, part: Side, first: usize) -> &AtomicU32 {
+        let index = if part == Side::Client { first } else { BLOCKS + first };
+        debug_assert!(first < BLOCKS, "there are no other blocks");
+        // SAFETY: the first page of the mapping has room for all marks, and is only used by atomics.
+        unsafe { AtomicU32::from_ptr(self.start.cast::<u32>().add(index).as_ptr()) }
+    }
+
+    /// The address of a byte in a run. `first` and `offset` are within the part.
+    fn at(&self, part: Side, first: usize, offset: usize) -> NonNull<u8> {
+        let part_start = if part == Side::Client { 0 } else { PART_BYTES };
+        let within = first * BLOCK_BYTES + offset;
+        debug_assert!(within <= PART_BYTES, "runs are within their part");
+        // SAFETY: inside of the mapping, or right behind it.
+        unsafe { self.start.add(MARKS_BYTES + part_start + within) }
+    }
+}
+
+impl fmt::Debug for Mapping {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Mapping").finish_non_exhaustive()
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: mapped in `new`, and nobody refers to it any more.
+        let _nothing_could_be_done = unsafe { munmap(self.start.as_ptr().cast(), ARENA_BYTES) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::fs::MemfdFlags;
+
+    use super::*;
+
+    fn pair() -> (Arena, Arena) {
+        let (client, descriptor) = Arena::create().expect("a memfd");
+        (client, Arena::open(&descriptor).expect("the arena that was just made"))
+    }
+
+    fn lend(arena: &mut Arena, bytes: &[u8]) -> Option<u32> {
+        let mut lease = arena.lend(bytes.len())?;
+        bytes.chunks(1000).for_each(|chunk| lease.put(chunk));
+        Some(lease.finish())
+    }
+
+    fn content(seed: usize, bytes: usize) -> Vec<u8> {
+        (0..bytes).map(|at| (at * 31 + seed) as u8).collect()
+    }
+
+    #[test]
+    fn what_one_side_lends_the_other_reads() {
+        let (mut client, mut server) = pair();
+        let (up, down) = (content(1, 200_000), content(2, 70_000));
+        let at = lend(&mut client, &up).expect("room");
+        let back = lend(&mut server, &down).expect("room");
+        assert_eq!(up, server.borrow(at, up.len() as u32).expect("a place"));
+        assert_eq!(down, client.borrow(back, down.len() as u32).expect("a place"));
+    }
+
+    #[test]
+    fn blocks_are_used_again_when_the_last_reference_is_dropped() {
+        let (mut client, server) = pair();
+        let all = content(3, BLOCKS * BLOCK_BYTES);
+        let at = lend(&mut client, &all).expect("room");
+        let borrowed = server.borrow(at, all.len() as u32).expect("a place");
+        let half = borrowed.slice(100..200);
+        drop(borrowed);
+        assert_eq!(None, lend(&mut client, b"more"));
+        assert_eq!(half, all[100..200]);
+        std::thread::spawn(move || drop(half)).join().expect("it ends");
+        assert_eq!(Some(0), lend(&mut client, b"more"));
+    }
+
+    #[test]
+    fn a_lease_that_is_dropped_gives_its_blocks_back() {
+        let (mut client, _server) = pair();
+        drop(client.lend(BLOCKS * BLOCK_BYTES).expect("room"));
+        assert!(client.lend(BLOCKS * BLOCK_BYTES).is_some());
+    }
+
+    #[test]
+    fn places_outside_are_refused() {
+        let (client, _server) = pair();
+        for (first, bytes) in [(64, 1), (u32::MAX, 1), (0, 0), (63, 65_537), (0, u32::MAX)] {
+            assert!(client.borrow(first, bytes).is_none(), "{first}, {bytes}");
+        }
+        assert!(client.borrow(63, 65_536).is_some());
+    }
+
+    #[test]
+    fn memory_of_another_size_or_unsealed_is_refused() {
+        let unsealed = memfd_create("unsealed", MemfdFlags::ALLOW_SEALING).expect("a memfd");
+        ftruncate(&unsealed, ARENA_BYTES as u64).expect("room");
+        assert!(Arena::open(&unsealed).is_err());
+        let short = memfd_create("short", MemfdFlags::ALLOW_SEALING).expect("a memfd");
+        ftruncate(&short, 4096).expect("room");
+        fcntl_add_seals(&short, SEALS).expect("it has none");
+        assert!(Arena::open(&short).is_err());
+        assert!(
+            Arena::open(&OwnedFd::from(std::net::UdpSocket::bind("127.0.0.1:0").unwrap())).is_err()
+        );
+    }
+}

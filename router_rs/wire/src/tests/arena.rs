@@ -1,0 +1,109 @@
+//! Large pieces go through shared memory, where there is some and as long as it has room.
+
+use bytes::Buf;
+
+use super::*;
+
+const MIB: usize = 1 << 20;
+
+fn body(bytes: usize) -> Bytes {
+    (0..bytes).map(|at| (at / 251) as u8).collect()
+}
+
+/// Takes all of a body that has arrived; what comes in the middle of a check must not change it.
+fn content(session: &mut Session, id: CallId) -> Vec<u8> {
+    let mut content = Vec::new();
+    while let Poll::Ready(Some(Ok(piece))) = session.poll_data(id, &cx()) {
+        session.release(id, piece.len());
+        content.extend_from_slice(&piece);
+    }
+    content
+}
+
+#[test]
+fn a_large_body_leaves_the_socket_to_frames() {
+    let mut pair = Pair::with_arena();
+    let (here, there) = begun(&mut pair, None);
+    let sent = body(MIB);
+    pair.client.send_last(here, [sent.clone()]);
+    let mut on_socket = 0;
+    let mut came = Vec::new();
+    while came.len() < MIB {
+        on_socket += pair.client.outgoing().remaining();
+        pair.settle();
+        came.extend(content(&mut pair.server, there));
+    }
+    assert!(sent == came);
+    assert!(on_socket < 200, "{on_socket} bytes");
+    assert_eq!((0, true), take(&mut pair.server, there));
+}
+
+#[test]
+fn credit_for_the_rest_comes_with_the_first_piece() {
+    let mut pair = Pair::with_arena();
+    let (here, there) = begun(&mut pair, None);
+    pair.client.send_last(here, [body(MIB)]);
+    pair.settle();
+    // Nothing was taken so far.
+    assert_eq!(MIB, content(&mut pair.server, there).len());
+}
+
+#[test]
+fn a_full_arena_is_no_obstacle() {
+    let mut pair = Pair::with_arena();
+    let calls: Vec<_> = (0..8).map(|_| begun(&mut pair, None)).collect();
+    for (here, _) in &calls {
+        pair.client.send_last(*here, [body(MIB)]);
+    }
+    // All of the arena is lent to a server that does not read.
+    pair.settle();
+    for (_, there) in &calls {
+        let mut came = Vec::new();
+        while came.len() < MIB {
+            pair.settle();
+            came.extend(content(&mut pair.server, *there));
+        }
+        assert!(body(MIB) == came);
+    }
+}
+
+#[test]
+fn the_blocks_of_calls_that_are_left_are_used_again() {
+    let mut pair = Pair::with_arena();
+    for _ in 0..100 {
+        let (here, _) = begun(&mut pair, None);
+        pair.client.send(here, [body(MIB)]);
+        let on_socket = pair.client.outgoing().remaining();
+        assert!(on_socket < 200, "{on_socket} bytes");
+        pair.settle();
+        pair.client.leave(here);
+        pair.settle();
+    }
+}
+
+#[test]
+fn a_client_lends_nothing_before_the_server_has_mapped_it() {
+    let (arena, _descriptor) = Arena::create().expect("a memfd");
+    let mut pair = Pair { client: Session::with_arena(Side::Client, Some(arena)), ..Pair::new() };
+    let (here, there) = begun(&mut pair, None);
+    pair.client.send_last(here, [body(MIB)]);
+    assert!(pair.client.outgoing().remaining() >= CREDIT_BYTES_INITIAL);
+    pair.settle();
+    assert_eq!(CREDIT_BYTES_INITIAL, content(&mut pair.server, there).len());
+}
+
+#[test]
+fn places_that_do_not_exist_end_the_connection() {
+    let mut pair = Pair::with_arena();
+    let (_, id) = begun(&mut pair, None);
+    let lent = |first_block, bytes| {
+        let place = Place { first_block, bytes };
+        Frame::Lent { id, place, is_final: false }
+    };
+    let bytes = 32 * 1024;
+    assert!(pair.server.on_frame(lent(0, bytes)).is_ok());
+    assert!(pair.server.on_frame(lent(0, bytes - 1)).is_err());
+    assert!(pair.server.on_frame(lent(64, bytes)).is_err());
+    assert!(Session::new(Side::Server).on_frame(lent(0, bytes)).is_err(), "it has no arena");
+    assert!(pair.server.on_frame(Frame::Mapped).is_err());
+}
