@@ -351,7 +351,7 @@ class Server:
         connections only.
         """
 
-    def register_http(self, *, weight: int = 1, whole_body_bytes_max: int = 65536) -> int:
+    def register_http(self, *, weight: int = 1, whole_body_bytes_max: int = 1048576) -> int:
         """Take plain HTTP requests, which trusted connections mark; returns as ``register``.
 
         A request whose body is empty, or announced and not larger than ``whole_body_bytes_max``,

@@ -117,7 +117,7 @@ impl Server {
         Ok(self.server.register(path, method))
     }
 
-    #[pyo3(signature = (*, weight = 1, whole_body_bytes_max = 65536))]
+    #[pyo3(signature = (*, weight = 1, whole_body_bytes_max = 1_048_576))]
     fn register_http(&self, weight: u32, whole_body_bytes_max: usize) -> i32 {
         self.server.register_http(weight, whole_body_bytes_max)
     }

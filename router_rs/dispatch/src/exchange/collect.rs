@@ -10,8 +10,7 @@ use router_io::Alarm;
 
 use crate::exchange::upload::Upload;
 
-/// The most that is collected; by default replicas take plain HTTP bodies up to this size whole
-/// (`register_http` in `pyserve/_router.pyi`).
+/// The most that is collected. Arbitrary: larger bodies take a place at a replica while they come.
 pub const COLLECTED_BYTES_MAX: usize = 64 * 1024;
 
 /// The part of the body that is awaited before the offer.

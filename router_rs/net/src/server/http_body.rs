@@ -8,6 +8,9 @@ use router_protocol::grpc::Message;
 
 use super::request_body::{BodyState, Incoming, Taken};
 
+/// A piece that user code gets is not longer than this and the bytes of one read. Arbitrary.
+const GATHERED_BYTES_MAX: usize = 256 * 1024;
+
 /// Reads the body of one request.
 #[derive(Debug)]
 pub(super) struct HttpBody {
@@ -38,6 +41,22 @@ impl HttpBody {
         !matches!(self.state, BodyState::Closed)
     }
 
+    /// Adds what has arrived behind `first`: one large piece costs user code less than many.
+    fn gather(&mut self, first: Bytes, context: &mut Context<'_>) -> Message {
+        let mut gathered = Message::from(first);
+        let mut bytes = gathered.len();
+        while let BodyState::Open(body) = &mut self.state
+            && bytes < GATHERED_BYTES_MAX
+        {
+            // The next poll returns an end or an error again.
+            let Poll::Ready(Some(Ok(piece))) = coalesce::poll_data(body, context) else { break };
+            body.release(piece.len());
+            bytes += piece.len();
+            gathered.segments.push(piece);
+        }
+        gathered
+    }
+
     /// Reads the next piece, or all of a body that is handed over whole.
     ///
     /// The window is returned as soon as a piece is here, as for messages.
@@ -49,7 +68,7 @@ impl HttpBody {
                     match &mut self.whole {
                         _ if piece.is_empty() => {}
                         Some(whole) => whole.segments.push(piece),
-                        None => return Poll::Ready(Taken::Message(piece.into())),
+                        None => return Poll::Ready(Taken::Message(self.gather(piece, context))),
                     }
                 }
                 Some(Err(_)) => {
