@@ -44,6 +44,10 @@ pub struct Arena {
     mapping: Arc<Mapping>,
     side: Side,
     space: Space,
+    /// Blocks below this may have memory.
+    touched: usize,
+    /// Some were lent since [`Arena::rest`] was last called.
+    is_used: bool,
 }
 
 /// Blocks that are being filled.
@@ -84,16 +88,34 @@ impl Arena {
     }
 
     fn map(descriptor: &impl AsFd, side: Side) -> io::Result<Self> {
-        Ok(Self { mapping: Arc::new(Mapping::new(descriptor)?), side, space: Space::default() })
+        let (mapping, space) = (Arc::new(Mapping::new(descriptor)?), Space::default());
+        Ok(Self { mapping, side, space, touched: 0, is_used: false })
     }
 
     /// Room for `bytes` that the other side will read; `None` if so much is not free.
     pub fn lend(&mut self, bytes: usize) -> Option<Lease<'_>> {
-        let Self { mapping, side, space } = self;
-        // It orders the copy after the other side's last read.
-        let is_returned = |first| mapping.mark(*side, first).load(Ordering::Acquire) == RETURNED;
-        let first = space.take(bytes.div_ceil(BLOCK_BYTES), is_returned)?;
+        let Self { mapping, side, space, touched, is_used } = self;
+        let blocks = bytes.div_ceil(BLOCK_BYTES);
+        let first = space.take(blocks, |first| mapping.is_returned(*side, first))?;
+        *touched = (*touched).max(first + blocks);
+        *is_used = true;
         Some(Lease { mapping, part: *side, first, bytes, filled: 0 })
+    }
+
+    /// Whether this side's part may have memory.
+    pub fn has_memory(&self) -> bool {
+        self.touched > 0
+    }
+
+    /// Gives the memory of this side's part back to the system, if nothing was lent since the last
+    /// call and all of it was returned. Call it from time to time while it [`Arena::has_memory`].
+    pub fn rest(&mut self) {
+        let Self { mapping, side, space, touched, is_used } = self;
+        space.reclaim(|first| mapping.is_returned(*side, first));
+        if !std::mem::take(is_used) && space.lent() == 0 {
+            mapping.discard(*side, *touched * BLOCK_BYTES);
+            *touched = 0;
+        }
     }
 
     /// The bytes that the other side has lent; `None` if there is no such place.
@@ -185,6 +207,18 @@ impl Mapping {
         Ok(Self { start })
     }
 
+    /// Whether the receiver no longer has a run. What follows comes after its last read.
+    fn is_returned(&self, part: Side, first: usize) -> bool {
+        self.mark(part, first).load(Ordering::Acquire) == RETURNED
+    }
+
+    /// Frees the pages of the first `bytes` of a part, which are zeros then.
+    fn discard(&self, part: Side, bytes: usize) {
+        let start = self.at(part, 0, 0).as_ptr().cast();
+        // SAFETY: whole pages of the mapping, which nobody refers to: no run is lent.
+        let _memory_that_stays = unsafe { madvise(start, bytes, Advice::LinuxRemove) };
+    }
+
     fn mark(&self, part: Side, first: usize) -> &AtomicU32 {
         let index = if part == Side::Client { first } else { BLOCKS + first };
         debug_assert!(first < BLOCKS, "there are no other blocks");
@@ -265,6 +299,26 @@ mod tests {
         let (mut client, _server) = pair();
         drop(client.lend(BLOCKS * BLOCK_BYTES).expect("room"));
         assert!(client.lend(BLOCKS * BLOCK_BYTES).is_some());
+    }
+
+    #[test]
+    fn memory_goes_back_to_the_system_while_nothing_is_lent() {
+        let (mut client, descriptor) = Arena::create().expect("a memfd");
+        let server = Arena::open(&descriptor).expect("the arena that was just made");
+        let allocated = || fstat(&descriptor).expect("open").st_blocks * 512;
+        let at = lend(&mut client, &content(4, 1 << 20)).expect("room");
+        let borrowed = server.borrow(at, 1 << 20).expect("a place");
+        assert!(client.has_memory() && allocated() >= 1 << 20);
+        for _ in 0..2 {
+            client.rest();
+        }
+        assert_eq!(content(4, 1 << 20), borrowed, "it is in use");
+        drop(borrowed);
+        client.rest();
+        assert!(!client.has_memory() && allocated() <= 8192, "{} bytes", allocated());
+        assert!(lend(&mut client, b"again").is_some());
+        client.rest();
+        assert!(client.has_memory(), "it was used a moment ago");
     }
 
     #[test]

@@ -40,7 +40,8 @@ impl Space {
         self.lent.count_ones() as usize
     }
 
-    fn reclaim(&mut self, is_returned: impl Fn(usize) -> bool) {
+    /// Takes back the runs that the receiver has returned.
+    pub fn reclaim(&mut self, is_returned: impl Fn(usize) -> bool) {
         let mut rest = self.lent;
         while rest != 0 {
             // The lowest lent block begins a run: runs are taken out as a whole.

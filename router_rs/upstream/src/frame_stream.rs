@@ -2,14 +2,25 @@
 
 use std::io;
 use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
 
 use bytes::Buf;
-use router_io::ChunkedStream;
-use router_wire::{Decoder, Frame, Malformed, Outgoing};
+use router_io::{Alarm, ChunkedStream};
+use router_wire::{Decoder, Frame, Malformed, Outgoing, Session};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 /// The most that is read in one turn, so that others have theirs.
 const READS_PER_TURN_MAX: usize = 32;
+
+/// How long nothing large has been sent before the memory for it goes back to the system. Arbitrary:
+/// to get a page anew costs a microsecond.
+const REST_TIME: Duration = Duration::from_secs(1);
+
+/// When the memory that a connection shares goes back to the system.
+#[derive(Debug, Default)]
+pub struct MemoryRest {
+    alarm: Option<Alarm>,
+}
 
 #[derive(Debug)]
 pub struct FrameStream<S> {
@@ -18,6 +29,20 @@ pub struct FrameStream<S> {
     signs_of_life: u64,
     /// Some bytes could not be written.
     is_blocked: bool,
+}
+
+impl MemoryRest {
+    /// Gives the memory back when it is due; part of each turn of a driver.
+    pub fn poll(&mut self, session: &mut Session, cx: &mut Context<'_>) {
+        while session.has_memory() {
+            let alarm = self.alarm.get_or_insert_with(|| Alarm::at(Instant::now() + REST_TIME));
+            if alarm.poll(cx).is_pending() {
+                return;
+            }
+            self.alarm = None;
+            session.rest();
+        }
+    }
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> FrameStream<S> {

@@ -19,7 +19,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use super::call_error::CallError;
 use super::drive::Drive;
-use super::frame_stream::FrameStream;
+use super::frame_stream::{FrameStream, MemoryRest};
 use super::target::{DialError, ReplicaTarget};
 
 /// The calls of one connection, shared by its driver and the calls. It lives on one thread.
@@ -36,6 +36,7 @@ pub(super) struct WireDriver<S> {
     frames: FrameStream<S>,
     /// The peer accepts nothing any more; its data is read to the end.
     broken: Option<io::Error>,
+    memory: MemoryRest,
 }
 
 /// A call's place in its connection. Dropping it resets the call, unless that is over.
@@ -178,7 +179,8 @@ impl Wire {
 
 impl<S: AsyncRead + AsyncWrite + Unpin> WireDriver<S> {
     pub(super) fn new(wire: Rc<Wire>, stream: S) -> Self {
-        Self { wire, frames: FrameStream::new(stream), broken: None }
+        let (frames, memory) = (FrameStream::new(stream), MemoryRest::default());
+        Self { wire, frames, broken: None, memory }
     }
 
     /// Writes as much as possible; ready when the connection is finished.
@@ -196,6 +198,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> WireDriver<S> {
                 Poll::Ready(Ok(())) | Poll::Pending => {}
             }
         }
+        self.memory.poll(&mut session, cx);
         session.wait(cx);
         Poll::Pending
     }

@@ -177,6 +177,17 @@ impl Session {
         self.side == Side::Server && self.outgoing.remaining() > UNWRITTEN_BYTES_MAX
     }
 
+    /// Whether the arena's memory is worth giving back some time; see [`Session::rest`].
+    pub fn has_memory(&self) -> bool {
+        self.arena.as_ref().is_some_and(Arena::has_memory)
+    }
+
+    /// Gives the arena's memory back if nothing has been sent through it since the last call. The
+    /// driver calls it from time to time while it [`Session::has_memory`].
+    pub fn rest(&mut self) {
+        self.arena.iter_mut().for_each(Arena::rest);
+    }
+
     /// Sends a PING.
     pub fn ping(&mut self) {
         self.outgoing.put_sign(Kind::Ping);

@@ -14,7 +14,7 @@ use router_io::MayBeUnix;
 use router_protocol::grpc::{Framed, Message};
 use router_protocol::mesh::proof::{nonce, replica_proof, verify};
 use router_protocol::names;
-use router_upstream::frame_stream::FrameStream;
+use router_upstream::frame_stream::{FrameStream, MemoryRest};
 use router_wire::greeting::{HELLO_BYTES, OTHER_VERSION, Welcome, read_hello, welcome};
 use router_wire::{Called, Session, Side, head_bytes};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -90,7 +90,8 @@ pub(super) async fn serve<S>(
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let session: Shared = Rc::new(RefCell::new(Session::with_arena(Side::Server, arena)));
-    let mut driver = WireDriver { frames: FrameStream::new(stream), session, state, life };
+    let (frames, memory) = (FrameStream::new(stream), MemoryRest::default());
+    let mut driver = WireDriver { frames, session, state, life, memory };
     let ended = poll_fn(|context| driver.poll(context)).await;
     driver.session.borrow_mut().lose();
     // If the connection failed, the client notices by itself.
@@ -104,6 +105,7 @@ struct WireDriver<S> {
     session: Shared,
     state: Rc<ConnectionState>,
     life: Life,
+    memory: MemoryRest,
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> WireDriver<S> {
@@ -124,6 +126,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> WireDriver<S> {
                 return Poll::Ready(Ok(()));
             }
             if !is_full || !is_written {
+                self.memory.poll(&mut session, context);
                 session.wait(context);
                 return Poll::Pending;
             }
