@@ -76,7 +76,7 @@ check: $(PACKAGES_STAMP) ## Format, lints, types, contracts, generated code, all
 	$(CARGO) fmt --all --check
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/buf lint
+	$(BIN)/buf lint --config proto/buf.yaml
 	$(BIN)/lint-imports
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
 	$(BIN)/mypy
@@ -90,25 +90,25 @@ check: $(PACKAGES_STAMP) ## Format, lints, types, contracts, generated code, all
 	$(test_binding)
 	$(pytest_all)
 
-# What the image of Dockerfile.wheel installs.
+# What the image of deploy/docker/Dockerfile.wheel installs.
 .PHONY: wheel
 wheel: build ## A wheel of this tree in dist; the symbols of its library in target/symbols
 	rm -rf dist target/wheels target/symbols
-	$(if $(FOR_OLDER_LINUX),$(PIP_INSTALL) -r release/requirements.txt)
+	$(if $(FOR_OLDER_LINUX),$(PIP_INSTALL) -r deploy/release/requirements.txt)
 	VIRTUAL_ENV="$(CURDIR)/$(VENV)" PATH="$(CURDIR)/$(BIN):$$PATH" maturin build --release --locked \
 		--quiet $(FOR_OLDER_LINUX) --out target/wheels
-	$(PY) release/strip_wheel.py target/wheels/*.whl --out dist --symbols target/symbols
+	$(PY) deploy/release/strip_wheel.py target/wheels/*.whl --out dist --symbols target/symbols
 
 .PHONY: wheel-aarch64
-wheel-aarch64: build ## A wheel for Linux on aarch64, tried by an emulated Debian (CONTRIBUTING.md)
+wheel-aarch64: build ## A wheel for Linux on aarch64, tried by an emulated Debian (docs/CONTRIBUTING.md)
 	rm -rf $(AARCH64)/wheels $(AARCH64)/dist
-	$(PIP_INSTALL) -r release/requirements.txt
+	$(PIP_INSTALL) -r deploy/release/requirements.txt
 	if command -v rustup >/dev/null; then rustup target add aarch64-unknown-linux-gnu; fi
 	PATH="$(CURDIR)/$(BIN):$$PATH" maturin build --release --locked --quiet \
 		$(call by_zig,aarch64-unknown-linux-gnu) --out $(AARCH64)/wheels
-	$(PY) release/strip_wheel.py $(AARCH64)/wheels/*.whl --objcopy aarch64-linux-gnu-objcopy \
+	$(PY) deploy/release/strip_wheel.py $(AARCH64)/wheels/*.whl --objcopy aarch64-linux-gnu-objcopy \
 		--out $(AARCH64)/dist --symbols $(AARCH64)/symbols
-	$(PY) release/try_emulated.py $(AARCH64)/dist/*.whl
+	$(PY) deploy/release/try_emulated.py $(AARCH64)/dist/*.whl
 
 .PHONY: pythons
 pythons: wheel ## Its wheel under each CPython of PYTHONS that is here: unit tests, meshes, README
@@ -116,7 +116,7 @@ pythons: wheel ## Its wheel under each CPython of PYTHONS that is here: unit tes
 
 .PHONY: dependencies
 dependencies: wheel ## It with the newest and with the oldest of what it requires, in new environments
-	$(PY) -m release.try_dependencies dist/*.whl
+	$(PY) -m deploy.release.try_dependencies dist/*.whl
 
 .PHONY: compose
 compose: wheel ## The mesh as containers, from the build to their end; skipped without an engine
@@ -182,7 +182,7 @@ fmt: $(PACKAGES_STAMP) ## Format Rust and Python
 .PHONY: lint
 lint: $(PACKAGES_STAMP) ## Lints and import contracts of both languages
 	$(BIN)/ruff check .
-	$(BIN)/buf lint
+	$(BIN)/buf lint --config proto/buf.yaml
 	$(BIN)/lint-imports
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
 
@@ -220,9 +220,9 @@ fuzz: build ## Fuzz every parser (an hour; ARGS="--seconds 60 --targets frames h
 .PHONY: gen
 gen: $(PACKAGES_STAMP) ## Generate the code of every .proto, keywords, deploy/kubernetes, tables of docs
 	@$(call generate,.)
-	@$(PY) -m release.kubernetes_files
-	@$(PY) -m release.option_keywords
-	@$(PY) -m release.reference_tables
+	@$(PY) -m deploy.release.kubernetes_files
+	@$(PY) -m deploy.release.option_keywords
+	@$(PY) -m deploy.release.reference_tables
 
 .PHONY: gen-check
 gen-check: $(PACKAGES_STAMP) ## Fail if committed generated code differs from what gen writes
@@ -237,7 +237,7 @@ gen-check: $(PACKAGES_STAMP) ## Fail if committed generated code differs from wh
 lock: $(PACKAGES_STAMP) ## Pin requirements.txt anew from pyproject.toml
 	$(pin) pyproject.toml --group dev --output-file requirements.txt
 	$(pin) pyproject.toml --group docs --constraint requirements.txt --output-file docs/requirements.txt
-	$(pin) --group cross --output-file release/requirements.txt
+	$(pin) --group cross --output-file deploy/release/requirements.txt
 
 .PHONY: clean
 clean: ## Remove everything that was built, .venv included
@@ -271,7 +271,7 @@ $(PY) -m grpc_tools.protoc -Iproto $(call protoc_outputs,$(1)) \
 && $(PY) -m grpc_tools.protoc -I. -I$(google_protos) $(call protoc_outputs,$(1)) \
 	$$(find services tests -name '*.proto' -not -path '*/node_modules/*' \
 		-not -path 'tests/typing/users/*' | sort) \
-&& $(PY) -m release.lower_gencode $(1)/pyserve $(1)/services $(1)/tests
+&& $(PY) -m deploy.release.lower_gencode $(1)/pyserve $(1)/services $(1)/tests
 endef
 define protoc_outputs
 --plugin=protoc-gen-mypy_grpc=$(BIN)/protoc-gen-mypy_grpc --python_out=$(1) --pyi_out=$(1) \

@@ -2,7 +2,7 @@
 
 An option is a field of a frozen dataclass. ``option`` declares it: the default, what may be written
 in its place, and a sentence. From that come its check, its line in the class's docstring, its part
-of the YAML's JSON Schema, and its row in the reference (``release/reference_tables.py``).
+of the YAML's JSON Schema, and its row in the reference (``deploy/release/reference_tables.py``).
 """
 
 from __future__ import annotations

@@ -80,7 +80,7 @@ class Project:
         self, *arguments: str, timeout_s: float = _TIMEOUT_S, given: str | None = None
     ) -> str:
         """Run a command of compose, whose input is ``given``; return what it prints."""
-        files = ["-f", "docker-compose.yml", "-f", "docker-compose.wheel.yml"]
+        files = ["-f", "docker-compose.yml", "-f", "deploy/docker/docker-compose.wheel.yml"]
         command = [*self._compose, "-p", self.name, *files, *arguments]
         environment = {**os.environ, **self.variables}
         done = subprocess.run(

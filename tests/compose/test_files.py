@@ -36,7 +36,7 @@ ROLES = {name: each for name, each in OURS.items() if name != "key"}
 OBSERVERS = {name: each for name, each in SERVICES.items() if name not in OURS}
 
 
-@pytest.mark.parametrize("name", ["docker-compose.yml", "docker-compose.wheel.yml"])
+@pytest.mark.parametrize("name", ["docker-compose.yml", "deploy/docker/docker-compose.wheel.yml"])
 def test_both_versions_of_compose_take_the_file(name: str) -> None:
     found = content(name)
     assert not _TOO_NEW & found.keys()
@@ -74,7 +74,7 @@ def test_every_container_is_bounded_and_what_is_published_is_for_this_machine() 
     assert all(each.startswith("127.0.0.1:") for ports in published.values() for each in ports)
 
 
-@pytest.mark.parametrize("name", ["Dockerfile", "Dockerfile.wheel"])
+@pytest.mark.parametrize("name", ["deploy/docker/Dockerfile", "deploy/docker/Dockerfile.wheel"])
 def test_images_run_without_root_and_need_no_new_builder(name: str) -> None:
     lines = (ROOT / name).read_text(encoding="utf-8").splitlines()
     assert "USER 10001:10001" in lines
@@ -142,7 +142,9 @@ def test_prometheus_finds_the_mesh_and_has_a_key_that_looks_and_no_token() -> No
     assert f"viewing-key --output {key}" == maker["command"]
     assert f"key:{Path(key).parent}" in maker["volumes"]
     # The key is for its owner only.
-    assert f"USER {prometheus['user']}" in (ROOT / "Dockerfile").read_text(encoding="utf-8")
+    assert f"USER {prometheus['user']}" in (ROOT / "deploy/docker/Dockerfile").read_text(
+        encoding="utf-8"
+    )
     # The volume of the token makes a member of the mesh of each container that has it.
     readers = {name for name, each in SERVICES.items() if "mesh" in volumes_of(each)}
     assert OURS.keys() == readers

@@ -13,7 +13,7 @@ from tests.support.waiting import wait_until
 
 _BUILD_TIMEOUT_S = 600.0
 _READY_TIMEOUT_S = 180.0
-_FILES = ("docker-compose.yml", "docker-compose.wheel.yml")
+_FILES = ("docker-compose.yml", "deploy/docker/docker-compose.wheel.yml")
 BLOCKS = [each for each in read_blocks((ROOT / "README.md").read_text()) if each.needs_engine]
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from deploy.release.reference_tables import FOLDER, TABLES, page
 from pyserve.config import (
     AutoscalingConfig,
     DeploymentOptions,
@@ -14,7 +15,6 @@ from pyserve.config import (
 )
 from pyserve.config.ingress import ALIASES, read_direct_settings, read_ingress_settings
 from pyserve.config.routing import OPTIONS
-from release.reference_tables import FOLDER, TABLES, page
 
 ROOT = Path(__file__).resolve().parents[2]
 # Where variables are read that have their row in the table of the environment.

@@ -12,8 +12,8 @@ import yaml
 from packaging.requirements import Requirement
 from packaging.version import Version
 
-from release.lower_gencode import floors, lowered
-from release.try_dependencies import constraints
+from deploy.release.lower_gencode import floors, lowered
+from deploy.release.try_dependencies import constraints
 
 ROOT = Path(__file__).resolve().parents[2]
 GENERATED = sorted(
@@ -57,8 +57,10 @@ def test_the_extra_asks_for_the_protobuf_that_its_plugin_needs() -> None:
 def test_ci_tries_both_ends() -> None:
     text = (ROOT / ".github" / "workflows" / "test.yml").read_text(encoding="utf-8")
     steps = yaml.safe_load(text)["jobs"]["dependencies"]["steps"]
-    assert "python3 -m release.try_dependencies dist/*.whl" == steps[-1]["run"]
-    assert "release.try_dependencies dist/*.whl" in (ROOT / "Makefile").read_text(encoding="utf-8")
+    assert "python3 -m deploy.release.try_dependencies dist/*.whl" == steps[-1]["run"]
+    assert "deploy.release.try_dependencies dist/*.whl" in (ROOT / "Makefile").read_text(
+        encoding="utf-8"
+    )
 
 
 def test_other_code_stays_as_it_was_generated() -> None:

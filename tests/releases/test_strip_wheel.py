@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from release.strip_wheel import main
+from deploy.release.strip_wheel import main
 from tests.support.wheels import make_wheel
 
 pytestmark = [

@@ -158,5 +158,5 @@ def test_commands_of_changes_are_those_of_developers():
 def test_commands_are_shell_and_name_files_that_exist(job: str, command: str):
     plain = re.sub(r"\$\{\{.*?\}\}", "x", command)
     subprocess.run(["bash", "-n"], input=plain, text=True, check=True, timeout=30)
-    for path in re.findall(r"\brelease/\w+\.py\b", command):
+    for path in re.findall(r"\bdeploy/release/\w+\.py\b", command):
         assert (ROOT / path).is_file()

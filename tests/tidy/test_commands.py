@@ -86,7 +86,11 @@ def test_every_crate_of_the_router_is_fuzzed_with_its_assertions():
 
 @pytest.mark.parametrize(
     ("file", "least"),
-    [("requirements.txt", 100), ("docs/requirements.txt", 20), ("release/requirements.txt", 1)],
+    [
+        ("requirements.txt", 100),
+        ("docs/requirements.txt", 20),
+        ("deploy/release/requirements.txt", 1),
+    ],
 )
 def test_every_package_is_pinned_with_the_hashes_of_its_files(file: str, least: int):
     """So what an index, or a mirror of it, gives under that name later is refused."""

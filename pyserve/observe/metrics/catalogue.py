@@ -1,6 +1,6 @@
 """Every metric of pyserve: its name, its kind, its labels, and what it says. Pure.
 
-``docs/reference/metrics.md`` is made of it (``release/reference_tables.py``).
+``docs/reference/metrics.md`` is made of it (``deploy/release/reference_tables.py``).
 Labels are bounded by what is deployed: no request, model, path or client names one.
 """
 

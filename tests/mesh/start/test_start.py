@@ -279,7 +279,7 @@ def test_mesh_that_lost_its_supervisor_can_still_be_shut_down(
         (("--address", "nowhere"), {}, 2, "--address"),
         ((), {"PYSERVE_CONTROLLER": "unix:/tmp/x.sock"}, 2, "names a controller to join"),
         ((), {"PYSERVE_INGRESS_PORT": "many"}, 2, "PYSERVE_INGRESS_PORT"),
-        (("--tls-cert", "CONTRIBUTING.md"), {}, 2, "--tls-key"),
+        (("--tls-cert", "README.md"), {}, 2, "--tls-key"),
     ],
 )
 def test_wrong_usage_is_told_before_anything_starts(

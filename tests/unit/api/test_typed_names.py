@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 import pyserve
+from deploy.release.option_keywords import PATH, text
 from pyserve.api.handles.options import _CHECKS
 from pyserve.config import DeploymentOptions, LoggingConfig, RequestRouterConfig, Resources
 from pyserve.config.keywords import HandleKeywords
 from pyserve.config.options import OPTIONS
 from pyserve.errors import KindError, OptionError
-from release.option_keywords import PATH, text
 
 _DOCUMENTED = re.compile(r"``(?P<name>\w+)`` \((?P<default>\(\)|[^)]*)\)")
 

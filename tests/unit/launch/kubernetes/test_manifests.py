@@ -13,13 +13,13 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
+from deploy.release import kubernetes_files
+from deploy.release.kubernetes_files import FOLDER, NOT_IN_BASE
 from pyserve.cli.commands import commands
 from pyserve.config import read_settings
 from pyserve.launch.on_kubernetes.manifests import ManifestSettings, manifests
 from pyserve.launch.on_kubernetes.pods import METRICS_PORT, PodPlan, pod_of
 from pyserve.launch.on_kubernetes.site import RIGHTS
-from release import kubernetes_files
-from release.kubernetes_files import FOLDER, NOT_IN_BASE
 from tests.support.helm_templates import render
 from tests.unit.launch.orders import order
 

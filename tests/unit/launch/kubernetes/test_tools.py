@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from release.kubernetes_files import FOLDER
+from deploy.release.kubernetes_files import FOLDER
 from tests.unit.launch.kubernetes.test_manifests import (
     AS_VALUES,
     CHART_VALUES,

@@ -1,6 +1,6 @@
 """Installs a wheel into a new environment, and serves digits with it.
 
-``python release/try_wheel.py WHEEL`` ends with 0 if the digits are recognised.
+``python deploy/release/try_wheel.py WHEEL`` ends with 0 if the digits are recognised.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import venv
 from collections.abc import Sequence
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -2,7 +2,7 @@
 
 Generated code asks for versions as new as the generator's own. What it does is the same for older
 ones, as ``make dependencies`` shows, so it asks for those of ``pyproject.toml`` instead.
-``python -m release.lower_gencode FOLDER...`` changes the modules below folders in place.
+``python -m deploy.release.lower_gencode FOLDER...`` changes the modules below folders in place.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 
-_ROOT = Path(__file__).resolve().parents[1]
+_ROOT = Path(__file__).resolve().parents[2]
 _FLOOR = re.compile(r"(?P<name>[\w.-]+)>=(?P<version>[\d.]+)")
 _PROTOBUF = re.compile(r"(?<=Domain\.PUBLIC,\n)    \d+,\n    \d+,\n    \d+,\n")
 _COMMENT = re.compile(r"(?<=^# Protobuf Python Version: )\S+$", re.MULTILINE)

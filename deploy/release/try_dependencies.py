@@ -1,8 +1,8 @@
 """Installs a wheel with the newest, and with the oldest, of what it requires, and tries both.
 
-``python -m release.try_dependencies WHEEL`` ends with 0 if ``smoke.py`` is content with each. Give
-``--only oldest`` for one of them, and ``--python`` for another interpreter than this one; the
-oldest grpcio has wheels for CPython 3.11 to 3.13.
+``python -m deploy.release.try_dependencies WHEEL`` ends with 0 if ``smoke.py`` is content with
+each. Give ``--only oldest`` for one of them, and ``--python`` for another interpreter than this
+one; the oldest grpcio has wheels for CPython 3.11 to 3.13.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from release.lower_gencode import floors
+from deploy.release.lower_gencode import floors
 
 _SMOKE = Path(__file__).with_name("smoke.py")
 _KINDS = ("newest", "oldest")

@@ -1,6 +1,6 @@
 """Takes the symbols out of the native library of wheels, and keeps them in a file of their own.
 
-``python release/strip_wheel.py WHEEL... --out dist --symbols symbols`` writes each wheel to
+``python deploy/release/strip_wheel.py WHEEL... --out dist --symbols symbols`` writes each wheel to
 ``dist`` under its name, and to ``symbols`` what debuggers and profilers need to show functions and
 lines: put it beside the installed library, whose name it has with ``.debug`` behind it (a
 ``.dSYM`` folder on macOS). Needs the package `wheel`, and binutils or Xcode's tools.

@@ -15,7 +15,7 @@ from pyserve.config import ingress, routing
 from pyserve.config.options import OPTIONS
 from pyserve.observe.metrics.catalogue import METRICS, Metric
 
-FOLDER = Path(__file__).resolve().parents[1] / "docs" / "reference"
+FOLDER = Path(__file__).resolve().parents[2] / "docs" / "reference"
 _TABLE = re.compile(
     r"^<!-- make gen: (?P<name>[a-z_ ]+) -->\n\n(?P<rows>(?:\|.*\n)*)", re.MULTILINE
 )

@@ -1,8 +1,9 @@
 """Serves digits from a wheel for Linux on aarch64, on a machine of another kind.
 
-``python release/try_emulated.py WHEEL`` puts Debian's Python for arm64 into target/aarch64/root
-and what the wheel requires into target/aarch64/packages. Then qemu runs try_wheel.py there, in
-namespaces of its own: nothing of the machine is changed. Exit code: that of try_wheel.py.
+``python deploy/release/try_emulated.py WHEEL`` puts Debian's Python for arm64 into
+target/aarch64/root and what the wheel requires into target/aarch64/packages. Then qemu runs
+try_wheel.py there, in namespaces of its own: nothing of the machine is changed. Exit code: that of
+try_wheel.py.
 
 Needs Debian's packages mmdebstrap and qemu-user-static, and Linux 6.7 or newer, or a machine that
 runs programs for aarch64 already.
@@ -19,7 +20,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-ROOT: Final = Path(__file__).resolve().parents[1]
+ROOT: Final = Path(__file__).resolve().parents[2]
 _PLACE = ROOT / "target" / "aarch64"
 _SUITE = "bookworm"
 _PYTHON = "3.11"  # that of the suite
@@ -46,7 +47,7 @@ mount --rbind /proc "$ROOT/proc"
 mount --rbind /dev "$ROOT/dev"
 mount -t tmpfs tmpfs "$ROOT/tmp"
 mount --bind "$TREE" "$ROOT/tree"
-exec chroot "$ROOT" /usr/bin/python3 /tree/release/try_wheel.py "/tree/$WHEEL"
+exec chroot "$ROOT" /usr/bin/python3 /tree/deploy/release/try_wheel.py "/tree/$WHEEL"
 """
 
 

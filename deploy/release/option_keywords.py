@@ -11,7 +11,7 @@ from pyserve.config.declared import declared
 from pyserve.config.deployment import DeclaredOptions
 from pyserve.config.options import OLDER_OPTIONS, PARTS
 
-PATH = Path(__file__).resolve().parents[1] / "pyserve" / "config" / "deployment_keywords.py"
+PATH = Path(__file__).resolve().parents[2] / "pyserve" / "config" / "deployment_keywords.py"
 _HEAD = '''"""Written by `make gen` from the options of ``deployment``, in this folder."""
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from pyserve.config.tls import PLAIN_TCP
 from pyserve.launch.on_kubernetes.manifests import ManifestSettings, manifests, with_reasons
 from pyserve.version import version
 
-FOLDER = Path(__file__).resolve().parents[1] / "deploy" / "kubernetes"
+FOLDER = Path(__file__).resolve().parents[1] / "kubernetes"
 # What an overlay of kustomize brings: a Secret of its own, and the files of the applications.
 NOT_IN_BASE = ("Secret", "ConfigMap", "Job")
 IMAGE = "pyserve-mesh"
