@@ -7,8 +7,13 @@ nothing for it. Payloads and secrets are never shown.
 
 from pyserve.admin.context import AdminContext, Described, Door, Front
 from pyserve.admin.gathering import NodeGathering
-from pyserve.admin.hosting import ThreadedAdmin, make_admin, showing_metrics
-from pyserve.admin.server import AdminServer, advertised_address
+from pyserve.admin.server import (
+    AdminServer,
+    ThreadedAdmin,
+    advertised_address,
+    make_admin,
+    showing_metrics,
+)
 
 __all__ = [
     "AdminContext",

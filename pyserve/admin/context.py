@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from pyserve.admin.buckets import Bounds
 from pyserve.admin.calls.store import CallStore
 from pyserve.admin.gathering import NodeGathering
+from pyserve.admin.histograms import Bounds
 from pyserve.wire.v1 import control_pb2
 
 

@@ -19,8 +19,8 @@ from pyserve.aio._metadata import WireMetadata, fitting, size_bytes
 from pyserve.aio._options import ServerSettings
 from pyserve.aio._outcome import UnreadableRequestError, WrongResponseError
 from pyserve.bridge import EventReceiver, rust
+from pyserve.observe.failures import text_of
 from pyserve.observe.log_rate_limit import LogRateLimit
-from pyserve.observe.places import text_of
 
 _LOGGER = logging.getLogger(__name__)
 

@@ -14,8 +14,7 @@ from pyserve.aio._http import HttpCall, HttpHandler
 from pyserve.aio._outcome import LATE_DETAILS, is_late, log_cancellation
 from pyserve.aio._watched import note_failure
 from pyserve.bridge import end_if_forked, rust
-from pyserve.observe.failures import exc_info_of, failure_logger
-from pyserve.observe.places import text_of
+from pyserve.observe.failures import exc_info_of, failure_logger, text_of
 from pyserve.request import CURRENT
 
 if TYPE_CHECKING:

@@ -13,8 +13,7 @@ import grpc
 from pyserve.aio._metadata import status_number, to_wire
 from pyserve.aio._watched import note_failure
 from pyserve.bridge import end_if_forked
-from pyserve.observe.failures import exc_info_of, failure_logger
-from pyserve.observe.places import text_of
+from pyserve.observe.failures import exc_info_of, failure_logger, text_of
 
 if TYPE_CHECKING:
     from pyserve.aio._context import ServicerContext

@@ -11,7 +11,7 @@ from typing import Any
 
 from pyserve.config.validation import refuse
 from pyserve.interrupts import FAILURES, raise_ctrl_c
-from pyserve.observe.places import text_of
+from pyserve.observe.failures import text_of
 from pyserve.signatures import read_signature
 
 _FIELD = "request_router_config.policy"

@@ -25,9 +25,9 @@ from pyserve.batching.runs import Call, Caller, Run
 from pyserve.batching.streams import BatchStream, StreamCall, StreamRun
 from pyserve.errors import BackPressure, BatchError, PyserveError, RequestTimeout
 from pyserve.observe.delays import MEMBERS_MAX, PROCESS_DELAYS, BatchDelay, wall_clock_from
-from pyserve.observe.metrics.tally import SIZE_BOUNDS, Tally
+from pyserve.observe.metrics.families import SIZE_BOUNDS, Tally
+from pyserve.observe.traces import IS_SAMPLED
 from pyserve.observe.traces.process import PROCESS_TRACING
-from pyserve.observe.traces.sampled import IS_SAMPLED
 from pyserve.request import CURRENT, LOCAL_REPLICA, Source
 
 

@@ -16,7 +16,7 @@ from pyserve.cli.commands import CommandFailed
 from pyserve.cli.settings import open_mesh
 from pyserve.cli.top_text import duration
 from pyserve.driver.session import end_session
-from pyserve.observe.metrics.codes import code_name
+from pyserve.observe.metrics.families import code_name
 
 
 @click.command(short_help="Say where the time of a call went.")

@@ -17,7 +17,7 @@ from pyserve.api.deployment import Application, Deployment
 from pyserve.cli.commands import CommandFailed
 from pyserve.cli.stubs import missing_stubs
 from pyserve.errors import ImportPathError, PyserveError
-from pyserve.observe.places import describe, format_from_user_code
+from pyserve.observe.failures import describe, format_from_user_code
 from pyserve.signatures import read_signature
 
 

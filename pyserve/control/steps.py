@@ -10,7 +10,7 @@ import asyncio
 import time
 from collections.abc import Callable, Iterable
 
-from pyserve.observe.metrics.tally import Tally
+from pyserve.observe.metrics.families import Tally
 from pyserve.pace import Pace
 
 # The share of time for steps. The rest is for joins, reports and updates to routers.

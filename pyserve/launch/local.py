@@ -43,7 +43,7 @@ from pyserve.launch.environments import Environments
 from pyserve.launch.ledger import Grant, Ledger, ResourcesTaken
 from pyserve.launch.process import OnExit, Process
 from pyserve.launch.spares import Spare, Spares
-from pyserve.observe.logs.long_lines import with_prefix
+from pyserve.observe.logs.formats import with_prefix
 from pyserve.types import DeploymentKey, ReplicaId
 
 _LOGGER = logging.getLogger(__name__)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pyserve.config.control import OUTPUT_LINE_BYTES_MAX, OUTPUT_OBJECT_BYTES_MAX, PASSING
-from pyserve.observe.logs.long_lines import long_line
+from pyserve.observe.logs.formats import long_line
 
 
 class LineSplitter:

@@ -17,7 +17,7 @@ from typing import Generic, TypeVar
 from pyserve.config.validation import option_error
 from pyserve.errors import OptionError
 from pyserve.multiplexing.history import Failure, History, Record
-from pyserve.observe.metrics.tally import Tally
+from pyserve.observe.metrics.families import Tally
 
 Model = TypeVar("Model")
 

@@ -24,8 +24,8 @@ from pyserve.multiplexing.history import Failure
 from pyserve.multiplexing.mistakes import answer_of, remembered, tell
 from pyserve.multiplexing.unloading import let_go
 from pyserve.observe.delays import MEMBERS_MAX, PROCESS_DELAYS, LoadDelay, wall_clock_from
-from pyserve.observe.metrics.tally import Tally
-from pyserve.observe.places import text_of
+from pyserve.observe.failures import text_of
+from pyserve.observe.metrics.families import Tally
 from pyserve.observe.separate import separate
 from pyserve.observe.traces.process import PROCESS_TRACING
 from pyserve.request import CURRENT, Request, current_request

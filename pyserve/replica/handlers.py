@@ -21,7 +21,7 @@ from pyserve.api.method import options_of
 from pyserve.batching import Batched
 from pyserve.batching.decorator import Submit
 from pyserve.errors import Abort
-from pyserve.observe.places import describe
+from pyserve.observe.failures import describe
 from pyserve.replica import iterators
 from pyserve.replica.checks import Method, plain_function, where, wrong_kind
 from pyserve.replica.servicers import Handlers, Service, service_of_function

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from pyserve.bridge import LoopProbe
 from pyserve.config import DeploymentOptions
-from pyserve.observe.metrics.tally import Tally
+from pyserve.observe.metrics.families import Tally
 from pyserve.replica.hooks import Hook, HookFailed, Question, Questioner
 
 _LOGGER = logging.getLogger(__name__)

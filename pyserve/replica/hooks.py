@@ -15,8 +15,8 @@ from typing import Generic, Protocol, Self, TypeVar
 
 from pyserve.config import RequestRouterConfig
 from pyserve.interrupts import raise_ctrl_c
+from pyserve.observe.failures import text_of
 from pyserve.observe.log_rate_limit import LogRateLimit
-from pyserve.observe.places import text_of
 
 Value = TypeVar("Value")
 Answer_co = TypeVar("Answer_co", covariant=True)

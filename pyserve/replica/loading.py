@@ -22,8 +22,12 @@ from pyserve.errors import ImportPathError, PyserveError, ServicerError
 from pyserve.interrupts import raise_ctrl_c
 from pyserve.multiplexing import close_all, preload_all
 from pyserve.multiplexing.unloading import disarm, finalize, has_async_finalizer
-from pyserve.observe.failures import user_code_logger
-from pyserve.observe.places import blames_user_code, describe, format_from_user_code
+from pyserve.observe.failures import (
+    blames_user_code,
+    describe,
+    format_from_user_code,
+    user_code_logger,
+)
 from pyserve.replica.asgi import AsgiApplication, LifespanFailed
 from pyserve.replica.asgi.middlewares import read_middlewares, wrap
 from pyserve.replica.asgi.refusals import answer_refusals

@@ -21,7 +21,7 @@ from pyserve.observe.metrics import (
     ScrapePoint,
     Tally,
 )
-from pyserve.observe.metrics.codes import code_name
+from pyserve.observe.metrics.families import code_name
 from pyserve.observe.metrics.user import PROCESS_USER_METRICS
 from pyserve.replica.health import HealthMeasures
 from pyserve.stepping.drivers import PROCESS_DRIVERS, LoopDriver, ThreadDriver

@@ -8,7 +8,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Self
 
-from pyserve.observe.metrics.tally import Tally
+from pyserve.observe.metrics.families import Tally
 from pyserve.replica.loading import LoadError, reconfigure
 from pyserve.wire.v1 import mesh_pb2
 

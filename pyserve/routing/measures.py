@@ -9,9 +9,7 @@ from typing import Any, Protocol
 
 from pyserve.observe.metrics import Scrape
 from pyserve.observe.metrics.catalogue import OF_COUNTS, Metric
-from pyserve.observe.metrics.codes import code_name
-from pyserve.observe.metrics.families import Exemplar
-from pyserve.observe.metrics.tally import TIME_BOUNDS_S
+from pyserve.observe.metrics.families import TIME_BOUNDS_S, Exemplar, code_name
 
 # By the counters of `rust.Ingress.stats`.
 _ENDED_BY = {

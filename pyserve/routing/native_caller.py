@@ -13,8 +13,8 @@ from pyserve.api.handles.outgoing import error_of
 from pyserve.bridge import LoopEndpoint, endpoint_of, running_endpoint, rust
 from pyserve.errors import BackPressure
 from pyserve.observe.delays import PROCESS_DELAYS, asks
+from pyserve.observe.traces import OutgoingMetadata
 from pyserve.observe.traces.process import PROCESS_TRACING
-from pyserve.observe.traces.sampled import OutgoingMetadata
 from pyserve.request import CURRENT
 
 if TYPE_CHECKING:

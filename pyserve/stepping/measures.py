@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pyserve.observe.metrics.tally import SIZE_BOUNDS, Tally
+from pyserve.observe.metrics.families import SIZE_BOUNDS, Tally
 
 
 class StepMeasures:

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from pyserve.cli.commands import commands as all_commands
 from pyserve.observe.metrics.catalogue import METRICS
-from pyserve.observe.metrics.tally import TIME_BOUNDS_S
+from pyserve.observe.metrics.families import TIME_BOUNDS_S
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "reference" / "metrics.md").read_text(encoding="utf-8")

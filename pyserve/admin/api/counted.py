@@ -9,8 +9,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from pyserve.admin.api.histograms import Histogram
 from pyserve.admin.api.snapshot import Batches, Cache, Routed
+from pyserve.admin.histograms import Histogram
 from pyserve.observe.metrics import MODELS, Family, Sample
 from pyserve.observe.metrics.catalogue import OF_COUNTS
 

@@ -35,7 +35,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 
-from pyserve.admin.api.histograms import Histogram, total
+from pyserve.admin.histograms import Histogram, total
 
 FACTOR_MIN = 1.5
 """Replicas that differ by less are alike, as machines of one kind are."""

@@ -10,10 +10,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pyserve.admin.api.histograms import Histogram
 from pyserve.admin.api.outliers import CALLS_MIN, Served, outliers
 from pyserve.admin.api.snapshot import Batches, MeshSnapshot, Routed, by_target, ended, errors
-from pyserve.admin.rounding import rate, seconds, share
+from pyserve.admin.histograms import Histogram, rate, seconds, share
 from pyserve.wire.v1 import control_pb2
 
 FORMAT = 1

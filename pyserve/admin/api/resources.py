@@ -13,14 +13,12 @@ from typing import TYPE_CHECKING, Any
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from pyserve.admin.api.catalogue import Catalogue
-from pyserve.admin.api.histograms import Histogram
+from pyserve.admin.api.catalogue import Catalogue, Documents
 from pyserve.admin.api.overview import Between, deployment, overview
 from pyserve.admin.api.sampler import Sampler, TooManyViewers
 from pyserve.admin.api.snapshot import Batches, Cache, MeshSnapshot, Routed
 from pyserve.admin.calls.asking import Calls, Routes, not_kept
-from pyserve.admin.documents import Documents
-from pyserve.admin.rounding import rate, seconds, share
+from pyserve.admin.histograms import Histogram, rate, seconds, share
 from pyserve.admin.trying import (
     REQUEST_BYTES_MAX,
     DoorClosed,

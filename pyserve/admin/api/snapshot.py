@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from pyserve.admin.api.histograms import Histogram
+from pyserve.admin.histograms import Histogram
 from pyserve.wire.v1 import control_pb2
 
 _NOTHING = Histogram()

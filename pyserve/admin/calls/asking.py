@@ -13,10 +13,10 @@ from pyserve.admin.calls.store import KINDS, read_record
 from pyserve.errors import PyserveError
 
 if TYPE_CHECKING:
+    from pyserve.admin.api.catalogue import Documents
     from pyserve.admin.api.overview import Between
     from pyserve.admin.calls.store import Call
     from pyserve.admin.context import Front
-    from pyserve.admin.documents import Documents
 
 HEADER = "x-pyserve-explain: 1"
 """The header of a request whose call is to be kept."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pyserve.admin.calls.store import Attempt, Call
-from pyserve.admin.rounding import seconds, share
+from pyserve.admin.histograms import seconds, share
 from pyserve.errors import RequestCancelled
 
 FORMAT = 1

@@ -41,8 +41,7 @@ from pyserve.api.handles.failure_values import (
 )
 from pyserve.api.pickling import class_of_code, id_in_code
 from pyserve.errors import Abort, RemoteError
-from pyserve.observe.failures import ANSWER_MARK
-from pyserve.observe.places import format_from_user_code, has_text, text_of
+from pyserve.observe.failures import ANSWER_MARK, format_from_user_code, has_text, text_of
 
 FAILURE_KEY = "handle-error-bin"
 """The trailer that carries a failure; only framed calls, which are those of handles, get one.

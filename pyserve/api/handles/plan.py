@@ -30,7 +30,7 @@ from pyserve.api.handles.inputs import Input, Use, arrived, encode_call, refusal
 from pyserve.api.handles.outgoing import OutgoingCall, running_loop
 from pyserve.errors import SerializationError
 from pyserve.observe.delays import PROCESS_DELAYS, asks
-from pyserve.observe.traces.sampled import IS_SAMPLED
+from pyserve.observe.traces import IS_SAMPLED
 from pyserve.request import CURRENT, Request, new_request_id
 from pyserve.serializers import codec, join, size_bytes
 

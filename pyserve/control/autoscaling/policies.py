@@ -17,7 +17,7 @@ from pyserve import working_folder
 from pyserve.api.code import import_attribute
 from pyserve.config import AutoscalingPolicy
 from pyserve.interrupts import FAILURES
-from pyserve.observe.metrics.tally import Tally
+from pyserve.observe.metrics.families import Tally
 
 # As Ray Serve gives the statistics of a replica; a policy is asked no more until it has answered.
 LATE_AFTER_S = 10.0

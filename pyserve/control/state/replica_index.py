@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from pyserve.control.state.replica import Phase, Replica
-from pyserve.observe.metrics.tally import Tally
+from pyserve.observe.metrics.families import Tally
 from pyserve.types import DeploymentKey, ReplicaId
 
 # A set that keeps its order, so that equal histories have equal ends.

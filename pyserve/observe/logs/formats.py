@@ -2,6 +2,10 @@
 
 Clients choose some of the text (paths, ids, texts of exceptions). In neither form can they add a
 line of their own, or control characters that a terminal obeys.
+
+A long line that is an object of JSON comes from an application with a logger of its own. A cut
+through it would leave no object, and programs that read logs would lose its level and its fields.
+So a log file gets it whole, and a terminal an object with shorter values.
 """
 
 from __future__ import annotations
@@ -12,6 +16,7 @@ import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
 
+from pyserve.config.control import OUTPUT_LINE_BYTES_MAX
 from pyserve.config.logs import EncodingType
 from pyserve.observe.logs.requests import other_name, request_mark
 
@@ -306,3 +311,43 @@ def _plain(value: object, above: frozenset[int]) -> object:
 
 def _key(key: object) -> str | bool | None:
     return key if key is None or isinstance(key, str | bool) else text_of(key)
+
+
+class LongLine(str):
+    """The line that a terminal gets, which is short enough for it.
+
+    Attributes:
+        whole: The object as it was printed.
+        prefix: What stands before the object, in the text too.
+    """
+
+    __slots__ = ("prefix", "whole")
+
+    whole: str
+    prefix: str
+
+    def after(self, prefix: str) -> LongLine:
+        """Return the same line with a prefix."""
+        return _made(prefix + self, self.whole, prefix + self.prefix)
+
+
+def long_line(text: str) -> LongLine | None:
+    """Return the line for a long text; ``None`` if it is not an object."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(found, dict):
+        return None
+    return _made(shortened(found, text, OUTPUT_LINE_BYTES_MAX), text, "")
+
+
+def with_prefix(prefix: str, line: str) -> str:
+    """Return a line with a prefix; a long one stays what it is."""
+    return line.after(prefix) if isinstance(line, LongLine) else prefix + line
+
+
+def _made(text: str, whole: str, prefix: str) -> LongLine:
+    line = LongLine(text)
+    line.whole, line.prefix = whole, prefix
+    return line

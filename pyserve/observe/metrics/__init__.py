@@ -1,8 +1,8 @@
 """The metrics of a process of a mesh, which are read only when scraped.
 
 ``catalogue.py`` names every metric of pyserve, ``families.py`` is the plain data that sources fill,
-``answering.py`` and ``asking.py`` are the two ends of the way from a process to its node's admin
-server, ``user.py`` holds what user code counts. Nothing here imports prometheus_client.
+``answering.py`` is where the admin server of its node asks a process, and ``user.py`` holds what
+user code counts. Nothing here imports prometheus_client.
 """
 
 from pyserve.observe.metrics.answering import ProcessMetrics, ScrapePoint, on_loop
@@ -14,8 +14,8 @@ from pyserve.observe.metrics.families import (
     Sample,
     Scrape,
     Source,
+    Tally,
 )
-from pyserve.observe.metrics.tally import Tally
 
 __all__ = [
     "MODELS",

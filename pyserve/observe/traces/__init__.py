@@ -1,5 +1,15 @@
 """Spans of OpenTelemetry: of calls, batches, model loads and child calls.
 
-``pyserve.observe.traces.process`` alone is imported by those who make spans; the rest imports
-OpenTelemetry, and is loaded in processes that trace.
+``pyserve.observe.traces.process`` and this module are imported by those who make spans; the rest
+imports OpenTelemetry, and is loaded in processes that trace.
 """
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+
+OutgoingMetadata = tuple[tuple[str, str], ...]
+"""What a request that is traced tells those it calls."""
+
+IS_SAMPLED: ContextVar[bool] = ContextVar("pyserve_is_sampled", default=False)
+"""Whether this code runs for a request that is traced; cheaper to look at than a span."""

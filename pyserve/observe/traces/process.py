@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pyserve.config.tracing import TracingSettings
-    from pyserve.observe.traces.batches import BatchTraces
-    from pyserve.observe.traces.loads import LoadTraces
+    from pyserve.observe.traces.shared_work import BatchTraces, LoadTraces
     from pyserve.observe.traces.spans import Spans
 
 _LOGGER = logging.getLogger(__name__)
@@ -71,7 +70,7 @@ class Tracing:
         """Return the maker of spans for one function's batches, ``None`` without tracing."""
         if self.spans is None:
             return None
-        from pyserve.observe.traces.batches import BatchTraces
+        from pyserve.observe.traces.shared_work import BatchTraces
 
         return BatchTraces(self.spans, label)
 
@@ -79,7 +78,7 @@ class Tracing:
         """Return the maker of spans for one loader's loads, ``None`` without tracing."""
         if self.spans is None:
             return None
-        from pyserve.observe.traces.loads import LoadTraces
+        from pyserve.observe.traces.shared_work import LoadTraces
 
         return LoadTraces(self.spans, label)
 

@@ -18,7 +18,7 @@ from opentelemetry.sdk.trace import ReadableSpan, Span, SpanLimits, SpanProcesso
 from opentelemetry.trace import SpanContext, TraceFlags
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from pyserve.observe.places import format_from_user_code, text_of
+from pyserve.observe.failures import format_from_user_code, text_of
 from pyserve.observe.traces.encoded import decoded
 
 TRACE_CONTEXT, BAGGAGE = TraceContextTextMapPropagator(), W3CBaggagePropagator()

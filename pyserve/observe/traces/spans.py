@@ -15,8 +15,8 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcess
 from opentelemetry.trace import Link, Span, SpanContext, SpanKind, Status, StatusCode
 
 from pyserve.observe.log_rate_limit import LogRateLimit
+from pyserve.observe.traces import IS_SAMPLED, OutgoingMetadata
 from pyserve.observe.traces.encoded import SCHEMA_URL, EncodedSpanProcessor, decoded, hand_over
-from pyserve.observe.traces.sampled import IS_SAMPLED, OutgoingMetadata
 from pyserve.observe.traces.served import (
     BAGGAGE,
     TRACE_CONTEXT,

@@ -7,8 +7,7 @@ from collections.abc import Awaitable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pyserve.errors import PyserveError
-from pyserve.observe.failures import user_code_logger
-from pyserve.observe.places import format_from_user_code
+from pyserve.observe.failures import format_from_user_code, user_code_logger
 from pyserve.replica.asgi.http import serve_http
 from pyserve.replica.asgi.routes import RouteMeasures
 from pyserve.replica.asgi.scope import scope_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pyserve.api.class_routes import routes_with_paths
-from pyserve.observe.metrics.tally import Tally
+from pyserve.observe.metrics.families import Tally
 
 if TYPE_CHECKING:
     from pyserve.replica.asgi.scope import Application, Scope

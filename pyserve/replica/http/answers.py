@@ -14,8 +14,7 @@ from pyserve.aio import ClientDisconnected
 from pyserve.aio.internal import LATE_DETAILS, is_late, note_failure, steps_on_threads
 from pyserve.bridge import end_if_forked
 from pyserve.errors import Abort, BatchError, ModelNotFound
-from pyserve.observe.failures import exc_info_of, failure_logger
-from pyserve.observe.places import text_of
+from pyserve.observe.failures import exc_info_of, failure_logger, text_of
 from pyserve.replica import iterators
 from pyserve.replica.asgi.http import (
     BODILESS,

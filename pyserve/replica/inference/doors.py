@@ -18,8 +18,7 @@ from pyserve.inference import open_inference_pb2 as pb
 from pyserve.inference.declaration import METHOD, Model
 from pyserve.inference.descriptors import EXTENSIONS, SERVER_NAME, SERVICE
 from pyserve.inference.tensors import Array
-from pyserve.observe.failures import exc_info_of, failure_logger
-from pyserve.observe.places import text_of
+from pyserve.observe.failures import exc_info_of, failure_logger, text_of
 from pyserve.replica import iterators
 from pyserve.replica.plain.methods import PlainMethod
 from pyserve.version import version

@@ -20,8 +20,7 @@ from pyserve.api.handles.framing import BATCH_END
 from pyserve.api.handles.stream import DeploymentResponseGenerator
 from pyserve.batching.streams import BatchStream
 from pyserve.errors import Abort, KindError, ModelNotFound, PyserveError
-from pyserve.observe.failures import exc_info_of, failure_logger
-from pyserve.observe.places import text_of
+from pyserve.observe.failures import exc_info_of, failure_logger, text_of
 from pyserve.replica import iterators
 from pyserve.replica.plain.exchange import CallContext, Exchange
 from pyserve.replica.plain.methods import Kind, PlainMethod

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pyserve.admin.api.histograms import Histogram
 from pyserve.admin.api.snapshot import INGRESS, MeshSnapshot, Routed
-from pyserve.observe.metrics.tally import Tally
+from pyserve.admin.histograms import Histogram
+from pyserve.observe.metrics.families import Tally
 from pyserve.wire.v1 import control_pb2, mesh_pb2
 
 BOUNDS = (0.001, 0.01, 0.1, 1.0)

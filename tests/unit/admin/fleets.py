@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pyserve.admin.api.histograms import Histogram
 from pyserve.admin.api.outliers import CALLS_MIN, Served
-from pyserve.observe.metrics.tally import TIME_BOUNDS_S
+from pyserve.admin.histograms import Histogram
+from pyserve.observe.metrics.families import TIME_BOUNDS_S
 
 FACTOR_MIN, FACTOR_MAX = 1.5, 20.0
 LONG = 300.0

@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from pyserve.admin import make_admin
-from pyserve.admin.buckets import bounds_of, coarser, others_taken
+from pyserve.admin.histograms import bounds_of, coarser, others_taken
 from pyserve.config import read_settings
 from pyserve.config.metrics import MetricsSettings
 from pyserve.observe.metrics import Family, ProcessMetrics, Scrape, Tally

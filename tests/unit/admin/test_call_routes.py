@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from pyserve.admin.api.catalogue import Documents
 from pyserve.admin.calls import asking
 from pyserve.admin.calls.asking import Routes
 from pyserve.admin.calls.store import Call, read_record
-from pyserve.admin.documents import Documents
 from tests.unit.admin.test_calls import Record
 
 _PATHS: dict[Any, Any] = {

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from pyserve.admin.calls.explaining import REASONS, Known, explanation
-from pyserve.admin.calls.store import SLOW_FOR_S, CallStore, read_record
+from pyserve.admin.calls.store import SLOW_FOR_S, CallStore, NativeAttempt, read_record
 from pyserve.batching.lanes import Reason
-from pyserve.observe.records import Attempt
 
 _START_NS = 1_000_000_000_000
 _START_S = 1_000.0
@@ -48,7 +47,7 @@ class Record:
     request_bytes: int = 10
     response_bytes: int = 20
     explanation: str = ""
-    attempts: list[Attempt] = field(default_factory=list)
+    attempts: list[NativeAttempt] = field(default_factory=list)
 
 
 def attempt(
@@ -58,7 +57,7 @@ def attempt(
     name: str = "Cart#1",
     why: str = "first",
     how: str = "ok",
-) -> Attempt:
+) -> NativeAttempt:
     head = head_ms * _MILLI if head_ms >= 0 else -1
     return (name, b"", start_ms * _MILLI, head, end_ms * _MILLI, why, how)
 

@@ -9,7 +9,7 @@ import pytest
 from pyserve.admin.api.counted import read_families
 from pyserve.admin.api.snapshot import ended, errors
 from pyserve.observe.metrics import MODELS, Family, Sample
-from pyserve.observe.metrics.tally import Tally
+from pyserve.observe.metrics.families import Tally
 
 _EDGE = {"application": "shop", "deployment": "Cart"}
 

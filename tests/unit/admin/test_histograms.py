@@ -2,7 +2,7 @@
 
 import pytest
 
-from pyserve.admin.api.histograms import Histogram, total
+from pyserve.admin.histograms import Histogram, total
 from tests.unit.admin.builders import BOUNDS, times
 
 

@@ -18,7 +18,6 @@ from pyserve.admin import (
     NodeGathering,
     ThreadedAdmin,
     advertised_address,
-    hosting,
 )
 from pyserve.admin.access import viewing_key
 from pyserve.config import NodeSettings
@@ -258,7 +257,7 @@ def test_a_thread_of_its_own_serves_while_this_one_does_not():
 
 
 def test_the_end_of_one_that_is_held_up_is_waited_for_no_longer_than_allowed(monkeypatch, caplog):
-    monkeypatch.setattr(hosting, "_END_TIMEOUT_S", 0.1)
+    monkeypatch.setattr("pyserve.admin.server._END_TIMEOUT_S", 0.1)
     server = make_server()
     admin = ThreadedAdmin(server)
     end = server.close

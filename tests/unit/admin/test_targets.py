@@ -1,6 +1,6 @@
 """Prometheus gets every admin server of a mesh as a target, once."""
 
-from pyserve.admin.metrics_routes import targets_of
+from pyserve.admin.application import targets_of
 from pyserve.wire.v1 import control_pb2
 
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from pyserve.config.control import PASSING
 from pyserve.launch.output import LineSplitter
-from pyserve.observe.logs.long_lines import LongLine
+from pyserve.observe.logs.formats import LongLine
 
 
 def split(*pieces, line_bytes_max=16):

@@ -10,7 +10,7 @@ import pytest
 from pyserve.api.code import import_attribute
 from pyserve.config import check_address
 from pyserve.errors import OptionError
-from pyserve.observe.places import describe, format_from_user_code
+from pyserve.observe.failures import describe, format_from_user_code
 
 # Below a folder that is named as this package, as `git clone` makes one.
 HOMES = ["pyserve", "my pyserve", "models"]

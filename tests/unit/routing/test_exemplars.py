@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from pyserve.observe.metrics import Scrape
 from pyserve.observe.metrics.catalogue import OF_COUNTS
-from pyserve.observe.metrics.tally import TIME_BOUNDS_S
+from pyserve.observe.metrics.families import TIME_BOUNDS_S
 from pyserve.routing.measures import Exemplars, add_table
 
 TRACE = bytes(range(16))

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import pyserve
 from pyserve.api.handles.failures import FAILURE_BYTES_MAX, encode_failure, is_abort, rebuild
 from pyserve.errors import RemoteError
-from pyserve.observe.places import describe, text_of
+from pyserve.observe.failures import describe, text_of
 from pyserve.replica.plain.calls import status_of_plain
 
 

@@ -12,7 +12,7 @@ import pytest
 from pyserve.config.control import OUTPUT_LINE_BYTES_MAX
 from pyserve.config.logs import LogSettings
 from pyserve.observe.logs import sink as sinks
-from pyserve.observe.logs.long_lines import LongLine, long_line, with_prefix
+from pyserve.observe.logs.formats import LongLine, long_line, with_prefix
 from pyserve.observe.logs.sink import LogSink
 
 FIELDS = {"level": "INFO", "event": "prompt", "text": "x" * 40_000, "trace": "t-1", "count": 3}

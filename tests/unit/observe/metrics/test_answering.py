@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from pyserve.admin.gathering import Gathered, gather
 from pyserve.loop_thread import LoopThread
 from pyserve.observe.metrics import ProcessMetrics, Scrape, ScrapePoint, answering, on_loop
 from pyserve.observe.metrics.answering import mark_of
-from pyserve.observe.metrics.asking import Gathered, gather
 from tests.support.removing import remove_at_once
 from tests.support.waiting import eventually
 

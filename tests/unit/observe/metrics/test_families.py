@@ -7,7 +7,7 @@ import pytest
 
 from pyserve.observe.metrics import Family, Scrape, Tally
 from pyserve.observe.metrics.catalogue import METRICS
-from pyserve.observe.metrics.tally import TIME_BOUNDS_S
+from pyserve.observe.metrics.families import TIME_BOUNDS_S
 
 
 def test_a_tally_counts_each_value_in_the_first_bucket_that_holds_it():
