@@ -10,7 +10,8 @@ from collections.abc import Sequence
 import click
 
 from pyserve.cli.settings import settings_for
-from pyserve.driver.doctor import Finding, State, examine
+from pyserve.driver.doctor import examine
+from pyserve.driver.doctor_mesh import Finding, State
 
 _WIDTH = max(map(len, State))
 

@@ -31,8 +31,8 @@ from pyserve.config.environment import read_tracing
 from pyserve.control.discovery import find_mesh, wait_while_held
 from pyserve.control.returning import wait_for_next
 from pyserve.driver.client import ControlClient
-from pyserve.driver.draining import Draining
 from pyserve.driver.ingress_options import IngressOptions
+from pyserve.driver.progress import Draining
 from pyserve.errors import MeshError, MeshHeld, RuntimeForked
 from pyserve.installed import check
 from pyserve.launch import MeshProcess

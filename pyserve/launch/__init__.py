@@ -16,10 +16,9 @@ from pyserve.control.replicas.launching import (
 )
 from pyserve.launch.engines import make_launcher, notices_of
 from pyserve.launch.environments import Environments
-from pyserve.launch.homes import can_find_again, open_home, report
 from pyserve.launch.lasting import LastingLocalLauncher
 from pyserve.launch.local import LocalLauncher
-from pyserve.launch.mesh import MeshProcess
+from pyserve.launch.mesh import MeshProcess, can_find_again, open_home, report
 from pyserve.launch.process import describe_end
 from pyserve.launch.site import Site
 from pyserve.launch.strays import has_members

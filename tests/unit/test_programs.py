@@ -17,7 +17,7 @@ _PACKAGE = Path(pyserve.__path__[0])
 _MODULES = {"subprocess", "pty", "multiprocessing"}
 # They run this interpreter with a command of pyserve: `deploy` for REST, `run` after an edit, the
 # controller of a program's mesh.
-_OWN_COMMANDS = {"control/server/rest.py", "cli/reloading.py", "driver/own/mesh.py"}
+_OWN_COMMANDS = {"control/server/rest.py", "cli/reloading.py", "driver/own_mesh.py"}
 # py-spy, which nothing but `pyserve profile` needs, and which says so where it is absent.
 _PROFILER = {"cli/profile.py"}
 _OF_OS = ("exec", "spawn", "posix_spawn", "system", "popen")

@@ -1,7 +1,7 @@
 """Local testing mode: whole applications in this process.
 
 Each deployment is a replica's own server in this process, at a Unix socket, and handles call it
-over the router of every process. What is missing is the controller: ``views.py`` says in its place
+over the router of every process. What is missing is the controller: ``mesh.py`` says in its place
 where the replicas are.
 """
 

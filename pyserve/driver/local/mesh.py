@@ -1,4 +1,7 @@
-"""The applications of local testing mode, and what their handles see instead of a mesh."""
+"""The applications of local testing mode, and what their handles see instead of a mesh.
+
+Views of the deployments in this process go to its routers, which no controller sends here.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,11 +23,12 @@ from pyserve.config import read_settings
 from pyserve.control.state.specs import changes_limits_only
 from pyserve.driver.client import spec_of
 from pyserve.driver.local.replica import LocalReplica, Place
-from pyserve.driver.local.views import LocalViews
 from pyserve.errors import DeploymentFailed, MeshNotFound
 from pyserve.replica.loading import LoadError
 from pyserve.routing.in_process import InProcessRouter
+from pyserve.routing.watcher import OnView, ViewState, Watch, Watching
 from pyserve.types import ApplicationName, DeploymentKey, DeploymentName, MeshAddress, ReplicaId
+from pyserve.wire.v1 import mesh_pb2
 
 if TYPE_CHECKING:
     import grpc.aio
@@ -32,7 +37,6 @@ if TYPE_CHECKING:
     from pyserve.api.graph import PackedApplication
     from pyserve.api.handles.calls import Caller
     from pyserve.references import References
-    from pyserve.wire.v1 import mesh_pb2
 
 
 @dataclass(frozen=True)
@@ -272,3 +276,83 @@ def _changes_config_only(before: PackedApplication, after: PackedApplication) ->
         for each in (before, after)
     ]
     return alike[0] == alike[1] and changes_limits_only(*specs)
+
+
+class LocalViews:
+    """The present views, changed on one loop and followed on any.
+
+    Attributes:
+        state: All of them; each change puts another object here.
+    """
+
+    def __init__(self) -> None:
+        self.state = ViewState()
+        # The mesh without applications is a view too: routers wait for a first one.
+        self.state.version = 1
+        self._watchers: set[_LocalWatcher] = set()
+
+    def show(self, changes: Mapping[DeploymentKey, mesh_pb2.DeploymentView | None]) -> int:
+        """Put views in place of the former ones, ``None``: there is none; return the version."""
+        changed = ViewState()
+        changed.version = self.state.version + 1
+        views = {**self.state.views, **changes}
+        changed.views = {key: view for key, view in views.items() if view is not None}
+        self.state = changed
+        for watcher in tuple(self._watchers):
+            watcher.wake()
+        return changed.version
+
+    def watch_of(self, application: ApplicationName | None = None) -> Watch:
+        """Return what makes watchers of one application, or of all."""
+        return partial(_LocalWatcher, self, application)
+
+    def add(self, watcher: _LocalWatcher) -> None:
+        """Wake a watcher when the views have changed; before its first look, on any thread."""
+        self._watchers.add(watcher)
+
+    def remove(self, watcher: _LocalWatcher) -> None:
+        """Wake it no more. Idempotent."""
+        self._watchers.discard(watcher)
+
+
+class _LocalWatcher(Watching):
+    """One router's watch."""
+
+    def __init__(
+        self, views: LocalViews, application: ApplicationName | None, on_view: OnView
+    ) -> None:
+        self._views = views
+        self._application = application
+        self._on_view = on_view
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    @property
+    def controller(self) -> MeshAddress:
+        return MeshAddress(controller="", token=b"")
+
+    def start(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._views.add(self)
+        self._look()
+
+    def wake(self) -> None:
+        """Look at the views soon; from any thread."""
+        loop = self._loop
+        if loop is not None and not loop.is_closed():
+            loop.call_soon_threadsafe(self._look)
+
+    async def close(self) -> None:
+        self._views.remove(self)
+        self._loop = None
+
+    def _look(self) -> None:
+        if self._loop is None:
+            return
+        found, state = self._views.state, ViewState()
+        state.version = found.version
+        state.views = {
+            key: view
+            for key, view in found.views.items()
+            if self._application in (None, key.application)
+        }
+        self._on_view(state)

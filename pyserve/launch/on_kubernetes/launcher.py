@@ -22,7 +22,6 @@ from pyserve.control.reconcile.start_limits import Room
 from pyserve.control.replicas.launching import Ended, Event, Events, Placed, ReplicaOrder
 from pyserve.errors import MeshError
 from pyserve.launch.on_kubernetes.api import Api, ApiError, ApiUnreachableError, Cluster, Object
-from pyserve.launch.on_kubernetes.output import OutputFollower
 from pyserve.launch.on_kubernetes.pods import (
     MESH_LABEL,
     TLS_NAMES,
@@ -42,7 +41,7 @@ from pyserve.launch.on_kubernetes.site import (
     mesh_label,
     own_pod,
 )
-from pyserve.launch.on_kubernetes.watching import Nodes, PodWatch
+from pyserve.launch.on_kubernetes.watching import Nodes, OutputFollower, PodWatch
 from pyserve.launch.site import Site, mesh_variables
 from pyserve.types import ReplicaId
 

@@ -3,6 +3,8 @@
 As the API's documentation describes ("Efficient detection of changes"): a watch that ends is
 continued from the last version seen, and restarted with a list when the server no longer has that
 version (410 Gone).
+
+The output of each running pod is a stream of its own in the logs of the cluster.
 """
 
 from __future__ import annotations
@@ -10,11 +12,13 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Protocol
 
+from pyserve.config.launchers import REPLICA_CONTAINER
+from pyserve.control.replicas.launching import ReplicaOrder
 from pyserve.launch.on_kubernetes.api import Api, ApiError, ApiUnreachableError, Object
-from pyserve.launch.on_kubernetes.reading import NodeView, read_node
+from pyserve.launch.on_kubernetes.reading import NodeView, PodView, read_node
 from pyserve.observe.log_rate_limit import LogRateLimit
 
 _LOGGER = logging.getLogger(__name__)
@@ -166,3 +170,79 @@ class Nodes:
             found = NodeView(name, "", trouble)
         self.known[name] = found
         return found
+
+
+# How long to wait for the last lines: the node sends them by the time it reports the end.
+_LAST_WORDS_S = 2.0
+_AGAIN_S = 1.0
+# More than a traceback has. Arbitrary.
+_LAST_LINES = 100
+
+
+class OutputFollower:
+    """The output of the pods of one mesh, until ``close``.
+
+    Args:
+        api: of the cluster.
+        path: of the namespace's pods.
+        said: takes each line, without its end.
+    """
+
+    def __init__(self, api: Api, path: str, said: Callable[[ReplicaOrder, str], None]) -> None:
+        self._api = api
+        self._path = path
+        self._said = said
+        self._following: dict[str, asyncio.Task[None]] = {}
+
+    def follow(self, order: ReplicaOrder, pod: str, *, is_old: bool = False) -> None:
+        """Take the lines of a pod that runs; once, however often it is asked.
+
+        Args:
+            order: whose they are.
+            pod: its name.
+            is_old: an earlier controller has taken the output so far.
+        """
+        if pod not in self._following:
+            work = self._follow(order, pod, {"tailLines": "0"} if is_old else {})
+            self._following[pod] = asyncio.get_running_loop().create_task(work)
+
+    async def finish(self, order: ReplicaOrder, pod: str, view: PodView | None) -> None:
+        """Take the last lines of a pod that has ended."""
+        task = self._following.pop(pod, None)
+        if task is not None:
+            await asyncio.wait([task], timeout=_LAST_WORDS_S)
+            task.cancel()
+        elif view is not None:
+            # It has ended before anybody saw it run.
+            for line in view.last_output.splitlines()[-_LAST_LINES:]:
+                self._said(order, line)
+
+    def close(self) -> None:
+        """Follow none any more. Idempotent."""
+        for task in self._following.values():
+            task.cancel()
+        self._following.clear()
+
+    async def _follow(self, order: ReplicaOrder, pod: str, begin: Mapping[str, str]) -> None:
+        query = {"container": REPLICA_CONTAINER, "follow": "true", "timestamps": "true", **begin}
+        last = ""
+        while True:
+            try:
+                async with self._api.lines(f"{self._path}/{pod}/log", query, None) as lines:
+                    async for line in lines:
+                        # Of one length and in UTC, so that they sort as texts.
+                        time, _, text = line.partition(" ")
+                        if time > last:
+                            last = time
+                            self._said(order, text)
+                return
+            except ApiError as error:
+                _LOGGER.warning("the output of pod %s is not followed: %s", pod, error)
+                return
+            except (ApiUnreachableError, ValueError) as error:
+                _LOGGER.info("the output of pod %s is followed anew: %s", pod, error)
+            await asyncio.sleep(_AGAIN_S)
+            query.pop("tailLines", None)
+            query["sinceTime"] = last or query.get("sinceTime", "")
+            if not query["sinceTime"]:
+                del query["sinceTime"]

@@ -21,11 +21,11 @@ from pyserve.control.reconcile.start_limits import Room
 from pyserve.control.replicas.launching import Ended, Events, ReplicaOrder, Waiting
 from pyserve.errors import MeshError
 from pyserve.launch.on_ray.ingresses import NodeIngresses, is_ingress
-from pyserve.launch.on_ray.link import Link
 from pyserve.launch.on_ray.messages import (
     EndStrays,
     Follow,
     Followed,
+    Link,
     Lost,
     Message,
     Nodes,

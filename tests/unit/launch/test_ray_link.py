@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from pyserve.launch.on_ray import link as module
-from pyserve.launch.on_ray.link import Link
+from pyserve.launch.on_ray import messages as module
+from pyserve.launch.on_ray.messages import Link
 
 pytestmark = pytest.mark.slow
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from pyserve.config import read_settings
-from pyserve.driver.doctor.examination import check_environment, check_otlp
-from pyserve.driver.doctor.findings import State
+from pyserve.driver.doctor import check_environment, check_otlp
+from pyserve.driver.doctor_mesh import State
 
 
 def settings(endpoint: str, **variables: str) -> Any:

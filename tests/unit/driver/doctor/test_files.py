@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from pyserve.config import read_settings
-from pyserve.driver.doctor.examination import check_certificates, check_home, check_token
-from pyserve.driver.doctor.findings import Finding, State
+from pyserve.driver.doctor import check_certificates, check_home, check_token
+from pyserve.driver.doctor_mesh import Finding, State
 from tests.support.authority import Authority
 
 DAY_S = 86_400

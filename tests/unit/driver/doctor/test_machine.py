@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from pyserve.config import read_settings
-from pyserve.driver.doctor.examination import check_descriptors, check_disks, check_free_ports
-from pyserve.driver.doctor.findings import Finding, State
+from pyserve.driver.doctor import check_descriptors, check_disks, check_free_ports
+from pyserve.driver.doctor_mesh import Finding, State
 
 MIB = 1 << 20
 

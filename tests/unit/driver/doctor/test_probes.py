@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from pyserve.driver.doctor.findings import Finding, State
-from pyserve.driver.doctor.mesh import ask_ingress, ask_port
+from pyserve.driver.doctor_mesh import Finding, State, ask_ingress, ask_port
 from tests.support.authority import Authority
 
 

@@ -1,7 +1,12 @@
-"""The processes of a mesh that runs: who answers, with which version and clock, how they are."""
+"""What ``pyserve doctor`` finds about the processes of a mesh that runs.
+
+Who answers, with which version and clock, and how they are. A finding says how one thing is that
+was looked at, and what to do.
+"""
 
 from __future__ import annotations
 
+import enum
 import http.client
 import socket
 import ssl
@@ -21,7 +26,6 @@ from pyserve.config import MeshSettings, is_loopback
 from pyserve.config.tls import TlsFiles
 from pyserve.control.discovery import find_mesh
 from pyserve.driver.client import ControlClient, open_channel
-from pyserve.driver.doctor.findings import Finding, notice, ok, wrong
 from pyserve.errors import MeshError, OptionError
 from pyserve.types import MeshAddress
 from pyserve.version import version
@@ -334,3 +338,43 @@ def _code_of(door: Door) -> grpc.StatusCode:
             code: grpc.StatusCode = error.code()
             return code
     return grpc.StatusCode.OK
+
+
+class State(enum.StrEnum):
+    """How it is: as it should be, worth to know, or wrong."""
+
+    OK = "ok"
+    NOTICE = "notice"
+    WRONG = "wrong"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One finding.
+
+    Attributes:
+        subject: What was looked at.
+        state: How it is.
+        text: What was found.
+        remedy: What to do; "" where there is nothing to do.
+    """
+
+    subject: str
+    state: State
+    text: str
+    remedy: str = ""
+
+
+def ok(subject: str, text: str) -> Finding:
+    """Return a finding of what is as it should be."""
+    return Finding(subject, State.OK, text)
+
+
+def notice(subject: str, text: str, remedy: str) -> Finding:
+    """Return a finding that may be meant so."""
+    return Finding(subject, State.NOTICE, text, remedy)
+
+
+def wrong(subject: str, text: str, remedy: str) -> Finding:
+    """Return a finding of what does not work, or soon will not."""
+    return Finding(subject, State.WRONG, text, remedy)

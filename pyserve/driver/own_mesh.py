@@ -33,6 +33,7 @@ from pyserve.observe.logs.sink import set_up_logging
 if TYPE_CHECKING:
     from pyserve.launch.restarts import Restarts
 
+
 _LOGGER = logging.getLogger(__name__)
 # After so many deaths in a row, each within a minute of a start, no other controller is started.
 # With the delays between them, the trouble has then lasted half a minute.

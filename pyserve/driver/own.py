@@ -10,14 +10,14 @@ from pyserve.garbage import end_uncollected, importing
 
 end_uncollected()
 with importing():
-    from pyserve.driver.own.mesh import Controllers
+    from pyserve.driver.own_mesh import Controllers
 
 
 def main() -> int:
     """Run the mesh until it ends; return 0 after an end in order."""
     controllers = Controllers(sys.argv[1:])
     first = controllers.start()
-    from pyserve.driver.own.mesh import run
+    from pyserve.driver.own_mesh import run
 
     return run(sys.argv[1:], controllers, first)
 

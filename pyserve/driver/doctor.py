@@ -1,4 +1,7 @@
-"""All checks of this machine, the mesh's files, its processes and its surroundings."""
+"""What ``pyserve doctor`` looks at: this machine, the files of the mesh, its processes and more.
+
+Each check returns findings, and none of them changes anything.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +22,8 @@ from pyserve.config import MeshSettings, default_addresses, older_names, unknown
 from pyserve.config.tls import TlsFiles
 from pyserve.control.discovery import read_record
 from pyserve.control.tokens import read_token
-from pyserve.driver.doctor.findings import Finding, notice, ok, wrong
-from pyserve.driver.doctor.findings import ok as fine
-from pyserve.driver.doctor.mesh import check_mesh
+from pyserve.driver.doctor_mesh import Finding, check_mesh, notice, ok, wrong
+from pyserve.driver.doctor_mesh import ok as fine
 from pyserve.errors import MeshError, OptionError
 from pyserve.folders import PrivateFolder
 
