@@ -1,4 +1,7 @@
-"""What commands ask the admin server of a mesh: JSON over HTTP, and events as they come."""
+"""The admin server of a mesh, as commands ask it: JSON over HTTP, and events as they come.
+
+``pyserve viewing-key`` prints what a Prometheus, or a person, shows it in place of the mesh token.
+"""
 
 from __future__ import annotations
 
@@ -8,16 +11,23 @@ import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pyserve.admin.access import viewing_key
+import click
+
+from pyserve.admin.access import viewing_key as key_of
 from pyserve.cli.commands import CommandFailed
 from pyserve.cli.page import speaks_tls
-from pyserve.config import read_settings
+from pyserve.config import MeshSettings, read_settings
+from pyserve.control.discovery import not_found, read_record
+from pyserve.control.tokens import read_token
+from pyserve.errors import MeshError
 
 if TYPE_CHECKING:
     from pyserve.config.tls import TlsFiles
     from pyserve.driver.session import Session
+
 
 # Two looks take a second, and the processes that are asked one more each.
 _ANSWER_TIMEOUT_S = 15.0
@@ -58,7 +68,7 @@ class AdminClient:
         self._address = address
         self._host, self._port = host.strip("[]"), int(port)
         # Not the token: the server may have ended, and somebody else have taken its port.
-        self._headers = {"authorization": f"Bearer {viewing_key(token)}"}
+        self._headers = {"authorization": f"Bearer {key_of(token)}"}
 
     def read(self, path: str) -> Found:
         """Return what is there, or why nothing is.
@@ -149,3 +159,47 @@ def _words(answer: http.client.HTTPResponse) -> str:
         return str(json.loads(text)["error"])
     except (ValueError, KeyError, TypeError):
         return f"{answer.status} {text.strip()}"
+
+
+_MODE = 0o600
+
+
+@click.command("viewing-key", short_help="Print the key that lets its owner look.")
+@click.option(
+    "--output",
+    metavar="FILE",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write it to this file, which only this user may read.",
+)
+def viewing_key(output: Path | None) -> None:
+    """Print the key that admin servers take: metrics and the page, and nothing that changes a mesh.
+
+    It is made of the mesh token, which PYSERVE_TOKEN_FILE names, or which the mesh has that runs in
+    PYSERVE_HOME, and changes with it. Nobody comes from the key to the token.
+    """
+    key = key_of(_token(read_settings()))
+    if output is None:
+        click.echo(key)
+    else:
+        _write(output, key)
+
+
+def _token(settings: MeshSettings) -> bytes:
+    if settings.token_file is not None:
+        return read_token(settings.token_file, "PYSERVE_TOKEN_FILE")
+    record = read_record(settings.home)
+    if record is None:
+        raise not_found(settings.home, "start one, or set PYSERVE_TOKEN_FILE to its token's file")
+    return read_token(Path(record.token_file))
+
+
+def _write(path: Path, key: str) -> None:
+    try:
+        path.touch(mode=_MODE)
+        path.chmod(_MODE)
+        path.write_text(f"{key}\n")
+    except OSError as error:
+        raise MeshError(
+            f"--output {path} cannot be written: {error.strerror}; name a file in a folder that "
+            f"this user may write to"
+        ) from error

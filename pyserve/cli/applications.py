@@ -21,9 +21,8 @@ import click
 
 from pyserve.api.graph import PackedApplication, pack
 from pyserve.api.sources import digest, imports_of, modules_of, own_modules
-from pyserve.cli.asked import Asked, folder_of
 from pyserve.cli.commands import CommandFailed
-from pyserve.cli.target import load_application, parse_arguments
+from pyserve.cli.target import Asked, folder_of, load_application, parse_arguments
 from pyserve.config import AutoscalingPolicy, DeploymentOptions, LoggingConfig, check_name
 from pyserve.config.runtime_env import check_directory, options_of_runtime_env
 from pyserve.config.unneeded import PAGE, lines_on_written

@@ -10,9 +10,8 @@ from typing import Any
 import click
 
 from pyserve.api.graph import PackedDeployment, pack
-from pyserve.cli.asked import app_dir_option, folder_of
 from pyserve.cli.commands import CommandFailed
-from pyserve.cli.target import load_application
+from pyserve.cli.target import app_dir_option, folder_of, load_application
 from pyserve.config import DeploymentOptions
 from pyserve.driver.ingress_options import IngressOptions
 from pyserve.types import ApplicationName

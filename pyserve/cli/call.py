@@ -19,8 +19,7 @@ from google.protobuf.message import Message
 
 from pyserve.aio.certificates import check_client_files, read_file
 from pyserve.cli.commands import CommandFailed
-from pyserve.cli.messages import as_json, read_messages
-from pyserve.cli.reflection import Reflection
+from pyserve.cli.reflection import Reflection, as_json, read_messages
 from pyserve.cli.settings import PEM_FILE, Seconds, settings_for
 from pyserve.config import check_address
 from pyserve.config.tls import TlsOrigins

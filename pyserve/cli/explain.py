@@ -14,7 +14,7 @@ import click
 from pyserve.cli.admin import find_admins
 from pyserve.cli.commands import CommandFailed
 from pyserve.cli.settings import open_mesh
-from pyserve.cli.top_text import duration
+from pyserve.cli.top import duration
 from pyserve.driver.session import end_session
 from pyserve.observe.metrics.families import code_name
 

@@ -20,8 +20,8 @@ import click
 import pyserve.config.files  # noqa: F401  # What reads applications would take its time later.
 from pyserve.api.sources import own_modules
 from pyserve.cli.applications import file_of, load_request
-from pyserve.cli.asked import Asked, folder_of
 from pyserve.cli.commands import CommandFailed
+from pyserve.cli.target import Asked, folder_of
 from pyserve.errors import PyserveError
 
 

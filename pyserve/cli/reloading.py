@@ -24,9 +24,9 @@ from typing import TYPE_CHECKING, Self
 import click
 
 from pyserve.cli.applications import is_file
-from pyserve.cli.asked import Asked
 from pyserve.cli.commands import CommandFailed, print_error, print_failures
 from pyserve.cli.loader import marks_of
+from pyserve.cli.target import Asked
 from pyserve.config import inherited_environment
 from pyserve.driver.applying import apply
 from pyserve.driver.progress import progress_view

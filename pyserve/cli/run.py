@@ -26,7 +26,6 @@ from pyserve.cli.applications import (
     load_request,
     pack_target,
 )
-from pyserve.cli.asked import Asked, app_dir_option, as_asked, runtime_env_options
 from pyserve.cli.commands import print_failure, print_failures
 from pyserve.cli.page import page_to_try
 from pyserve.cli.settings import (
@@ -39,6 +38,7 @@ from pyserve.cli.settings import (
     settings_for,
 )
 from pyserve.cli.stubs import generate_missing
+from pyserve.cli.target import Asked, app_dir_option, as_asked, runtime_env_options
 from pyserve.config import check_address, check_name
 from pyserve.config.http import RoutePrefix
 from pyserve.config.launchers import LauncherConfig

@@ -1,4 +1,7 @@
-"""``pyserve start``: a mesh that stays, in the foreground."""
+"""``pyserve start``: a mesh that stays, in the foreground; ``pyserve ingress``: one ingress.
+
+The latter is a process of its own, of a mesh that runs elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ from pyserve.config import (
 )
 from pyserve.config.environment import use_launcher
 from pyserve.config.launchers import LauncherConfig
-from pyserve.driver.session import warn_of_names
+from pyserve.driver.session import warn_of_names, warn_of_unknown_names
 from pyserve.errors import OptionError
 from pyserve.installed import check
 from pyserve.launch.supervisor import MeshPlan, Supervisor
@@ -97,3 +100,29 @@ def _say(encoding: str, line: str) -> None:
     # The reader may be gone, which does not end the mesh.
     with contextlib.suppress(OSError):
         click.echo(said(line, encoding, _COMPONENT))
+
+
+@click.command(short_help="Run an ingress of a mesh that runs elsewhere.")
+@listening_options
+def ingress(
+    addresses: tuple[str, ...],
+    tls_cert: Path | None,
+    tls_key: Path | None,
+    tls_client_ca: Path | None,
+) -> None:
+    """Run an ingress, and nothing else, until SIGTERM or Ctrl-C.
+
+    It follows the controller that PYSERVE_CONTROLLER names, with the token in PYSERVE_TOKEN_FILE,
+    or the one that runs in PYSERVE_HOME; it waits for one that is not there yet, and serves on
+    with what it knows when the controller goes.
+    """
+    # Not at the head of the module: the supervisor of `start` has no use for it.
+    from pyserve.gateway.process import serve
+
+    # It reads them from the environment, as do ingresses that others start.
+    server_tls_files(tls_cert, tls_key, tls_client_ca)
+    encoding = read_settings().logs.encoding
+    warn_of_unknown_names(
+        lambda line: click.echo(said(line, encoding, "ingress", logging.WARNING), err=True)
+    )
+    sys.exit(serve(addresses))

@@ -19,7 +19,7 @@ _MODULES = {"subprocess", "pty", "multiprocessing"}
 # controller of a program's mesh.
 _OWN_COMMANDS = {"control/server/rest.py", "cli/reloading.py", "driver/own_mesh.py"}
 # py-spy, which nothing but `pyserve profile` needs, and which says so where it is absent.
-_PROFILER = {"cli/profile.py"}
+_PROFILER = {"cli/diagnosis.py"}
 _OF_OS = ("exec", "spawn", "posix_spawn", "system", "popen")
 
 

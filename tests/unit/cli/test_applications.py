@@ -13,8 +13,8 @@ import pytest
 
 from pyserve.api.sources import own_modules
 from pyserve.cli.applications import file_of, ingress_options, load_file, load_request
-from pyserve.cli.asked import Asked
 from pyserve.cli.commands import CommandFailed
+from pyserve.cli.target import Asked
 from pyserve.config.files import MeshFile
 from pyserve.driver.client import Declared
 

@@ -12,9 +12,9 @@ from click.testing import CliRunner
 
 from pyserve.api.graph import PackedApplication
 from pyserve.cli.applications import file_of, ingress_options, load_file, pack_target
-from pyserve.cli.asked import Asked, runtime_env_options
 from pyserve.cli.build import build
 from pyserve.cli.commands import CommandFailed, commands
+from pyserve.cli.target import Asked, runtime_env_options
 from pyserve.errors import OptionError, PyserveError
 
 _SHOP = """

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pyserve.cli.logs import of_request
+from pyserve.cli.diagnosis import of_request
 from pyserve.wire.v1 import control_pb2
 
 _LINES = """\

@@ -9,7 +9,7 @@ import click
 import pytest
 from google.protobuf import descriptor_pb2, struct_pb2
 
-from pyserve.cli.messages import as_json, read_messages
+from pyserve.cli.reflection import as_json, read_messages
 from services.echo import echo_pb2
 
 PERFORM = echo_pb2.PerformRequest.DESCRIPTOR

@@ -9,9 +9,9 @@ from typing import Any
 import click
 import pytest
 
-from pyserve.cli.asked import Asked
 from pyserve.cli.commands import CommandFailed
 from pyserve.cli.reloading import Loader, Reloading
+from pyserve.cli.target import Asked
 from pyserve.wire.v1 import control_pb2
 from tests.support.waiting import wait_until
 
