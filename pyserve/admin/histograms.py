@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
-from pyserve.config.metrics import MetricsSettings
+from pyserve.config.telemetry import MetricsSettings
 from pyserve.observe.metrics import Exemplar, Family, Sample
 from pyserve.observe.metrics.families import TIME_BOUNDS_S
 

@@ -15,7 +15,7 @@ from pyserve.admin.context import AdminContext, Front
 from pyserve.admin.gathering import NodeGathering
 from pyserve.admin.histograms import bounds_of, others_taken
 from pyserve.config import MeshSettings, NodeSettings, host_port, is_everywhere, is_loopback
-from pyserve.config.metrics import MODEL_BUCKETS, REQUEST_BUCKETS, MetricsSettings
+from pyserve.config.telemetry import MODEL_BUCKETS, REQUEST_BUCKETS, MetricsSettings
 from pyserve.errors import MeshError
 from pyserve.loop_thread import LoopThread
 from pyserve.observe.metrics import ProcessMetrics

@@ -9,8 +9,8 @@ from typing import Any
 from pyserve.api.context import expect_calls, get_replica_context
 from pyserve.api.deployment import Application, Deployment
 from pyserve.api.handles.handle import DeploymentHandle
-from pyserve.config.actors import DeploymentActorConfig, deployment_name
 from pyserve.config.options import DeploymentOptions
+from pyserve.config.placement import DeploymentActorConfig, deployment_name
 from pyserve.errors import OptionError
 
 # Ray's defaults: a class without coroutines expects one call at a time.

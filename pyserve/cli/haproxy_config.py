@@ -22,7 +22,7 @@ from pyserve.gateway.haproxy.follower import (
     Reload,
     replace_file,
 )
-from pyserve.gateway.haproxy.options import HaproxyOptions, ServerTls
+from pyserve.gateway.haproxy.targets import HaproxyOptions, ServerTls
 
 _PATH: dict[str, Any] = {"metavar": "PATH", "type": click.Path(dir_okay=False, path_type=Path)}
 

@@ -2,7 +2,6 @@
 
 from typing import TYPE_CHECKING
 
-from pyserve.config.actors import DeploymentActorConfig
 from pyserve.config.concurrency import ConcurrencySettings
 from pyserve.config.environment import (
     CallSettings,
@@ -25,6 +24,7 @@ from pyserve.config.logs import EncodingType, LogSettings
 from pyserve.config.options import DeploymentOptions, check_name
 from pyserve.config.parts import BackpressureConfig, BatchingConfig, Resources
 from pyserve.config.placement import (
+    DeploymentActorConfig,
     GangPlacementStrategy,
     GangRuntimeFailurePolicy,
     GangSchedulingConfig,
@@ -44,7 +44,7 @@ from pyserve.config.scaling import (
     DeploymentID,
     TimeStampedValue,
 )
-from pyserve.config.tracing import TracingConfig, TracingSettings
+from pyserve.config.telemetry import TracingConfig, TracingSettings
 
 __all__ = [
     "DEFAULT_LOAD_BOUND",

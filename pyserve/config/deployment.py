@@ -10,12 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from pyserve.config.actors import DeploymentActorConfig
 from pyserve.config.declared import Seconds, Whole, option
 from pyserve.config.environment import MESSAGE_BYTES_MAX, read_call_settings
 from pyserve.config.logging_config import LoggingConfig
 from pyserve.config.parts import BackpressureConfig, BatchingConfig, Resources
-from pyserve.config.placement import GangSchedulingConfig
+from pyserve.config.placement import DeploymentActorConfig, GangSchedulingConfig
 from pyserve.config.routing import RequestRouterConfig
 from pyserve.config.scaling import AutoscalingConfig
 

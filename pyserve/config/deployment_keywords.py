@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 if TYPE_CHECKING:
-    from pyserve.config.actors import DeploymentActorConfig
     from pyserve.config.logging_config import LoggingConfig
     from pyserve.config.parts import BackpressureConfig, BatchingConfig, Resources
-    from pyserve.config.placement import GangSchedulingConfig
+    from pyserve.config.placement import DeploymentActorConfig, GangSchedulingConfig
     from pyserve.config.routing import RequestRouterConfig
     from pyserve.config.scaling import AutoscalingConfig
 

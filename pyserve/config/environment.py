@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pyserve.config import logs, metrics, routing, unneeded
+from pyserve.config import logs, routing, telemetry, unneeded
 from pyserve.config import variables as read
 from pyserve.config.concurrency import ConcurrencySettings, read_concurrency
 from pyserve.config.ingress import (
@@ -30,9 +30,14 @@ from pyserve.config.ingress import (
 )
 from pyserve.config.launchers import LauncherConfig, read_launcher
 from pyserve.config.logs import LogSettings, read_encoding, read_level, read_log_settings
-from pyserve.config.metrics import MetricsSettings, read_metrics_settings
 from pyserve.config.proxies import is_loopback
 from pyserve.config.routing import RouterDefaults, read_router_defaults
+from pyserve.config.telemetry import (
+    MetricsSettings,
+    TracingSettings,
+    read_metrics_settings,
+    read_tracing_settings,
+)
 from pyserve.config.tls import (
     SecuritySettings,
     TlsFiles,
@@ -41,7 +46,6 @@ from pyserve.config.tls import (
     read_plain_tcp,
     read_security_settings,
 )
-from pyserve.config.tracing import TracingSettings, read_tracing_settings
 from pyserve.config.validation import check_import_path, refuse
 from pyserve.errors import OptionError
 
@@ -60,7 +64,7 @@ _ALIASES = {
     "PYSERVE_CONTROL_LOOP_INTERVAL_S": "RAY_SERVE_CONTROL_LOOP_INTERVAL_S",
     **ALIASES,
     **logs.ALIASES,
-    **metrics.ALIASES,
+    **telemetry.ALIASES,
     **routing.ALIASES,
 }
 # Variables that Kubernetes sets in all containers near a Service named pyserve or pyserve-something

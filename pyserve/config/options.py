@@ -17,7 +17,6 @@ from functools import cache, partial
 from typing import ClassVar
 
 from pyserve.config import unneeded
-from pyserve.config.actors import read_actors
 from pyserve.config.declared import check_options, declared
 from pyserve.config.deployment import DeclaredOptions
 from pyserve.config.launchers import check_pod_template
@@ -30,7 +29,7 @@ from pyserve.config.parts import (
     Resources,
     check_names,
 )
-from pyserve.config.placement import GangSchedulingConfig
+from pyserve.config.placement import GangSchedulingConfig, read_actors
 from pyserve.config.routing import DEFAULT_POLICY, RequestRouterConfig
 from pyserve.config.runtime_env import (
     check_directory,

@@ -47,7 +47,7 @@ from pyserve.config.parts import BackpressureConfig, BatchingConfig, Part, Resou
 from pyserve.config.placement import GangSchedulingConfig
 from pyserve.config.routing import RequestRouterConfig
 from pyserve.config.scaling import AutoscalingConfig
-from pyserve.config.tracing import TracingConfig
+from pyserve.config.telemetry import TracingConfig
 from pyserve.config.validation import refuse
 from pyserve.errors import OptionError
 

@@ -15,7 +15,7 @@ from pyserve.api.graph import pack
 from pyserve.cli.commands import commands
 from pyserve.cli.target import load_application
 from pyserve.config import read_settings
-from pyserve.config.metrics import DEFAULT_METRICS_PORT
+from pyserve.config.telemetry import DEFAULT_METRICS_PORT
 from pyserve.types import ApplicationName
 from tests.compose.project import ROOT
 from tests.support.prometheus import promtool, why_not

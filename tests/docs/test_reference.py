@@ -23,8 +23,7 @@ _SETTINGS = (
     "environment.py",
     "launchers.py",
     "logs.py",
-    "metrics.py",
-    "tracing.py",
+    "telemetry.py",
     "unneeded.py",
 )
 _ROW = re.compile(r"^\| `(?P<name>\w+)` \| (?P<rest>[^|]*)\|", re.MULTILINE)

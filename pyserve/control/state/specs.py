@@ -7,8 +7,8 @@ import json
 from collections.abc import Iterable, Mapping
 
 from pyserve.config import DeploymentOptions, check_name
-from pyserve.config.actors import deployment_name
 from pyserve.config.options import OPTIONS
+from pyserve.config.placement import deployment_name
 from pyserve.control.state.mesh import MeshState, Version
 from pyserve.errors import UsageError
 from pyserve.types import ApplicationName, DeploymentKey, DeploymentName

@@ -23,8 +23,7 @@ from pyserve.aio.mesh_channel import dial, proof
 from pyserve.config import NodeSettings
 from pyserve.control.server.transport import RpcError
 from pyserve.errors import MeshError, MeshUnavailable, PyserveError
-from pyserve.gateway.haproxy.options import HaproxyOptions
-from pyserve.gateway.haproxy.targets import Ingresses
+from pyserve.gateway.haproxy.targets import HaproxyOptions, Ingresses
 from pyserve.gateway.haproxy.text import configuration
 from pyserve.routing.watcher import Views, ViewState, Watcher
 from pyserve.types import MeshAddress

@@ -5,8 +5,16 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Collection, Iterable, Iterator
 
-from pyserve.gateway.haproxy.options import HaproxyOptions, IngressPlace
-from pyserve.gateway.haproxy.targets import FOREVER, Backend, Target, backends_of, seconds, word
+from pyserve.gateway.haproxy.targets import (
+    FOREVER,
+    Backend,
+    HaproxyOptions,
+    IngressPlace,
+    Target,
+    backends_of,
+    seconds,
+    word,
+)
 from pyserve.gateway.inference import PREFIX as INFERENCE_PREFIX
 from pyserve.wire.v1 import mesh_pb2
 

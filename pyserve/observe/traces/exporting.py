@@ -22,7 +22,7 @@ from pyserve.observe.traces.spans import Processors, Spans
 from pyserve.version import version
 
 if TYPE_CHECKING:
-    from pyserve.config.tracing import TracingSettings
+    from pyserve.config.telemetry import TracingSettings
     from pyserve.observe.traces.process import ProcessIdentity
 
 # What ends with the process waits this long for a collector that does not answer. Arbitrary.

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pyserve.config.tracing import TracingSettings
+    from pyserve.config.telemetry import TracingSettings
     from pyserve.observe.traces.shared_work import BatchTraces, LoadTraces
     from pyserve.observe.traces.spans import Spans
 

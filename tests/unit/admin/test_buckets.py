@@ -8,7 +8,7 @@ import pytest
 from pyserve.admin import make_admin
 from pyserve.admin.histograms import bounds_of, coarser, others_taken
 from pyserve.config import read_settings
-from pyserve.config.metrics import MetricsSettings
+from pyserve.config.telemetry import MetricsSettings
 from pyserve.observe.metrics import Family, ProcessMetrics, Scrape, Tally
 
 TOKEN = b"\x01" * 32

@@ -3,7 +3,7 @@
 import pytest
 
 from pyserve.config import read_settings
-from pyserve.config.metrics import MetricsSettings
+from pyserve.config.telemetry import MetricsSettings
 from pyserve.errors import OptionError
 
 BUCKETS = "PYSERVE_REQUEST_LATENCY_BUCKETS_MS"

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from pyserve.config import check_address, read_settings
 from pyserve.config import variables as read
-from pyserve.config.access import read_access_file
 from pyserve.config.http import check_root_path, check_route_prefix
 from pyserve.errors import OptionError
+from pyserve.gateway.security import read_access_file
 
 NAME = "PYSERVE_X"
 _TEXTS = st.one_of(

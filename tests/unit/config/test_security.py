@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from pyserve.config import HTTPOptions, read_settings
-from pyserve.config.access import OPEN_PATHS, RuleSettings, read_access_file
 from pyserve.config.ingress import environment_of
 from pyserve.config.tls import TlsFiles
 from pyserve.errors import OptionError
+from pyserve.gateway.security import OPEN_PATHS, RuleSettings, read_access_file
 
 TOKEN = "0123456789abcdef"
 HASH = hashlib.sha256(TOKEN.encode()).digest()

@@ -11,10 +11,10 @@ import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pyserve.config.access import read_access_file
 from pyserve.config.files import MeshFile, dump
 from pyserve.config.texts import ALIASED_CHARACTERS_MAX, TextError, read
 from pyserve.errors import OptionError, UsageError
+from pyserve.gateway.security import read_access_file
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 SCALARS = (

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pyserve.config.tracing import TracingConfig, TracingSettings, read_tracing_settings
+from pyserve.config.telemetry import TracingConfig, TracingSettings, read_tracing_settings
 from pyserve.errors import OptionError
 
 ENDPOINT = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:4317"}

@@ -11,8 +11,14 @@ import pytest
 from google.protobuf import descriptor_pb2
 
 from pyserve.config.ingress import IngressSettings
-from pyserve.gateway.haproxy.options import HaproxyOptions, IngressPlace, ServerTls
-from pyserve.gateway.haproxy.targets import name, seconds, word
+from pyserve.gateway.haproxy.targets import (
+    HaproxyOptions,
+    IngressPlace,
+    ServerTls,
+    name,
+    seconds,
+    word,
+)
 from pyserve.gateway.haproxy.text import configuration
 from pyserve.wire.v1 import mesh_pb2
 from tests.support import haproxy

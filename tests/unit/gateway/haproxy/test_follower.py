@@ -14,7 +14,7 @@ from pyserve.control.server.transport import make_server
 from pyserve.errors import MeshError, MeshUnavailable
 from pyserve.gateway.haproxy import follower
 from pyserve.gateway.haproxy.follower import Follower
-from pyserve.gateway.haproxy.options import HaproxyOptions
+from pyserve.gateway.haproxy.targets import HaproxyOptions
 from pyserve.types import MeshAddress
 from pyserve.wire.v1 import control_pb2, control_pb2_grpc, mesh_pb2, mesh_pb2_grpc
 from tests.support.waiting import eventually

@@ -17,7 +17,7 @@ from opentelemetry.sdk.trace.export import (
 )
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from pyserve.config.tracing import TracingSettings
+from pyserve.config.telemetry import TracingSettings
 from pyserve.errors import OptionError
 from pyserve.observe.traces.exporting import open_spans, processors_of
 from pyserve.observe.traces.process import ProcessIdentity, Tracing
@@ -142,7 +142,7 @@ def test_a_provider_of_the_scripts_own_is_used(monkeypatch: pytest.MonkeyPatch):
 def test_a_process_that_does_not_trace_loads_no_sdk():
     program = (
         "import sys, pyserve\n"
-        "from pyserve.config.tracing import TracingSettings\n"
+        "from pyserve.config.telemetry import TracingSettings\n"
         "from pyserve.observe.traces.process import PROCESS_TRACING, ProcessIdentity\n"
         "import pyserve.replica.worker, pyserve.routing.in_process\n"
         "PROCESS_TRACING.start(TracingSettings(), ProcessIdentity(service='a', instance='b'))\n"
