@@ -19,8 +19,8 @@ from typing import TypeAlias
 import cloudpickle
 
 from pyserve.api.deployment import Application, Deployment, is_function
+from pyserve.api.modules import digest, own_modules
 from pyserve.api.pickling import dumps
-from pyserve.api.sources import digest, own_modules
 from pyserve.errors import ImportPathError
 
 Code: TypeAlias = "type | Callable[..., object]"

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pyserve.api.graph import PackedApplication, pack
-from pyserve.api.sources import digest, imports_of, modules_of, own_modules
+from pyserve.api.modules import digest, imports_of, modules_of, own_modules
 from pyserve.cli.commands import CommandFailed
 from pyserve.cli.target import Asked, folder_of, load_application, parse_arguments
 from pyserve.config import AutoscalingPolicy, DeploymentOptions, LoggingConfig, check_name

@@ -18,7 +18,7 @@ from typing import Any
 import click
 
 import pyserve.config.files  # noqa: F401  # What reads applications would take its time later.
-from pyserve.api.sources import own_modules
+from pyserve.api.modules import own_modules
 from pyserve.cli.applications import file_of, load_request
 from pyserve.cli.commands import CommandFailed
 from pyserve.cli.target import Asked, folder_of

@@ -30,7 +30,7 @@ from pyserve.inference.tensors import (
     to_raw,
     to_values,
 )
-from pyserve.serializers.exact_json import read_exactly
+from pyserve.serializers.json import read_exactly
 
 JSON_LENGTH = b"inference-header-content-length"
 # Python refuses to read numbers of thousands of digits.

@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING
 
 from pyserve.errors import ReferenceLost
 from pyserve.references import wire
-from pyserve.references.holding import on_garbage
-from pyserve.references.memory import map_value
+from pyserve.references.holding import map_value, on_garbage
 from pyserve.references.server import peer_uid
 
 if TYPE_CHECKING:

@@ -16,9 +16,8 @@ from pyserve.errors import ReferenceLost, RequestTimeout
 from pyserve.references import wire
 from pyserve.references.client import Connections, UnreachableError
 from pyserve.references.descriptor import Descriptor
-from pyserve.references.holding import Holding
+from pyserve.references.holding import IS_SUPPORTED, Holding
 from pyserve.references.loops import PrivateLoop
-from pyserve.references.memory import IS_SUPPORTED
 from pyserve.references.server import SideServer
 from pyserve.references.store import Limits
 

@@ -10,7 +10,7 @@ Beyond msgpack's own types, by the codes of its extensions:
   and arrives in UTC.
 - 5, a body with arrays of ``ARRAY_BYTES_MIN`` and more; only ever the outermost value. It has the
   length of a head (4 bytes, big-endian), the head, which is the msgpack of the value, and the
-  elements of the arrays (see ``buffers.py``), which are not copied in either direction. Offsets
+  elements of the arrays (see ``base.py``), which are not copied in either direction. Offsets
   count from the first multiple of 64 behind the head.
 
 Tuples arrive as lists, arrays without axes as numpy's scalars, and ``numpy.float64``, which is a
@@ -28,8 +28,16 @@ from typing import TYPE_CHECKING, Any
 
 import msgpack
 
-from pyserve.serializers.base import Buffer, Parts, ValueCodec, garbled, refusal
-from pyserve.serializers.buffers import aligned, flat, lay_out
+from pyserve.serializers.base import (
+    Buffer,
+    Parts,
+    ValueCodec,
+    aligned,
+    flat,
+    garbled,
+    lay_out,
+    refusal,
+)
 
 if TYPE_CHECKING:
     import numpy

@@ -4,7 +4,7 @@ Reading a pickle runs code of its writer, so the native half accepts these bodie
 connections that have proven the mesh token (design 12).
 
 A body is a pickle of protocol 5. With out-of-band buffers (arrays) it is instead a head and the
-buffers behind it (see ``buffers.py``); the head is: ``1`` (4 bytes, little-endian as all of it),
+buffers behind it (see ``base.py``); the head is: ``1`` (4 bytes, little-endian as all of it),
 the number of buffers (4), the pickle's length (8), the buffers' lengths (8 each), the pickle. A
 pickle begins with ``0x80``, which distinguishes the two.
 """
@@ -19,10 +19,12 @@ from pyserve.serializers.base import (
     Buffer,
     Parts,
     ValueCodec,
+    cut,
+    flat,
     garbled,
+    lay_out,
     refusal,
 )
-from pyserve.serializers.buffers import cut, flat, lay_out
 
 _PROTOCOL = 5
 _WITH_BUFFERS = 1

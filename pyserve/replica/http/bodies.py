@@ -12,7 +12,7 @@ from pyserve.bridge import may_have_infinity
 from pyserve.replica.http.converters import converter_of, kept_type
 from pyserve.replica.http.errors import InvalidJson
 from pyserve.replica.http.models import has_models, model_reader
-from pyserve.serializers.exact_json import may_have_long_number, read_exactly
+from pyserve.serializers.json import may_have_long_number, read_exactly
 
 
 def parse_json(body: bytes) -> Any:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from pyserve.serializers.exact_json import (
+from pyserve.serializers.json import (
     dumps_long_numbers,
     in_parts,
     is_refusal_of_depth,

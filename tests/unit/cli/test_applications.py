@@ -11,7 +11,7 @@ import click
 import cloudpickle
 import pytest
 
-from pyserve.api.sources import own_modules
+from pyserve.api.modules import own_modules
 from pyserve.cli.applications import file_of, ingress_options, load_file, load_request
 from pyserve.cli.commands import CommandFailed
 from pyserve.cli.target import Asked

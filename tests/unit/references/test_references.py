@@ -13,7 +13,7 @@ import numpy
 import pytest
 
 from pyserve.errors import BackPressure, ReferenceLost, RequestTimeout, RuntimeForked
-from pyserve.references import Descriptor, Limits, References, memory, wire
+from pyserve.references import Descriptor, Limits, References, holding, wire
 from pyserve.references.client import _Connection
 from pyserve.references.remote import RemoteHolders
 from tests.support.waiting import wait_until
@@ -181,7 +181,7 @@ def test_an_own_value_that_cannot_be_mapped_is_not_in_use(holder, monkeypatch):
         raise OSError(errno.EMFILE, "too many")
 
     with monkeypatch.context() as patch:
-        patch.setattr(memory, "map_value", refuse)
+        patch.setattr(holding, "map_value", refuse)
         with pytest.raises(OSError, match="too many"):
             holder.fetch_blocking(descriptor)
     holder.forget(descriptor.key)
@@ -404,7 +404,7 @@ def test_a_fork_uses_nothing_of_its_parent(holder, consumer):
     assert VALUE == consumer.fetch_blocking(descriptor, 10.0) == view
 
 
-@pytest.mark.skipif(not memory.IS_SUPPORTED, reason="memfds are of Linux")
+@pytest.mark.skipif(not holding.IS_SUPPORTED, reason="memfds are of Linux")
 def test_closing_twice_is_closing_once(make):
     references = make()
     descriptor = references.hold([VALUE], "raw")

@@ -14,7 +14,7 @@ import pytest
 
 from pyserve.replica.http.bodies import parse_json
 from pyserve.replica.http.values import to_json
-from pyserve.serializers.exact_json import in_parts
+from pyserve.serializers.json import in_parts
 
 # As deep as orjson reads, and less, around each step.
 DEPTHS = (15, 16, 17, 31, 32, 33, 254, 255, 256, 500, 1000, 1023)

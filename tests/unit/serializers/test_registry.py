@@ -4,13 +4,14 @@ import threading
 
 import pytest
 
+from pyserve import serializers
 from pyserve.errors import SerializationError, UsageError
-from pyserve.serializers import ValueCodec, codec, names, register_codec, registry
+from pyserve.serializers import ValueCodec, codec, names, register_codec
 
 
 @pytest.fixture(autouse=True)
 def own_registry(monkeypatch):
-    monkeypatch.setattr(registry, "_codecs", dict(registry._codecs))
+    monkeypatch.setattr(serializers, "_codecs", dict(serializers._codecs))
 
 
 class Upper(ValueCodec):

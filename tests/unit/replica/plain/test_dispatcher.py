@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 import pyserve
+from pyserve import serializers
 from pyserve.api.handles.framing import STREAM, RequestHeader, id_prefix
 from pyserve.errors import SerializationError, UsageError
 from pyserve.replica.plain.dispatcher import PlainDispatcher
 from pyserve.request import current_request
-from pyserve.serializers import codec, join, registry
+from pyserve.serializers import codec, join
 from pyserve.serializers.pickle import PickleCodec
 from services.echo import echo_pb2_grpc
 from tests.support.waiting import eventually
@@ -270,8 +271,8 @@ class Private(PickleCodec):
 
 async def test_codecs_of_the_mesh_are_not_read_from_others(monkeypatch: pytest.MonkeyPatch) -> None:
     """The native half knows them by the word pickle only, and a registered one may lack it."""
-    monkeypatch.setattr(registry, "_codecs", dict(registry._codecs))
-    registry.register_codec(Private())
+    monkeypatch.setattr(serializers, "_codecs", dict(serializers._codecs))
+    serializers.register_codec(Private())
     (body,) = codec("pickle").encode_call((3,), {})
     async with serving(Plain()) as client:
         for subtype in ("pickle", "private"):
