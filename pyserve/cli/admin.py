@@ -21,7 +21,7 @@ from pyserve.cli.commands import CommandFailed
 from pyserve.cli.page import speaks_tls
 from pyserve.config import MeshSettings, read_settings
 from pyserve.control.discovery import not_found, read_record
-from pyserve.control.tokens import read_token
+from pyserve.control.home import read_token
 from pyserve.errors import MeshError
 
 if TYPE_CHECKING:

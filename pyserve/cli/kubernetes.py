@@ -104,7 +104,7 @@ def _launcher(file: MeshFile | None) -> dict[str, object]:
 
 
 def _token(path: Path) -> str:
-    from pyserve.control.tokens import read_token
+    from pyserve.control.home import read_token
 
     return read_token(path, "--token-file").hex()
 

@@ -31,7 +31,7 @@ from pyserve.control.reconcile.decide import (
     next_wakeup,
     reconcile,
 )
-from pyserve.control.reconcile.reconfiguring import Reconfiguring
+from pyserve.control.reconcile.rollout import Reconfiguring
 from pyserve.control.reconcile.start_limits import Waits, held_back, limit_starts
 from pyserve.control.recovery.recording import Memory, Recorder
 from pyserve.control.recovery.recovery import Recovery

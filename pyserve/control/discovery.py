@@ -25,8 +25,16 @@ from typing import Self
 
 from pyserve.config import MeshSettings
 from pyserve.config.tls import PLAIN_TCP_REMEDY
-from pyserve.control.home_lock import LOCK, Lease, holder_of, is_held, note_holder, take_lock
-from pyserve.control.tokens import TOKEN_BYTES, read_token
+from pyserve.control.home import (
+    LOCK,
+    TOKEN_BYTES,
+    Lease,
+    holder_of,
+    is_held,
+    note_holder,
+    read_token,
+    take_lock,
+)
 from pyserve.errors import MeshError, MeshHeld, MeshNotFound
 from pyserve.folders import PrivateFolder, RunFolder, remove_left
 from pyserve.types import MeshAddress

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from pyserve.control.discovery import MeshRecord, listens, read_record
-from pyserve.control.home_lock import is_held
+from pyserve.control.home import is_held
 from pyserve.types import MeshAddress
 
 _RECORD = "mesh.json"

@@ -21,7 +21,7 @@ from pyserve.aio.certificates import check_server_files, date, lifetime_s
 from pyserve.config import MeshSettings, default_addresses, older_names, unknown_names
 from pyserve.config.tls import TlsFiles
 from pyserve.control.discovery import read_record
-from pyserve.control.tokens import read_token
+from pyserve.control.home import read_token
 from pyserve.driver.doctor_mesh import Finding, check_mesh, notice, ok, wrong
 from pyserve.driver.doctor_mesh import ok as fine
 from pyserve.errors import MeshError, OptionError

@@ -25,7 +25,7 @@ from pyserve.bridge import raise_descriptor_limit
 from pyserve.config import MeshSettings, read_settings
 from pyserve.config.control import CONTROLLER_START_TIMEOUT_S, KILL_MARGIN_S
 from pyserve.control.discovery import MeshHome
-from pyserve.control.home_lock import Lease
+from pyserve.control.home import Lease
 from pyserve.errors import MeshError, PyserveError
 from pyserve.gateway.process import IngressProcess, tell
 from pyserve.observe.logs.sink import set_up_logging

@@ -29,8 +29,7 @@ from pyserve.config import MeshSettings, ProxyLocation, inherited_environment, r
 from pyserve.config.control import CONTROLLER_START_TIMEOUT_S, MESH_STAYS
 from pyserve.config.launchers import PROCESS, LauncherConfig
 from pyserve.control.discovery import MeshHome, MeshRecord
-from pyserve.control.home_lock import Lease
-from pyserve.control.tokens import read_token
+from pyserve.control.home import Lease, read_token
 from pyserve.errors import MeshError, MeshHeld
 from pyserve.launch.strays import has_members
 from pyserve.types import MeshAddress

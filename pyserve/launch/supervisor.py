@@ -23,7 +23,7 @@ from typing import Any
 
 from pyserve.config import MeshSettings, inherited_environment
 from pyserve.config.control import CONTROLLER_START_TIMEOUT_S, KILL_MARGIN_S, SHUTDOWN_GRACE_S
-from pyserve.control.home_lock import is_held
+from pyserve.control.home import is_held
 from pyserve.errors import MeshError, MeshHeld
 from pyserve.launch.restarts import Restarts
 from pyserve.launch.strays import end_members

@@ -8,7 +8,7 @@ with importing():
     from contextlib import AbstractContextManager
 
     from pyserve.config import MeshSettings
-    from pyserve.control.tokens import read_token
+    from pyserve.control.home import read_token
     from pyserve.observe.metrics import ProcessMetrics
     from pyserve.replica.process import main
     from pyserve.replica.spare import replica_arguments

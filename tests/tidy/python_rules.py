@@ -56,7 +56,6 @@ PURE_MODULES = (
     "pyserve/control/status/details.py",
     "pyserve/control/state/ranks.py",
     "pyserve/control/reconcile/start_limits.py",
-    "pyserve/control/reconcile/reconfiguring.py",
     "pyserve/control/views/registry.py",
     "pyserve/control/recovery/recovery.py",
     "pyserve/control/state/specs.py",

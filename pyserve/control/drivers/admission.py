@@ -23,7 +23,7 @@ from dataclasses import dataclass, field, replace
 from pyserve.config import DeploymentOptions, check_name
 from pyserve.config.capabilities import Capabilities
 from pyserve.config.unneeded import PAGE
-from pyserve.control.reconcile.reconfiguring import Former, Reconfiguring
+from pyserve.control.reconcile.rollout import Former, Reconfiguring
 from pyserve.control.state.applications import ApplicationInfo, Applications
 from pyserve.control.state.mesh import Desired, MeshState, Version
 from pyserve.control.state.run import run_of

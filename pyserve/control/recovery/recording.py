@@ -12,7 +12,7 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from pyserve.control.reconcile.reconfiguring import Reconfiguring
+from pyserve.control.reconcile.rollout import Reconfiguring
 from pyserve.control.state.applications import Applications
 from pyserve.control.state.condition import Condition
 from pyserve.control.state.mesh import (

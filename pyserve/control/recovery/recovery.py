@@ -14,7 +14,7 @@ from pyserve.config import DeploymentOptions
 from pyserve.config.control import KILL_MARGIN_S, REJOIN_TIMEOUT_S
 from pyserve.control.drivers.runs import Runs
 from pyserve.control.reconcile.decide import Action, KillReplica, StopReplica
-from pyserve.control.reconcile.reconfiguring import Former, Reconfiguring
+from pyserve.control.reconcile.rollout import Former, Reconfiguring
 from pyserve.control.recovery.recording import Memory, Recorder, Specs
 from pyserve.control.replicas.identity import drop_unused
 from pyserve.control.replicas.starting import Processes

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 
 from pyserve.config import DeploymentOptions
-from pyserve.control.reconcile.reconfiguring import on_reconfigured
+from pyserve.control.reconcile.rollout import on_reconfigured
 from pyserve.control.replicas.externals import Externals
 from pyserve.control.replicas.identity import (
     gang_message,

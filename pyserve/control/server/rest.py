@@ -26,7 +26,7 @@ from starlette.routing import Route
 from pyserve.config import inherited_environment, is_loopback
 from pyserve.config.tls import PLAIN_TCP
 from pyserve.control.controller import Controller
-from pyserve.control.server.telling import told
+from pyserve.control.server.service import told
 from pyserve.control.status.details import instance_details
 from pyserve.errors import MeshError, MeshNotFound, UsageError, WrongMoment
 from pyserve.side_http import SideServer

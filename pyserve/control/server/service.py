@@ -7,6 +7,7 @@ task that is cancelled when the peer goes, not when a generator is collected.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 import secrets
 import time
@@ -19,7 +20,6 @@ from pyserve.config.environment import read_ingress_variables
 from pyserve.control.controller import Controller
 from pyserve.control.replicas.sessions import Session
 from pyserve.control.server.ingresses import Ingresses
-from pyserve.control.server.telling import told
 from pyserve.control.server.transport import Server, converse
 from pyserve.control.state.run import Run, run_of
 from pyserve.control.views.registry import Interest
@@ -37,6 +37,8 @@ _HELLO_TIMEOUT_S = 30.0
 _MINOR_RELEASES_APART_MAX = 1
 # Between two replies of WatchStatus. People read no faster.
 _STATUS_PAUSE_S = 0.1
+# Routers know it within some 30 ms; one that hangs must not hold the status up.
+_TOLD_WAIT_S = 0.25
 
 
 def add_services(
@@ -374,3 +376,13 @@ def _interest(request: mesh_pb2.WatchRequest) -> Interest:
         DeploymentKey(ApplicationName(key.application), DeploymentName(key.name))
         for key in request.deployments
     )
+
+
+async def told(controller: Controller) -> None:
+    """Wait until the ingresses know the current views, for a moment at most.
+
+    A program that reads that a new version serves may call at once, and must not meet an old one.
+    """
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_TOLD_WAIT_S):
+            await controller.published()

@@ -12,7 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 
-from pyserve.control.reconcile.reconfiguring import takes_on
+from pyserve.control.reconcile.rollout import takes_on
 from pyserve.control.state.mesh import Desired, MeshState, Phase, Replica, Version
 from pyserve.types import ApplicationName, DeploymentKey
 

@@ -3,17 +3,21 @@
 The file is in WAL mode without a sync to the disk for each change: the death of a process loses
 nothing, a power loss may lose the last seconds. If a file has no records, for that or any other
 reason, it is not taken for that of a new mesh if there is a copy of it.
+
+The file is not synced to the disk at each change; the copy is, as a whole, so that a power loss
+leaves one of the two intact. The copy also shows that a mesh has had its state here.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import logging
 import os
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from pyserve.control.store import copies
 from pyserve.control.store.records import Changes, Key, Record, Records, Table, decode, encode
 from pyserve.errors import MeshError
 
@@ -94,7 +98,7 @@ class SqliteStore:
                 for key, value in rows:
                     records[table, key] = self._decoded(table, key, value)
         if not records:
-            copies.refuse_lost(self._path)
+            refuse_lost(self._path)
         return records
 
     def is_lost(self) -> bool:
@@ -163,7 +167,7 @@ class SqliteStore:
         except ValueError as error:
             raise MeshError(
                 f"the state of the mesh in {self._path} is spoilt at {key!r}: {error}; "
-                f"{copies.advice(self._path)}"
+                f"{damage_advice(self._path)}"
             ) from error
 
     def _open(self) -> sqlite3.Connection:
@@ -192,7 +196,7 @@ class SqliteStore:
             # The lower byte is the kind, the others say more (sqlite.org/rescode.html).
             kind = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
             other = "look at the file, or set PYSERVE_HOME to another directory"
-            advice = copies.advice(self._path) if kind in _SPOILT else _ADVICE.get(kind, other)
+            advice = damage_advice(self._path) if kind in _SPOILT else _ADVICE.get(kind, other)
             raise MeshError(
                 f"the state of the mesh cannot be {what} ({self._path}): {error}; {advice}"
             ) from error
@@ -209,3 +213,105 @@ _ADVICE = {
     sqlite3.SQLITE_TOOBIG: "an application's code and arguments are too large to be kept; pass "
     "paths of large files instead of their contents",
 }
+
+
+_LOGGER = logging.getLogger(__name__)
+_NEW = ".new"
+
+
+def copy_of(path: Path) -> Path:
+    """Return where the copy of a state's file is."""
+    return path.with_name(f"{path.name}.copy")
+
+
+def damage_advice(path: Path) -> str:
+    """Return advice about a state that is damaged or gone."""
+    copy = copy_of(path)
+    if not copy.exists():
+        return "move the file away and deploy again"
+    # SQLite would apply the rest of the former log to the copy.
+    return (
+        f"to go on with what was kept last, `rm -f {path}-* && cp {copy} {path}` and start again; "
+        f"to begin anew, move both files away and deploy again"
+    )
+
+
+def refuse_lost(path: Path) -> None:
+    """Refuse an empty state where a mesh has had one.
+
+    Args:
+        path: of a state that is missing, or holds nothing.
+
+    Raises:
+        MeshError: there is a copy of it; the text says what to do.
+    """
+    if copy_of(path).exists():
+        raise MeshError(
+            f"the state of the mesh is missing or empty ({path}), and was not before; "
+            f"{damage_advice(path)}"
+        )
+
+
+class Copies:
+    """Keeps the copy of a state's file.
+
+    Args:
+        path: the file.
+        writes: returns how many changes have been written to it.
+    """
+
+    def __init__(self, path: Path, writes: Callable[[], int]) -> None:
+        self._path = path
+        self._writes = writes
+        self._copied_writes = -1
+        self._problem = ""
+
+    async def keep(self, period_s: float) -> None:
+        """Copy what has changed, from time to time.
+
+        Args:
+            period_s: seconds from one copy to the next.
+        """
+        while True:
+            await asyncio.sleep(period_s)
+            await asyncio.to_thread(self.copy)
+
+    def copy(self) -> None:
+        """Copy the state if it has been written since; a failure is logged, and keeps the former.
+
+        It blocks for as long as the disk takes.
+        """
+        writes = self._writes()
+        if writes in (0, self._copied_writes):
+            return
+        try:
+            _copy(self._path)
+        except (sqlite3.Error, OSError) as error:
+            if str(error) != self._problem:
+                _LOGGER.warning("the state of the mesh cannot be copied: %s", error)
+            self._problem = str(error)
+        else:
+            self._copied_writes, self._problem = writes, ""
+
+
+def _copy(path: Path) -> None:
+    """Put a copy beside a database, in one step and forced to the disk."""
+    new = path.with_name(path.name + _NEW)
+    new.unlink(missing_ok=True)
+    # By us, so that it is for this user only.
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    file = os.open(new, flags, 0o600)
+    try:
+        # Never a file that was removed meanwhile.
+        with contextlib.closing(sqlite3.connect(f"{path.as_uri()}?mode=rw", uri=True)) as source:
+            source.execute("VACUUM INTO ?", (str(new),))
+        os.fsync(file)
+        new.replace(copy_of(path))
+        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+    finally:
+        os.close(file)
+        new.unlink(missing_ok=True)

@@ -42,7 +42,7 @@ async def test_a_status_that_says_so_comes_when_routers_know_only_the_new_one(me
 
 async def test_a_status_does_not_wait_for_routers_that_hang(mesh, monkeypatch):
     await mesh.deploy("Echo")
-    monkeypatch.setattr("pyserve.control.server.telling._TOLD_WAIT_S", 0.01)
+    monkeypatch.setattr("pyserve.control.server.service._TOLD_WAIT_S", 0.01)
     monkeypatch.setattr(mesh.controller, "visible", lambda _version: asyncio.Event().wait())
 
     assert "HEALTHY" == (await mesh.status())["Echo"].state

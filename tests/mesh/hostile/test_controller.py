@@ -11,7 +11,7 @@ import pytest
 
 from pyserve.config import read_settings
 from pyserve.control.discovery import MeshRecord, find_mesh, read_record
-from pyserve.control.tokens import read_token
+from pyserve.control.home import read_token
 from pyserve.driver.client import ControlClient
 from pyserve.wire.v1 import control_pb2
 from tests.mesh.control.peers import message, peer_of, token_of

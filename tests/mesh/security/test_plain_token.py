@@ -12,7 +12,7 @@ import pytest
 import pyserve as api
 from pyserve.config import read_settings
 from pyserve.control.discovery import read_record
-from pyserve.control.tokens import TOKEN_BYTES
+from pyserve.control.home import TOKEN_BYTES
 from pyserve.errors import MeshError
 from tests.mesh.commands import ROOT, pyserve
 from tests.mesh.start.processes import application, standing, status_of

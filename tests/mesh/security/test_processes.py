@@ -18,7 +18,7 @@ import pytest
 
 from pyserve.api.context import attach
 from pyserve.control.discovery import MeshRecord, read_record
-from pyserve.control.tokens import read_token
+from pyserve.control.home import read_token
 from pyserve.driver.handles import get_deployment_handle
 from pyserve.driver.session import Session
 from pyserve.errors import PyserveError

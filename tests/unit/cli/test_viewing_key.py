@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from pyserve.admin.access import viewing_key
 from pyserve.cli.commands import commands
 from pyserve.control.discovery import MeshHome, MeshRecord
-from pyserve.control.tokens import TOKEN_BYTES
+from pyserve.control.home import TOKEN_BYTES
 from pyserve.errors import MeshError, MeshNotFound
 
 TOKEN = b"\xab" * TOKEN_BYTES

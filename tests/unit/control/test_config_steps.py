@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from pyserve.control.reconcile.reconfiguring import Reconfiguring, on_reconfigured
+from pyserve.control.reconcile.rollout import Reconfiguring, on_reconfigured
 from pyserve.control.state.mesh import Replica, Version
 from pyserve.types import ReplicaId
 from pyserve.wire.v1 import mesh_pb2

@@ -25,7 +25,7 @@ from pyserve.control.discovery import (
     read_record,
     wait_while_held,
 )
-from pyserve.control.tokens import read_token
+from pyserve.control.home import read_token
 from pyserve.errors import MeshError, MeshHeld, MeshNotFound, OptionError
 from pyserve.types import MeshAddress
 

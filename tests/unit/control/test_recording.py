@@ -5,7 +5,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyserve.control.reconcile.reconfiguring import Reconfiguring
+from pyserve.control.reconcile.rollout import Reconfiguring
 from pyserve.control.recovery.recording import Memory, Recorder, records_of
 from pyserve.control.state.applications import ApplicationInfo, Applications
 from pyserve.control.store import Changes, MemoryStore

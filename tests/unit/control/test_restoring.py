@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pyserve.config import DeploymentOptions
 from pyserve.config.control import CALLERS_END_TIMEOUT_S, REJOIN_TIMEOUT_S
 from pyserve.control.reconcile.decide import CompleteVersion, KillReplica, StartReplica, StopReplica
-from pyserve.control.reconcile.reconfiguring import Former, Reconfiguring
+from pyserve.control.reconcile.rollout import Former, Reconfiguring
 from pyserve.control.recovery.recording import Memory, records_of
 from pyserve.control.recovery.recovery import Hold, restore
 from pyserve.control.replicas.identity import drop_unused, new_replica

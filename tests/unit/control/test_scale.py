@@ -17,7 +17,7 @@ import pytest
 from pyserve.config import DeploymentOptions
 from pyserve.config.control import LIVENESS_CHECK_PERIOD_S, PING_PERIOD_S, WATCH_COALESCE_S
 from pyserve.control.reconcile.decide import next_wakeup, reconcile
-from pyserve.control.reconcile.reconfiguring import Reconfiguring
+from pyserve.control.reconcile.rollout import Reconfiguring
 from pyserve.control.recovery.recording import Memory, Recorder
 from pyserve.control.replicas.liveness import LivenessMonitor
 from pyserve.control.replicas.members import Members
