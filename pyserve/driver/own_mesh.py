@@ -377,10 +377,9 @@ class ControllerProcess:
 
     def how_it_ended(self) -> str:
         """Return its end in words; it has ended."""
-        status, pid = self.process.returncode, self.process.pid
-        if status < 0:
-            return f"the controller (process {pid}) was ended by signal {-status}"
-        return f"the controller (process {pid}) ended with status {status}"
+        from pyserve.launch.restarts import end_in_words
+
+        return f"the controller {end_in_words(self.process.pid, self.process.returncode)}"
 
 
 def _value(argument: str) -> str:

@@ -1,6 +1,8 @@
-"""When a process that has died is started again. Pure; ``now`` is an argument."""
+"""When a process that has died is started again, and how it ended, in words. Pure."""
 
 from __future__ import annotations
+
+import signal
 
 from pyserve.config.control import restart_delay_s
 
@@ -36,3 +38,19 @@ class Restarts:
             return 0.0
         self.deaths = 1 if lived_s >= FORGET_AFTER_S else self.deaths + 1
         return restart_delay_s(self.deaths, DELAY_MAX_S)
+
+
+def end_in_words(pid: int, status: int) -> str:
+    """Return how a process ended.
+
+    Args:
+        pid: of the process.
+        status: as ``subprocess`` says it: below 0, the number of the signal that ended it.
+    """
+    if status >= 0:
+        return f"(process {pid}) ended with status {status}"
+    try:
+        name = signal.Signals(-status).name
+    except ValueError:
+        name = "unknown"
+    return f"(process {pid}) was ended by signal {-status} ({name})"

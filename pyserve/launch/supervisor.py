@@ -25,7 +25,7 @@ from pyserve.config import MeshSettings, inherited_environment
 from pyserve.config.control import CONTROLLER_START_TIMEOUT_S, KILL_MARGIN_S, SHUTDOWN_GRACE_S
 from pyserve.control.home import is_held
 from pyserve.errors import MeshError, MeshHeld
-from pyserve.launch.restarts import Restarts
+from pyserve.launch.restarts import Restarts, end_in_words
 from pyserve.launch.strays import end_members
 from pyserve.listening import HeldSockets
 
@@ -147,9 +147,7 @@ class Child:
         """Return its end in words; it has ended."""
         status = self._process.returncode
         assert status is not None, "it has ended"
-        if status < 0:
-            return f"(process {self.pid}) was ended by signal {-status} ({_signal_name(-status)})"
-        return f"(process {self.pid}) ended with status {status}"
+        return end_in_words(self.pid, status)
 
     async def end(self, timeout_s: float, hurry: asyncio.Event) -> bool:
         """Let it drain and end; kill it when it takes longer than ``timeout_s``.
@@ -214,13 +212,6 @@ class Child:
 def _environment(changes: Mapping[str, str]) -> dict[str, str]:
     found = inherited_environment(changes)
     return {name: value for name, value in found.items() if value or name not in changes}
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return "unknown"
 
 
 # Added to the time that a process gives its calls in flight: it ends its parts, and writes files.

@@ -34,7 +34,6 @@ PURE_MODULES = (
     "pyserve/launch/on_kubernetes/allowed.py",
     "pyserve/launch/on_kubernetes/manifests.py",
     "pyserve/launch/on_kubernetes/pods.py",
-    "pyserve/launch/on_kubernetes/policies.py",
     "pyserve/launch/on_kubernetes/reading.py",
     "pyserve/launch/on_ray/resource_request.py",
     "pyserve/control/autoscaling/scaler.py",

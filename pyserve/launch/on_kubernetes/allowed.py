@@ -1,15 +1,20 @@
-"""The fields that a ``pod_template`` may set, unless the operator lifts the limits. Pure.
+"""What pods may set, and who may connect to them. Pure.
 
-Users who may deploy to a mesh run code in its pods. They choose where the pods run, what the pods
-contain and which containers run beside the replica's; the operator decides what pods may do to
-their node, to the cluster and to other pods. So a field is accepted only if it is in one of these
-lists, which allow less than the Pod Security Standard `restricted`: no Secret by name, and no
-inline volume of a driver.
+Users who may deploy to a mesh run code in its pods. With their ``pod_template`` they choose where
+the pods run, what the pods contain and which containers run beside the replica's; the operator
+decides what pods may do to their node, to the cluster and to other pods. So, unless the operator
+lifts the limits, a field is accepted only if it is in one of these lists, which allow less than the
+Pod Security Standard `restricted`: no Secret by name, and no inline volume of a driver.
+
+By the network policies, clients may connect to ingresses, and processes of the mesh to each other.
+Metrics need the token, and a Prometheus server may run anywhere. Outgoing connections are not
+limited: user code fetches models and queries databases.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 Checks = Mapping[str, Callable[[object], bool]]
 
@@ -157,3 +162,30 @@ def _mapping(value: object) -> Mapping[str, object]:
 def _mappings(value: object) -> Sequence[Mapping[str, object]]:
     items = value if isinstance(value, list | tuple) else ()
     return [each for each in items if isinstance(each, Mapping)]
+
+
+_INSTANCE, _COMPONENT = "app.kubernetes.io/instance", "app.kubernetes.io/component"
+# The ports of each component to which everybody may connect, by name.
+_OPEN = {
+    "controller": ("metrics",),
+    "ingress": ("serving", "metrics"),
+    "replica": ("metrics",),
+    "deploy": (),
+}
+
+
+def policy_specs(name: str) -> Mapping[str, dict[str, Any]]:
+    """Return the ``spec`` of a policy for each component of the mesh called ``name``."""
+    return {component: _spec(name, component) for component in _OPEN}
+
+
+def _spec(name: str, component: str) -> dict[str, Any]:
+    ports = [{"port": port} for port in _OPEN[component]]
+    # With the mesh's name among its labels a pod of the same namespace is one of its processes.
+    own = {"from": [{"podSelector": {"matchLabels": {_INSTANCE: name}}}]}
+    is_called = component != "deploy"
+    return {
+        "podSelector": {"matchLabels": {_INSTANCE: name, _COMPONENT: component}},
+        "policyTypes": ["Ingress"],
+        "ingress": [*([own] if is_called else []), *([{"ports": ports}] if ports else [])],
+    }

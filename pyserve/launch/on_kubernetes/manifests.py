@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pyserve.config.tls import PLAIN_TCP
+from pyserve.launch.on_kubernetes.allowed import policy_specs
 from pyserve.launch.on_kubernetes.pods import (
     APPLICATION_LABEL,
     DEPLOYMENT_LABEL,
@@ -34,7 +35,6 @@ from pyserve.launch.on_kubernetes.pods import (
     security_of_pod,
     spread,
 )
-from pyserve.launch.on_kubernetes.policies import policy_specs
 
 Object = dict[str, Any]
 
