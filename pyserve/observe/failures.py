@@ -268,7 +268,7 @@ def has_text(error: BaseException) -> bool:
 
 
 def format_from_user_code(error: BaseException) -> str:
-    """Return the traceback without frames of this package, or all of it if there are no others.
+    """Return the traceback without frames of this package; where all are of it, the whole one.
 
     Frames of the event loop or thread that called this package are left out too, also for the
     causes of the exception. If the exception cannot be read, since its attributes may be the user's

@@ -9,7 +9,7 @@ from __future__ import annotations
 from contextvars import ContextVar
 
 OutgoingMetadata = tuple[tuple[str, str], ...]
-"""What a request that is traced tells those it calls."""
+"""The metadata by which a request that is traced tells those it calls of its trace."""
 
 IS_SAMPLED: ContextVar[bool] = ContextVar("pyserve_is_sampled", default=False)
 """Whether this code runs for a request that is traced; cheaper to look at than a span."""
