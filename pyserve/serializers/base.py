@@ -157,14 +157,6 @@ def aligned(offset: int) -> int:
     return -(-offset // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
 
 
-def spread_bytes(sizes: Sequence[int]) -> int:
-    """Return the bytes that buffers of these sizes take, paddings between them included."""
-    end = 0
-    for size in sizes:
-        end = aligned(end) + size
-    return end
-
-
 def lay_out(head: bytes, buffers: Sequence[memoryview]) -> Parts:
     """Return the body of a head and its buffers, which are ``bytes``-like views of one axis."""
     parts: Parts = [head]
