@@ -21,7 +21,8 @@ from typing import Any
 from pyserve.errors import DeploymentUnavailable
 from pyserve.interrupts import raise_ctrl_c
 from pyserve.stepping.calls import Call
-from pyserve.stepping.engine import Delivery, Engine, as_exception, optional
+from pyserve.stepping.endings import as_exception
+from pyserve.stepping.engine import Delivery, Engine, optional
 from pyserve.stepping.entries import Entry
 from pyserve.stepping.measures import StepMeasures
 from pyserve.stepping.options import ContinuousOptions

@@ -12,19 +12,11 @@ import logging
 from collections.abc import Awaitable, Callable, Generator, Hashable, Sequence
 from typing import Any, Protocol
 
-from grpc import StatusCode
-
 from pyserve.batching.options import read_number
-from pyserve.errors import (
-    Abort,
-    BatchError,
-    QueueFull,
-    RequestCancelled,
-    RequestTimeout,
-    RequestTooLarge,
-)
+from pyserve.errors import BatchError
 from pyserve.observe.separate import Separate
-from pyserve.stepping.entries import End, Entry, Phase, Refusal
+from pyserve.stepping.endings import as_exception, ended, odd_result, refused
+from pyserve.stepping.entries import End, Entry, Phase
 from pyserve.stepping.measures import StepMeasures
 from pyserve.stepping.options import ContinuousOptions
 from pyserve.stepping.scheduler import Load, Scheduler
@@ -89,6 +81,7 @@ class Engine:
     ) -> None:
         self.options = options
         self.model = model
+        self._name = type(model).__qualname__
         self._clock = clock
         self._admit_later = admit_later
         self._scheduler: Scheduler[Any] = Scheduler(options)
@@ -121,7 +114,8 @@ class Engine:
             return
         refusal = self._scheduler.add(entry)
         if refusal is not None:
-            self._out.append((call, (), True, self._refused(refusal, entry)))
+            error = refused(self._name, self.options, refusal, entry)
+            self._out.append((call, (), True, error))
             return
         self._entries[call] = entry
 
@@ -157,9 +151,8 @@ class Engine:
         for entry in scheduler.preempting(now):
             self._preempt_one(entry)
         for entry, why in scheduler.ending(now):
-            error = self._ended(why, entry)
             self._forget(entry)
-            self._out.append((entry.call, (), True, error))
+            self._out.append((entry.call, (), True, self._ended(why, entry)))
         while (admitted := scheduler.admitting(now)) is not None:
             self._admit(admitted)
         return scheduler.choose()
@@ -292,47 +285,60 @@ class Engine:
             self._fail_part(
                 part,
                 BatchError(
-                    f"{type(self.model).__qualname__}.step returned {found} for {len(part)} "
+                    f"{self._name}.step returned {found} for {len(part)} "
                     f"states; return a list with one Emit, Done, Failed or None for each"
                 ),
             )
             return
-        slack, out, now = self.options.slack, self._out, self._clock()
+        now = self._clock()
         for entry, result in zip(part, results, strict=True):
             if result is None or entry.stopped is not None:
                 continue
-            call, kind = entry.call, type(result)
+            kind = type(result)
             if kind is Emit:
-                values = result.values
-                if not call.wants_each:
-                    call.last = values or call.last
-                    continue
-                if call.skip:
-                    values = _beyond(call, values)
-                if values:
-                    self._note_value(call, now)
-                    call.sent += len(values)
-                    out.append((call, values, False, None))
-                    if call.sent - call.read > slack:
-                        self._park(entry)
+                self._emit(entry, result.values, now)
             elif kind is Done:
-                values = result.values
-                if not call.wants_each:
-                    values = values or call.last
-                elif call.skip:
-                    values = _beyond(call, values)
-                if values and call.wants_each:
-                    self._note_value(call, now)
-                self._forget(entry)
-                out.append((call, values, True, None))
+                self._finish(entry, result.values, now)
             elif kind is Failed:
-                self._forget(entry)
-                out.append((call, (), True, result.exception))
+                self._fail(entry, result.exception)
             else:
-                self._forget(entry)
-                out.append((call, (), True, self._odd(result)))
+                self._fail(entry, odd_result(self._name, result))
         if self._cost is not None:
             self._ask_costs(part)
+
+    def _emit(self, entry: Entry[Any], values: Sequence[object], now: float) -> None:
+        """Hand values out to a caller who goes on to wait for more."""
+        call = entry.call
+        if not call.wants_each:
+            call.last = values or call.last
+            return
+        if call.skip:
+            values = _beyond(call, values)
+        if values:
+            self._note_value(call, now)
+            call.sent += len(values)
+            self._out.append((call, values, False, None))
+            if call.sent - call.read > self.options.slack:
+                self._park(entry)
+
+    def _finish(self, entry: Entry[Any], values: Sequence[object], now: float) -> None:
+        """Hand the last values out, and end the request."""
+        call = entry.call
+        if not call.wants_each:
+            values = values or call.last
+        elif call.skip:
+            values = _beyond(call, values)
+        if values and call.wants_each:
+            self._note_value(call, now)
+        self._forget(entry)
+        self._out.append((call, values, True, None))
+
+    def _fail(self, entry: Entry[Any], error: BaseException) -> None:
+        self._forget(entry)
+        self._out.append((entry.call, (), True, error))
+
+    def _ended(self, why: End, entry: Entry[Any]) -> Exception:
+        return ended(self._name, self.options, why, entry)
 
     def _note_value(self, call: Stepped, now: float) -> None:
         measures = self.measures
@@ -359,8 +365,7 @@ class Engine:
                 if type(cost) is not int or cost < 0:
                     cost = read_number(cost, "continuous: cost")
             except Exception as error:
-                self._forget(entry)
-                self._out.append((entry.call, (), True, error))
+                self._fail(entry, error)
             else:
                 if cost != entry.cost:
                     set_cost(entry, cost)
@@ -371,8 +376,7 @@ class Engine:
         raised, own = as_exception(error), Separate()
         for entry in part:
             if entry.phase is not Phase.ENDED:
-                self._forget(entry)
-                self._out.append((entry.call, (), True, own(raised)))
+                self._fail(entry, own(raised))
 
     def _forget(self, entry: Entry[Any]) -> None:
         """End a request everywhere, and release its state if it has one."""
@@ -389,52 +393,7 @@ class Engine:
         try:
             self._release(state)
         except Exception:
-            _LOGGER.exception("%s.release raised", type(self.model).__qualname__)
-
-    def _refused(self, refusal: Refusal, entry: Entry[Any]) -> Exception:
-        name = type(self.model).__qualname__
-        if refusal is Refusal.TOO_LARGE:
-            needs = entry.bound if self.options.reserve == "bound" else entry.cost
-            return RequestTooLarge(
-                f"the request costs {needs:g}, more than the whole budget of {name}, "
-                f"{self.options.budget:g}; send a smaller one"
-            )
-        if refusal is Refusal.FULL:
-            return QueueFull(f"{self.options.max_waiting} requests wait for {name}, as many as may")
-        return NotStarted(f"this replica of {name} ends; send the request again")
-
-    def _ended(self, why: End, entry: Entry[Any]) -> Exception:
-        if why is End.CANCELLED:
-            return RequestCancelled("the call was cancelled")
-        if why is End.EXPIRED:
-            return RequestTimeout("the deadline has passed")
-        if why is End.DRAINED:
-            return self._refused(Refusal.DRAINING, entry)
-        name = type(self.model).__qualname__
-        return Abort(
-            StatusCode.RESOURCE_EXHAUSTED,
-            f"the budget of {name} was exceeded, and this request, which costs {entry.cost:g}, "
-            f"cannot be preempted any more; it had been {entry.preempts} times",
-        )
-
-    def _odd(self, result: object) -> Exception:
-        return BatchError(
-            f"{type(self.model).__qualname__}.step returned {result!r} for a state; return Emit, "
-            f"Done, Failed or None"
-        )
-
-
-class NotStarted(Abort):
-    """A request had to leave before it was admitted, so the router sends it to another replica.
-
-    Attributes:
-        metadata: What tells the router; as those of a full replica (``names.rs``).
-    """
-
-    metadata = (("pyserve-refused", "1"),)
-
-    def __init__(self, details: str) -> None:
-        super().__init__(StatusCode.UNAVAILABLE, details, self.metadata)
+            _LOGGER.exception("%s.release raised", self._name)
 
 
 def optional(model: Any, name: str) -> Callable[..., Any] | None:
@@ -456,8 +415,3 @@ def _beyond(call: Any, values: Sequence[object]) -> Sequence[object]:
     skipped = min(call.skip, len(values))
     call.skip -= skipped
     return values[skipped:]
-
-
-def as_exception(error: BaseException) -> Exception:
-    """Return what callers can get in place of an exception that ends threads."""
-    return error if isinstance(error, Exception) else RuntimeError(f"it raised {error!r}")

@@ -26,7 +26,7 @@ from pyserve.replica.asgi.scope import http_scope
 from pyserve.replica.http.errors import InvalidBody, InvalidForm, InvalidJson
 from pyserve.replica.http.values import BYTES, JSON, JSON_LINES, TEXT, to_json
 from pyserve.replica.refusals import refusal_of
-from pyserve.stepping.engine import NotStarted
+from pyserve.stepping.endings import NotStarted
 
 if TYPE_CHECKING:
     from starlette.responses import Response, StreamingResponse

@@ -21,7 +21,7 @@ from pyserve.errors import (
 from pyserve.request import CURRENT, Request
 from pyserve.stepping import decorator
 from pyserve.stepping.decorator import continuous, find_driver
-from pyserve.stepping.engine import NotStarted
+from pyserve.stepping.endings import NotStarted
 from pyserve.stepping.values import Done, Emit
 from tests.support.waiting import wait_until
 from tests.unit.stepping.models import Counting, Snapping, State, Work, values_of
