@@ -24,7 +24,7 @@ from pyserve.observe.metrics import (
 from pyserve.observe.metrics.families import code_name
 from pyserve.observe.metrics.user import PROCESS_USER_METRICS
 from pyserve.replica.health import HealthMeasures
-from pyserve.stepping.drivers import PROCESS_DRIVERS, LoopDriver, ThreadDriver
+from pyserve.stepping.drivers import PROCESS_DRIVERS, Driver
 
 if TYPE_CHECKING:
     from pyserve.batching.queue import BatchQueue
@@ -251,7 +251,7 @@ def add_steps(scrape: Scrape) -> None:
             _add_driver(scrape, function, driver)
 
 
-def _add_driver(scrape: Scrape, function: str, driver: ThreadDriver | LoopDriver) -> None:
+def _add_driver(scrape: Scrape, function: str, driver: Driver) -> None:
     measures, load, budget = driver.measures, driver.load(), driver.options.budget
     for name, tally in (
         ("pyserve_step_seconds", measures.runs),

@@ -11,16 +11,19 @@ import functools
 import inspect
 import math
 import sys
-from collections.abc import AsyncIterator, Callable, Generator
+from collections.abc import AsyncIterator, Callable, Generator, Mapping
+from dataclasses import replace
 from typing import Any, TypeVar, overload
 
 from pyserve.errors import KindError, WrongMoment
 from pyserve.request import CURRENT
 from pyserve.signatures import read_signature
 from pyserve.stepping.calls import Call
-from pyserve.stepping.drivers import LoopDriver, ThreadDriver, make_driver
+from pyserve.stepping.drivers import Driver, LoopDriver, ThreadDriver
 from pyserve.stepping.options import ContinuousOptions, Reserve, StepIn
 from pyserve.stepping.scheduler import Load
+from pyserve.stepping.stream_driver import StreamDriver
+from pyserve.stepping.streams import batches_itself
 
 Class = TypeVar("Class", bound=type)
 
@@ -115,14 +118,18 @@ class Stepped:
     def bind(self, instance: object) -> Callable[..., Answer]:
         """Return the method of one instance."""
         admit: Any = getattr(instance, "admit")  # noqa: B009 (object has none for checkers)
+        signature = read_signature(admit)
+        # With an engine that calls back, `admit` has a second parameter, which callers do not give.
+        signature = signature.replace(parameters=[*signature.parameters.values()][:1])
 
         @functools.wraps(admit)
         def call(*arguments: Any, **keywords: Any) -> Answer:
             if keywords or len(arguments) != 1:
                 # Python's own error, or the one argument by its name.
-                arguments = read_signature(admit).bind(*arguments, **keywords).args
+                arguments = signature.bind(*arguments, **keywords).args
             return Answer(instance, arguments[0])
 
+        call.__signature__ = signature  # type: ignore[attr-defined]  # what `inspect` reads
         return call
 
 
@@ -185,7 +192,7 @@ def is_continuous(target: object) -> bool:
     return hasattr(kind, _OPTIONS)
 
 
-def driver_of(instance: Any) -> ThreadDriver | LoopDriver:
+def driver_of(instance: Any) -> Driver:
     """Return what steps an instance, on the running loop; made on first use.
 
     Raises:
@@ -201,7 +208,7 @@ def driver_of(instance: Any) -> ThreadDriver | LoopDriver:
                 f"{type(instance).__qualname__} has __slots__, and its instances nowhere to keep "
                 f"what steps them; add '__dict__' to them"
             ) from None
-        driver = attributes[_DRIVER] = make_driver(instance, options_of(type(instance)))
+        driver = attributes[_DRIVER] = _make_driver(instance, options_of(type(instance)))
     elif driver.loop is not asyncio.get_running_loop():
         raise WrongMoment(
             f"{type(instance).__qualname__} is stepped for another event loop; call it from that"
@@ -209,9 +216,17 @@ def driver_of(instance: Any) -> ThreadDriver | LoopDriver:
     return driver
 
 
-def find_driver(instance: object) -> ThreadDriver | LoopDriver | None:
+def _make_driver(model: Any, options: ContinuousOptions) -> Driver:
+    if batches_itself(type(model)):
+        return StreamDriver(model, options)
+    if options.step_in == "loop" or inspect.iscoroutinefunction(model.step):
+        return LoopDriver(model, options)
+    return ThreadDriver(model, options)
+
+
+def find_driver(instance: object) -> Driver | None:
     """Return what steps an instance, if anything does yet."""
-    driver: ThreadDriver | LoopDriver | None = getattr(instance, "__dict__", {}).get(_DRIVER)
+    driver: Driver | None = getattr(instance, "__dict__", {}).get(_DRIVER)
     return driver
 
 
@@ -259,7 +274,10 @@ def continuous(target: Any = None, /, **options: Any) -> Any:
 
     - ``admit(request)``: returns the state of one request; may be ``async``.
     - ``step(states)``: makes one step for all of these and returns a list with an ``Emit``, a
-      ``Done``, a ``Failed`` or ``None`` for each.
+      ``Done``, a ``Failed`` or ``None`` for each. A class whose own engine batches has none; its
+      ``admit`` is an ``async def`` that yields the values of the request, or takes
+      ``(request, emit)`` and has ``emit`` called with an ``Emit``, a ``Done`` or a ``Failed``, from
+      any thread; ``emit`` returns whether more is wanted.
     - ``release(state)``, optional: called once for each state that ``admit`` or ``resume`` has
       returned, when its request is done, cancelled, failed or preempted.
     - ``cost(what)``, optional: what a request, a state or a snapshot takes of ``budget``; 1
@@ -280,14 +298,17 @@ def continuous(target: Any = None, /, **options: Any) -> Any:
 
     Raises:
         OptionError: A limit is out of range.
-        KindError: The class lacks ``admit`` or ``step``, or has a ``__call__`` of its own.
+        KindError: The class lacks ``admit`` or ``step``, has a ``__call__`` of its own, or has no
+            ``step`` and something that is about steps.
         TypeError: An option has a wrong name.
     """
     limits = ContinuousOptions(**options)
 
     def decorate(found: Any) -> Any:
-        _check(found)
-        setattr(found, _OPTIONS, limits)
+        _check(found, options)
+        # What an engine holds is for itself to preempt.
+        own = replace(limits, park_s=None) if batches_itself(found) else limits
+        setattr(found, _OPTIONS, own)
         for name, marker in tuple(vars(found).items()):
             if isinstance(marker, Steps):
                 setattr(found, name, _rpc(found, name, marker))
@@ -298,26 +319,37 @@ def continuous(target: Any = None, /, **options: Any) -> Any:
     return decorate if target is None else decorate(target)
 
 
-def _check(target: Any) -> None:
+def _check(target: Any, given: Mapping[str, object]) -> None:
     if not isinstance(target, type):
         raise KindError(
             f"@pyserve.continuous decorates a class, not {target!r}; write it below "
             f"@pyserve.deployment"
         )
     name = target.__qualname__
-    for needed, what in (
-        ("admit", "returns the state of one request"),
-        ("step", "makes one step for a list of states"),
-    ):
-        if not callable(getattr(target, needed, None)):
-            raise KindError(f"@pyserve.continuous on {name}: it has no {needed}, which {what}")
-    is_static = isinstance(inspect.getattr_static(target, "admit"), staticmethod)
-    admit: Any = getattr(target, "admit")  # noqa: B009 (types have none for checkers)
-    parameters = [*read_signature(admit).parameters.values()][0 if is_static else 1 :]
-    if len(parameters) != 1 or parameters[0].kind not in _ONE:
-        given = ", ".join(map(str, parameters)) or "nothing"
+    if not callable(getattr(target, "admit", None)):
         raise KindError(
-            f"@pyserve.continuous on {name}: admit takes {given} besides self; let it take the "
+            f"@pyserve.continuous on {name}: it has no admit, which returns the state of one "
+            f"request"
+        )
+    admit: Any = inspect.getattr_static(target, "admit")
+    is_static = isinstance(admit, staticmethod)
+    admit = getattr(target, "admit")  # noqa: B009 (types have none for checkers)
+    parameters = [*read_signature(admit).parameters.values()][0 if is_static else 1 :]
+    yields = inspect.isasyncgenfunction(inspect.unwrap(admit))
+    if batches_itself(target):
+        _check_engine(target, len(parameters), given, yields=yields)
+        most = 1 if yields else 2
+    elif yields:
+        raise KindError(
+            f"@pyserve.continuous on {name}: its admit yields, which is for classes whose own "
+            f"engine batches, and have no step; let it return a state, or leave step out"
+        )
+    else:
+        most = 1
+    if len(parameters) != most or any(each.kind not in _ONE for each in parameters):
+        found = ", ".join(map(str, parameters)) or "nothing"
+        raise KindError(
+            f"@pyserve.continuous on {name}: admit takes {found} besides self; let it take the "
             f"request alone"
         )
     if hasattr(target, "preempt") != hasattr(target, "resume"):
@@ -331,6 +363,36 @@ def _check(target: Any) -> None:
             f"@pyserve.continuous on {name}: it has a __call__ of its own, which its steps would "
             f"answer; name that method otherwise"
         )
+
+
+# Options and methods that have no meaning without steps.
+_OF_STEPS = frozenset({"step_ms", "isolate", "max_keys", "park_s", "max_preempts", "step_in"})
+_METHODS_OF_STEPS = ("key", "preempt", "resume")
+
+
+def _check_engine(
+    target: type, parameters: int, given: Mapping[str, object], *, yields: bool
+) -> None:
+    """Check a class without ``step``, whose own engine batches."""
+    name = target.__qualname__
+    if not yields and parameters != 2:  # The request and the callback.
+        raise KindError(
+            f"@pyserve.continuous on {name}: it has no step, which makes one step for a list of "
+            f"states; write it, or, if its own engine batches, let admit yield the values of one "
+            f"request (async def with yield) or take (request, emit)"
+        )
+    options = sorted(_OF_STEPS & given.keys())
+    if options:
+        raise KindError(
+            f"@pyserve.continuous on {name}: {', '.join(options)} is about steps, and {name} has "
+            f"no step, since its own engine batches; leave it out"
+        )
+    for method in _METHODS_OF_STEPS:
+        if callable(getattr(target, method, None)):
+            raise KindError(
+                f"@pyserve.continuous on {name}: {method} is about steps, and {name} has no step, "
+                f"since its own engine batches; remove it"
+            )
 
 
 def _rpc(target: type, name: str, marker: Steps) -> Callable[..., Any]:

@@ -1,6 +1,7 @@
 """Where a continuously batched instance steps: a thread of its own, or the event loop.
 
-Both take what callers do from a queue between two steps, so that the scheduler has one thread.
+Both take what callers do from a queue between two steps, so that the scheduler has one thread. A
+class whose own engine batches is not stepped: its values are awaited on the loop.
 """
 
 from __future__ import annotations
@@ -30,11 +31,11 @@ from pyserve.stepping.scheduler import Load
 
 _LOGGER = logging.getLogger(__name__)
 
-_Command = Callable[[], object]
+Command = Callable[[], object]
 
 
-class _Common:
-    """What both drivers do. Its methods are for the event loop.
+class Driver:
+    """What all drivers do. Its methods are for the event loop.
 
     Args:
         model: The instance.
@@ -52,7 +53,7 @@ class _Common:
         self.client_of = optional(model, "client")
         self.priority_of = optional(model, "priority")
         self._admissions: set[asyncio.Task[None]] = set()
-        self._engine = Engine(model, options, time.monotonic, self._admit_later)
+        self._engine = self._make_engine(model, options)
         self._idle = asyncio.Event()
         self._calls = 0
         self._ends_with: Exception | None = None
@@ -79,6 +80,10 @@ class _Common:
     def read_on(self, call: Call) -> None:
         """Go on with a call whose caller was slow, and has read."""
         self._post(lambda: self._engine.read_on(call))
+
+    async def close(self) -> None:
+        """End all calls, and release their states."""
+        raise NotImplementedError
 
     async def drain(self) -> None:
         """Refuse what has not been admitted; return when no call is left."""
@@ -115,10 +120,13 @@ class _Common:
             call.deliver(values, is_ended, error)
         self._check_idle()
 
+    def _make_engine(self, model: Any, options: ContinuousOptions) -> Engine:
+        return Engine(model, options, time.monotonic, self._admit_later)
+
     def _admit_later(self, entry: Entry[Any], start: Callable[[], Awaitable[Any]]) -> None:
         raise NotImplementedError
 
-    def _post(self, command: _Command) -> None:
+    def _post(self, command: Command) -> None:
         raise NotImplementedError
 
     def _begin_admission(self, entry: Entry[Any], start: Callable[[], Awaitable[Any]]) -> None:
@@ -137,16 +145,16 @@ class _Common:
         self._post(lambda: self._engine.on_admitted(entry, state, failure))
 
 
-PROCESS_DRIVERS: weakref.WeakSet[_Common] = weakref.WeakSet()
+PROCESS_DRIVERS: weakref.WeakSet[Driver] = weakref.WeakSet()
 """Those of this process, for scrapes; global because classes of users make them."""
 
 
-class ThreadDriver(_Common):
+class ThreadDriver(Driver):
     """Steps on a thread of its own, so that the event loop never waits for a step."""
 
     def __init__(self, model: Any, options: ContinuousOptions) -> None:
         super().__init__(model, options)
-        self._commands: SimpleQueue[_Command | None] = SimpleQueue()
+        self._commands: SimpleQueue[Command | None] = SimpleQueue()
         self._model = model
         context = contextvars.copy_context()
         self._has_ended: Future[None] = Future()
@@ -166,7 +174,7 @@ class ThreadDriver(_Common):
         # never returns.
         await asyncio.shield(asyncio.wrap_future(self._has_ended))
 
-    def _post(self, command: _Command) -> None:
+    def _post(self, command: Command) -> None:
         self._commands.put(command)
 
     def _admit_later(self, entry: Entry[Any], start: Callable[[], Awaitable[Any]]) -> None:
@@ -250,12 +258,12 @@ class ThreadDriver(_Common):
             _LOGGER.debug("%s has no loop any more", self._name)
 
 
-class LoopDriver(_Common):
+class LoopDriver(Driver):
     """Steps on the event loop: for an ``async def step``, or one that takes no time."""
 
     def __init__(self, model: Any, options: ContinuousOptions) -> None:
         super().__init__(model, options)
-        self._commands: deque[_Command] = deque()
+        self._commands: deque[Command] = deque()
         self._model = model
         self._news = asyncio.Event()
         self._task = self.loop.create_task(self._run(), name=f"{self._name} steps")
@@ -269,7 +277,7 @@ class LoopDriver(_Common):
         self._news.set()
         await self._task
 
-    def _post(self, command: _Command) -> None:
+    def _post(self, command: Command) -> None:
         self._commands.append(command)
         self._news.set()
 
@@ -328,10 +336,3 @@ class LoopDriver(_Common):
                     states = steps.send(results)
         except StopIteration:
             pass
-
-
-def make_driver(model: Any, options: ContinuousOptions) -> ThreadDriver | LoopDriver:
-    """Return the driver of an instance, on the running loop."""
-    if options.step_in == "loop" or inspect.iscoroutinefunction(model.step):
-        return LoopDriver(model, options)
-    return ThreadDriver(model, options)

@@ -75,6 +75,11 @@ def odd_result(name: str, result: object) -> Exception:
     )
 
 
+def odd_emission(name: str, result: object) -> Exception:
+    """Return the error of an engine that gives its callback something else than it takes."""
+    return BatchError(f"{name} emitted {result!r}; emit an Emit, a Done or a Failed")
+
+
 def as_exception(error: BaseException) -> Exception:
     """Return what callers can get in place of an exception that ends threads."""
     return error if isinstance(error, Exception) else RuntimeError(f"it raised {error!r}")

@@ -114,8 +114,8 @@ class Engine:
             return
         refusal = self._scheduler.add(entry)
         if refusal is not None:
-            error = refused(self._name, self.options, refusal, entry)
-            self._out.append((call, (), True, error))
+            refusing = refused(self._name, self.options, refusal, entry)
+            self._out.append((call, (), True, refusing))
             return
         self._entries[call] = entry
 
@@ -186,9 +186,11 @@ class Engine:
     def on_admitted(self, entry: Entry[Any], state: object, error: BaseException | None) -> None:
         """Take what ``admit`` or ``resume`` returned or raised."""
         if error is None:
+            entry.state = state
             try:
-                cost = self._cost_of(state)
+                cost = self._cost_held(entry)
             except Exception as raised:
+                entry.state = None
                 self._release_state(state)
                 error = raised
             else:
@@ -235,6 +237,10 @@ class Engine:
 
     def _cost_of(self, what: object) -> float:
         return 1.0 if self._cost is None else read_number(self._cost(what), "continuous: cost")
+
+    def _cost_held(self, entry: Entry[Any]) -> float:
+        """Return what a request costs whose state is new."""
+        return self._cost_of(entry.state)
 
     def _bound_of(self, call: Stepped) -> float:
         if self._bound is None:

@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import heapq
 import inspect
 import itertools
 import math
 import random
+import selectors
+import threading
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from pyserve.errors import RequestCancelled
+from pyserve.stepping.calls import Call
 from pyserve.stepping.decorator import options_of
 from pyserve.stepping.engine import Engine
 from pyserve.stepping.entries import Entry
 from pyserve.stepping.options import ContinuousOptions
+from pyserve.stepping.stream_driver import StreamDriver
+from pyserve.stepping.streams import batches_itself
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,25 +123,34 @@ def drive(
     One thread, no process, no clock: the same arguments give the same result. What ``admit``
     and ``step`` really take does not count.
 
+    A class without ``step``, whose own engine batches, runs on an event loop in virtual time: what
+    it awaits with ``asyncio.sleep`` passes at once, and is what counts. Threads, processes and
+    sockets have no place in virtual time; an engine that needs one of them is tested with
+    ``pyserve.testing.client``.
+
     Args:
         model: The instance.
         requests: What ``admit`` takes, or ``Arrival`` objects.
         seed: Of the arrivals, with ``per_s``.
         per_s: How many requests come in a second on average, at random times; ``None``: they come
             at ``Arrival.at_s``, by default all at once.
-        step_s: How long a step takes in virtual time, or a function of the number of its states.
+        step_s: How long a step takes in virtual time, or a function of the number of its states;
+            of no effect without ``step``.
         options: Those of its decorator, if not given.
 
     Raises:
         KindError: The class has no ``@pyserve.continuous``, and ``options`` is not given.
-        RuntimeError: Requests are left that nothing can bring forward.
+        RuntimeError: Requests are left that nothing can bring forward, or a thread wants to.
     """
     arrivals = [each if isinstance(each, Arrival) else Arrival(request=each) for each in requests]
     times = [each.at_s for each in arrivals]
     if per_s is not None:
         rng = random.Random(seed)  # noqa: S311 (arrivals of a simulation)
         times = list(itertools.accumulate(rng.expovariate(per_s) for _ in arrivals))
-    run = _Run(model, options or options_of(type(model)), step_s)
+    limits = options or options_of(type(model))
+    if batches_itself(type(model)):
+        return _drive_streams(model, zip(arrivals, times, strict=True), limits)
+    run = _Run(model, limits, step_s)
     for number, (arrival, at_s) in enumerate(zip(arrivals, times, strict=True)):
         run.expect(number, arrival, at_s)
     try:
@@ -276,3 +292,111 @@ class _Run:
 
 async def _await(result: Awaitable[Any]) -> Any:
     return await result
+
+
+# A class whose own engine batches: its driver and its callers, on a loop in virtual time.
+
+
+class _Jumping:
+    """A selector that never waits: it moves the clock on by the time that it was to wait."""
+
+    def __init__(self) -> None:
+        self._selector = selectors.DefaultSelector()
+        self.now_s = 0.0
+
+    def select(self, timeout: float | None = None) -> list[Any]:
+        """Return what is ready, which can only be a task of this thread."""
+        ready = self._selector.select(0)
+        if not ready and timeout is None:
+            raise RuntimeError(
+                "requests are left that nothing brings forward in virtual time; an engine that "
+                "waits for threads, processes or sockets is tested with pyserve.testing.client"
+            )
+        if not ready and timeout is not None:
+            self.now_s += timeout
+        return ready
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._selector, name)
+
+
+class _VirtualLoop(asyncio.SelectorEventLoop):
+    """An event loop whose timers fire at once, in their order."""
+
+    def __init__(self) -> None:
+        self._jumping = _Jumping()
+        self._thread = threading.get_ident()
+        super().__init__(self._jumping)  # type: ignore[arg-type]  # it stands for one
+
+    def time(self) -> float:
+        """See ``AbstractEventLoop``."""
+        return self._jumping.now_s
+
+    def call_soon_threadsafe(  # type: ignore[override]  # its arguments pass through
+        self, callback: Callable[..., object], *arguments: Any, **keywords: Any
+    ) -> asyncio.Handle:
+        """See ``AbstractEventLoop``; of this thread alone, as no other has this time."""
+        if threading.get_ident() != self._thread:
+            raise RuntimeError(
+                "a thread has called into drive(), which runs in virtual time; test an engine with "
+                "threads with pyserve.testing.client"
+            )
+        return super().call_soon_threadsafe(callback, *arguments, **keywords)
+
+
+def _drive_streams(
+    model: Any, arrivals: Iterable[tuple[Arrival, float]], options: ContinuousOptions
+) -> Driven:
+    outcomes: list[Outcome] = []
+
+    async def run() -> None:
+        loop = asyncio.get_running_loop()
+        driver = StreamDriver(model, options, loop.time)
+        try:
+            async with asyncio.TaskGroup() as callers:
+                for arrival, at_s in arrivals:
+                    outcomes.append(Outcome(arrival.request))
+                    callers.create_task(_call_at(at_s, driver, arrival, outcomes[-1]))
+        finally:
+            await driver.close()
+
+    with asyncio.Runner(loop_factory=_VirtualLoop) as runner:
+        runner.run(run())
+    return Driven(outcomes, ())
+
+
+async def _call_at(at_s: float, driver: StreamDriver, arrival: Arrival, outcome: Outcome) -> None:
+    loop = asyncio.get_running_loop()
+    await asyncio.sleep(at_s)
+    deadline_s, leaves_s = arrival.deadline_s, arrival.leaves_s
+    call = Call(
+        arrival.request,
+        driver,
+        wants_each=arrival.wants_each,
+        client=arrival.client,
+        priority=arrival.priority,
+        deadline=math.inf if deadline_s is None else loop.time() + deadline_s,
+    )
+    driver.submit(call)
+    try:
+        async with asyncio.timeout(leaves_s) as stay:
+            await _read_all(call, arrival, outcome)
+    except Exception as error:  # As its caller would see it.
+        outcome.error = RequestCancelled("the call was cancelled") if stay.expired() else error
+    finally:
+        call.close()
+    outcome.ended_s = loop.time()
+
+
+async def _read_all(call: Call, arrival: Arrival, outcome: Outcome) -> None:
+    loop = asyncio.get_running_loop()
+    if not arrival.wants_each:
+        outcome.values.append(await call.wait_last())
+        outcome.first_s = loop.time()
+        return
+    with contextlib.suppress(StopAsyncIteration):
+        while True:
+            outcome.values.append(await call.__anext__())
+            if outcome.first_s is None:
+                outcome.first_s = loop.time()
+            await asyncio.sleep(arrival.reads_s)

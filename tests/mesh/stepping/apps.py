@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +22,25 @@ class _State:
     request: Any
     left: int
     made: int = 0
+
+    @classmethod
+    def of(cls, request: Any) -> _State:
+        if isinstance(request, dict):
+            return cls(request, request["count"])
+        if isinstance(request, echo_pb2.StreamRequest):
+            return cls(request, request.messages)
+        return cls(request, 3)
+
+    def advance(self) -> Any:
+        self.made += 1
+        request = self.request
+        if isinstance(request, dict):
+            if request.get("fails_at") == self.made:
+                return Failed(ValueError(f"failed at {self.made}"))
+            value: Any = {"made": self.made}
+        else:
+            value = echo_pb2.EchoReply(payload=request.payload + b"%d" % self.made)
+        return Done(value) if self.made >= self.left else Emit(value)
 
 
 @pyserve.deployment
@@ -39,16 +60,12 @@ class Counter(echo_pb2_grpc.EchoServicer):
 
     def admit(self, request: Any) -> _State:
         self.admitted += 1
-        if isinstance(request, dict):
-            return _State(request, request["count"])
-        if isinstance(request, echo_pb2.StreamRequest):
-            return _State(request, request.messages)
-        return _State(request, 3)
+        return _State.of(request)
 
     def step(self, states: list[_State]) -> list[Any]:
         self.steps += 1
         time.sleep(_STEP_S)
-        return [self._advance(state) for state in states]
+        return [state.advance() for state in states]
 
     def release(self, state: _State) -> None:
         self.released += 1
@@ -61,17 +78,6 @@ class Counter(echo_pb2_grpc.EchoServicer):
         """Return how many requests wait for admission."""
         load = load_of(self)
         return 0 if load is None else load.waiting
-
-    def _advance(self, state: _State) -> Any:
-        state.made += 1
-        request = state.request
-        if isinstance(request, dict):
-            if request.get("fails_at") == state.made:
-                return Failed(ValueError(f"failed at {state.made}"))
-            value: Any = {"made": state.made}
-        else:
-            value = echo_pb2.EchoReply(payload=request.payload + b"%d" % state.made)
-        return Done(value) if state.made >= state.left else Emit(value)
 
 
 @pyserve.deployment
@@ -101,6 +107,49 @@ class Slow:
         return os.getpid()
 
 
+@pyserve.deployment
+@pyserve.continuous(max_running=4, max_waiting=8, budget=100)
+class Engine(echo_pb2_grpc.EchoServicer):
+    """Answers as ``Counter`` does, by an engine that batches by itself: a generator for each."""
+
+    Echo = pyserve.steps()
+    EchoStream = pyserve.steps()
+
+    def __init__(self) -> None:
+        self.admitted = self.closed = self.released = 0
+
+    def cost(self, request: Any) -> int:
+        return request.get("cost", 1) if isinstance(request, dict) else 1
+
+    async def admit(self, request: Any) -> AsyncIterator[Any]:
+        self.admitted += 1
+        state = _State.of(request)
+        try:
+            while True:
+                await asyncio.sleep(_STEP_S)
+                result = state.advance()
+                if isinstance(result, Failed):
+                    raise result.exception
+                yield result.values[0]
+                if isinstance(result, Done):
+                    return
+        finally:
+            self.closed += 1
+
+    def release(self, _state: object) -> None:
+        self.released += 1
+
+    async def tally(self) -> tuple[int, int, int]:
+        """Return how many states were made and released, and how many generators closed."""
+        return self.admitted, self.released, self.closed
+
+    async def waiting(self) -> int:
+        """Return how many requests wait for admission."""
+        load = load_of(self)
+        return 0 if load is None else load.waiting
+
+
 app = Counter.bind()
+engine = Engine.options(name="Counter").bind()
 slow = Slow.bind(1)
 two = Slow.options(num_replicas=2, request_router_config={"max_attempts": 3}).bind(1)

@@ -10,8 +10,9 @@ from tests.support.mesh import RunningMesh, running_mesh
 from tests.support.session import attached
 
 
-@pytest.fixture(scope="package")
-def mesh() -> Iterator[RunningMesh]:
-    """Attach to a mesh that runs ``apps.py``."""
-    with running_mesh("tests.mesh.stepping.apps:app") as running, attached(running.home):
+@pytest.fixture(scope="package", params=["app", "engine"])
+def mesh(request: pytest.FixtureRequest) -> Iterator[RunningMesh]:
+    """Attach to a mesh that runs an application of ``apps.py``; by default each in turn."""
+    target = f"tests.mesh.stepping.apps:{request.param}"
+    with running_mesh(target) as running, attached(running.home):
         yield running
