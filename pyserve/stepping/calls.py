@@ -7,9 +7,12 @@ import contextvars
 import math
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from pyserve.errors import BatchError
+
+if TYPE_CHECKING:
+    from pyserve.observe.traces.steps import SteppedCall
 
 
 class Driver(Protocol):
@@ -32,10 +35,11 @@ class Call:
         driver: Who runs it.
         wants_each: Whether it is iterated.
         client, priority, deadline: See ``Entry``; the deadline in seconds of ``time.monotonic``.
+        trace: Its span, if it is traced.
 
     Attributes:
         context: In which ``admit``, ``cost``, ``key`` and ``bound`` run.
-        sent, read, last, skip, is_parked, is_admitted, value_at: See ``engine.Stepped``.
+        sent, read, last, skip, is_parked, is_admitted, trace, value_at: See ``engine.Stepped``.
     """
 
     __slots__ = (
@@ -56,6 +60,7 @@ class Call:
         "request",
         "sent",
         "skip",
+        "trace",
         "value_at",
         "wants_each",
     )
@@ -69,8 +74,10 @@ class Call:
         client: str = "",
         priority: int = 0,
         deadline: float = math.inf,
+        trace: SteppedCall | None = None,
     ) -> None:
         self.request = request
+        self.trace = trace
         self.wants_each = wants_each
         self.client = client
         self.priority = priority

@@ -93,6 +93,7 @@ class Answer:
             client="" if client is None else str(client(request)),
             priority=0 if priority is None else int(priority(request)),
             deadline=math.inf if deadline is None else deadline,
+            trace=None if driver.traces is None else driver.traces.call(),
         )
         driver.submit(call)
         return call

@@ -21,6 +21,8 @@ from typing import Any
 
 from pyserve.errors import DeploymentUnavailable
 from pyserve.interrupts import raise_ctrl_c
+from pyserve.observe.traces.process import PROCESS_TRACING
+from pyserve.request import CURRENT
 from pyserve.stepping.calls import Call
 from pyserve.stepping.endings import as_exception
 from pyserve.stepping.engine import Delivery, Engine, optional
@@ -45,6 +47,7 @@ class Driver:
         loop: The event loop.
         client_of, priority_of: Methods of the class that say this of a request, if it has them.
         label: The class's name, for metrics.
+        traces: Makes the spans of its calls and steps; ``None``: this process does not trace.
     """
 
     def __init__(self, model: Any, options: ContinuousOptions) -> None:
@@ -52,6 +55,8 @@ class Driver:
         self.label = self._name = type(model).__qualname__
         self.client_of = optional(model, "client")
         self.priority_of = optional(model, "priority")
+        self.traces = PROCESS_TRACING.steps(self.label)
+        self._context = self._own_context()
         self._admissions: set[asyncio.Task[None]] = set()
         self._engine = self._make_engine(model, options)
         self._idle = asyncio.Event()
@@ -121,7 +126,15 @@ class Driver:
         self._check_idle()
 
     def _make_engine(self, model: Any, options: ContinuousOptions) -> Engine:
-        return Engine(model, options, time.monotonic, self._admit_later)
+        return Engine(model, options, time.monotonic, self._admit_later, self.traces)
+
+    def _own_context(self) -> contextvars.Context:
+        """Return a context for what is done for no single call: this is made by the first one."""
+        context = contextvars.copy_context()
+        context.run(CURRENT.set, None)
+        if self.traces is not None:
+            self.traces.leave(context)
+        return context
 
     def _admit_later(self, entry: Entry[Any], start: Callable[[], Awaitable[Any]]) -> None:
         raise NotImplementedError
@@ -156,10 +169,9 @@ class ThreadDriver(Driver):
         super().__init__(model, options)
         self._commands: SimpleQueue[Command | None] = SimpleQueue()
         self._model = model
-        context = contextvars.copy_context()
         self._has_ended: Future[None] = Future()
         self._thread = threading.Thread(
-            target=context.run, args=(self._run,), name=f"{self._name} steps", daemon=True
+            target=self._context.run, args=(self._run,), name=f"{self._name} steps", daemon=True
         )
         self._thread.start()
 
@@ -266,7 +278,9 @@ class LoopDriver(Driver):
         self._commands: deque[Command] = deque()
         self._model = model
         self._news = asyncio.Event()
-        self._task = self.loop.create_task(self._run(), name=f"{self._name} steps")
+        self._task = self.loop.create_task(
+            self._run(), name=f"{self._name} steps", context=self._context
+        )
 
     async def close(self) -> None:
         """End all calls and release their states, after the step that runs."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, Generator, Hashable, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from pyserve.batching.options import read_number
 from pyserve.errors import BatchError
@@ -21,6 +21,9 @@ from pyserve.stepping.measures import StepMeasures
 from pyserve.stepping.options import ContinuousOptions
 from pyserve.stepping.scheduler import Load, Scheduler
 from pyserve.stepping.values import Done, Emit, Failed
+
+if TYPE_CHECKING:
+    from pyserve.observe.traces.steps import RunningStep, SteppedCall, StepTraces
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -38,6 +41,7 @@ class Stepped(Protocol):
         is_admitted: It has had a state.
         value_at: When its newest value was there, or before the first one when it arrived.
         is_parked: The engine waits for the caller to read.
+        trace: The span of the call, if it is traced.
     """
 
     request: Any
@@ -52,6 +56,7 @@ class Stepped(Protocol):
     value_at: float
     is_admitted: bool
     is_parked: bool
+    trace: SteppedCall | None
 
     def run(self, function: Callable[..., Any], /, *arguments: Any) -> Any:
         """Call a function as code of this request."""
@@ -70,6 +75,7 @@ class Engine:
         clock: Returns the time that deadlines are in.
         admit_later: Awaits an ``async def admit`` or ``resume`` in the context of its request,
             and then calls ``on_admitted`` on the engine's thread with the result or exception.
+        traces: Makes the spans of steps; ``None``: nothing is traced.
     """
 
     def __init__(
@@ -78,12 +84,14 @@ class Engine:
         options: ContinuousOptions,
         clock: Callable[[], float],
         admit_later: Callable[[Entry[Any], Callable[[], Awaitable[Any]]], None],
+        traces: StepTraces | None = None,
     ) -> None:
         self.options = options
         self.model = model
         self._name = type(model).__qualname__
         self._clock = clock
         self._admit_later = admit_later
+        self._traces = traces
         self._scheduler: Scheduler[Any] = Scheduler(options)
         self._entries: dict[Any, Entry[Any]] = {}
         self._cost = optional(model, "cost")
@@ -110,12 +118,12 @@ class Engine:
                 bound=self._bound_of(call),
             )
         except Exception as error:
-            self._out.append((call, (), True, error))
+            self._end_call(call, (), error)
             return
         refusal = self._scheduler.add(entry)
         if refusal is not None:
             refusing = refused(self._name, self.options, refusal, entry)
-            self._out.append((call, (), True, refusing))
+            self._end_call(call, (), refusing)
             return
         self._entries[call] = entry
 
@@ -131,6 +139,8 @@ class Engine:
         if entry is not None and call.is_parked and call.sent - call.read <= self._low_mark:
             call.is_parked = False
             self._scheduler.unpark(entry)
+            if call.trace is not None:
+                call.trace.note("read on")
 
     def drain(self) -> None:
         """Refuse calls that have not been admitted; the others end by themselves."""
@@ -139,9 +149,8 @@ class Engine:
     def abandon(self, error: BaseException) -> None:
         """End all calls with an error, and release their states."""
         own = Separate()
-        for call, entry in tuple(self._entries.items()):
-            self._forget(entry)
-            self._out.append((call, (), True, own(error)))
+        for entry in tuple(self._entries.values()):
+            self._fail(entry, own(error))
 
     # --- between two steps ------------------------------------------------------------------
 
@@ -151,8 +160,7 @@ class Engine:
         for entry in scheduler.preempting(now):
             self._preempt_one(entry)
         for entry, why in scheduler.ending(now):
-            self._forget(entry)
-            self._out.append((entry.call, (), True, self._ended(why, entry)))
+            self._fail(entry, self._ended(why, entry))
         while (admitted := scheduler.admitting(now)) is not None:
             self._admit(admitted)
         return scheduler.choose()
@@ -167,16 +175,21 @@ class Engine:
         is_clean = True
         while parts:
             part = parts.pop()
+            span = None if self._traces is None else self._begin_span(self._traces, part)
             try:
                 results = yield [entry.state for entry in part]
             except BaseException as error:
                 is_clean = False
+                if span is not None:
+                    span.end(error)
                 if self.options.isolate and len(part) > 1 and isinstance(error, Exception):
                     half = len(part) // 2
                     parts += [part[half:], part[:half]]
                 else:
                     self._fail_part(part, error)
             else:
+                if span is not None:
+                    span.end(None)
                 self._take(part, results)
         duration_s = self._clock() - began
         self.measures.step(len(chosen), duration_s)
@@ -196,11 +209,13 @@ class Engine:
             else:
                 self._scheduler.admitted(entry, state, cost)
                 entry.call.is_admitted = True
+                if entry.call.trace is not None:
+                    entry.call.trace.note("admitted")
                 self._out.append((entry.call, (), False, None))
                 return
         self._scheduler.end(entry)
         self._entries.pop(entry.call, None)
-        self._out.append((entry.call, (), True, error))
+        self._end_call(entry.call, (), error)
 
     # --- what is known ----------------------------------------------------------------------
 
@@ -223,6 +238,11 @@ class Engine:
         return self._scheduler.load()
 
     # --- inside -----------------------------------------------------------------------------
+
+    @staticmethod
+    def _begin_span(traces: StepTraces, part: list[Entry[Any]]) -> RunningStep | None:
+        members = [entry.call.trace for entry in part if entry.call.trace is not None]
+        return traces.begin(members, size=len(part), key=part[0].key)
 
     @property
     def _low_mark(self) -> int:
@@ -278,8 +298,10 @@ class Engine:
         except Exception as error:
             self._scheduler.end(entry)
             self._entries.pop(call, None)
-            self._out.append((call, (), True, error))
+            self._end_call(call, (), error)
             return
+        if call.trace is not None:
+            call.trace.note("preempted")
         if snapshot is None:
             call.last = ()
             call.skip = call.sent  # It begins again: what the caller has is not sent twice.
@@ -337,11 +359,19 @@ class Engine:
         if values and call.wants_each:
             self._note_value(call, now)
         self._forget(entry)
-        self._out.append((call, values, True, None))
+        self._end_call(call, values, None)
 
     def _fail(self, entry: Entry[Any], error: BaseException) -> None:
         self._forget(entry)
-        self._out.append((entry.call, (), True, error))
+        self._end_call(entry.call, (), error)
+
+    def _end_call(
+        self, call: Stepped, values: Sequence[object], error: BaseException | None
+    ) -> None:
+        """Hand out the end of a call; each has one."""
+        if call.trace is not None:
+            call.trace.end(call.sent + len(values), error)
+        self._out.append((call, values, True, error))
 
     def _ended(self, why: End, entry: Entry[Any]) -> Exception:
         return ended(self._name, self.options, why, entry)
@@ -349,6 +379,8 @@ class Engine:
     def _note_value(self, call: Stepped, now: float) -> None:
         measures = self.measures
         (measures.next_values if call.sent else measures.first_values).add(now - call.value_at)
+        if call.trace is not None and not call.sent:
+            call.trace.note("first value")
         call.value_at = now
 
     def _park(self, entry: Entry[Any]) -> None:
@@ -359,6 +391,8 @@ class Engine:
             call.is_parked = False
         else:
             self._scheduler.park(entry, self._clock())
+            if call.trace is not None:
+                call.trace.note("parked")
 
     def _ask_costs(self, part: list[Entry[Any]]) -> None:
         cost_of, set_cost, ended = self._cost, self._scheduler.set_cost, Phase.ENDED

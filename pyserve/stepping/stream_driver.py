@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import inspect
 import logging
 import time
@@ -42,7 +41,6 @@ class StreamDriver(Driver):
         self._takes_emit = takes_emit(model.admit)
         self._readers: dict[Entry[Any], asyncio.Task[None]] = {}
         self._parked: dict[Call, asyncio.Event] = {}
-        self._context = contextvars.copy_context()
         self._soon: asyncio.Handle | None = None
         self._timer: asyncio.TimerHandle | None = None
         super().__init__(model, options)
@@ -60,7 +58,9 @@ class StreamDriver(Driver):
         await asyncio.gather(*self._readers.values(), return_exceptions=True)
 
     def _make_engine(self, model: Any, options: ContinuousOptions) -> StreamEngine:
-        self._streams = StreamEngine(model, options, self._clock, self._start, self._stop)
+        self._streams = StreamEngine(
+            model, options, self._clock, self._start, self._stop, self.traces
+        )
         return self._streams
 
     def _post(self, command: Command) -> None:

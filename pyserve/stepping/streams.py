@@ -12,7 +12,7 @@ import threading
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from types import AsyncGeneratorType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from grpc import StatusCode
 
@@ -24,6 +24,9 @@ from pyserve.stepping.engine import Engine
 from pyserve.stepping.entries import Entry, Phase
 from pyserve.stepping.options import ContinuousOptions
 from pyserve.stepping.values import Done, Emit, Failed
+
+if TYPE_CHECKING:
+    from pyserve.observe.traces.steps import StepTraces
 
 # An engine that calls back cannot be held: so many times the slack may be unread, since several
 # values come at once where the loop is busy. Arbitrary.
@@ -128,6 +131,7 @@ class StreamEngine(Engine):
         start: Hands the request of an entry over; ``on_admitted``, ``on_value`` and ``on_end`` are
             then called for it.
         stop: Ends that; ``on_end`` is called when it has ended.
+        traces: See ``Engine``.
     """
 
     def __init__(
@@ -137,8 +141,9 @@ class StreamEngine(Engine):
         clock: Callable[[], float],
         start: Callable[[Entry[Any]], None],
         stop: Callable[[Entry[Any]], None],
+        traces: StepTraces | None = None,
     ) -> None:
-        super().__init__(model, options, clock, lambda entry, _: start(entry))
+        super().__init__(model, options, clock, lambda entry, _: start(entry), traces)
         self._start = start
         self._stop = stop
         self._stopping: set[Entry[Any]] = set()
@@ -159,6 +164,14 @@ class StreamEngine(Engine):
         for entry in tuple(self._entries.values()):
             if entry not in self._stopping:
                 self._end_early(entry, own(error))
+
+    def on_admitted(self, entry: Entry[Any], state: object, error: BaseException | None) -> None:
+        """See ``Engine``."""
+        if error is not None and entry in self._stopping:  # Its caller has been answered.
+            self._stopping.discard(entry)
+            self._forget(entry)
+            return
+        super().on_admitted(entry, state, error)
 
     def wants_more(self, entry: Entry[Any]) -> bool:
         """Say whether a request that was handed over goes on."""
@@ -190,7 +203,7 @@ class StreamEngine(Engine):
         if entry.phase is Phase.WAITING:
             self._fail(entry, error)
             return
-        self._out.append((entry.call, (), True, error))
+        self._end_call(entry.call, (), error)
         self._stopping.add(entry)
         self._stop(entry)
 

@@ -15,7 +15,7 @@ import threading
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyserve.errors import RequestCancelled
 from pyserve.stepping.calls import Call
@@ -25,6 +25,9 @@ from pyserve.stepping.entries import Entry
 from pyserve.stepping.options import ContinuousOptions
 from pyserve.stepping.stream_driver import StreamDriver
 from pyserve.stepping.streams import batches_itself
+
+if TYPE_CHECKING:
+    from pyserve.observe.traces.steps import SteppedCall
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,6 +179,7 @@ class _Call:
         self.is_parked = self.is_admitted = False
         self.value_at = now
         self.reads_at = now  # When it will have read what it has.
+        self.trace: SteppedCall | None = None
         self._context = contextvars.copy_context()
 
     def run(self, function: Callable[..., Any], /, *arguments: Any) -> Any:
@@ -321,11 +325,16 @@ class _Jumping:
 
 
 class _VirtualLoop(asyncio.SelectorEventLoop):
-    """An event loop whose timers fire at once, in their order."""
+    """An event loop whose timers fire at once, in their order.
+
+    Attributes:
+        refusal: What a thread was told that wanted something of it; ``None``: none did.
+    """
 
     def __init__(self) -> None:
         self._jumping = _Jumping()
         self._thread = threading.get_ident()
+        self.refusal: RuntimeError | None = None
         super().__init__(self._jumping)  # type: ignore[arg-type]  # it stands for one
 
     def time(self) -> float:
@@ -335,13 +344,21 @@ class _VirtualLoop(asyncio.SelectorEventLoop):
     def call_soon_threadsafe(  # type: ignore[override]  # its arguments pass through
         self, callback: Callable[..., object], *arguments: Any, **keywords: Any
     ) -> asyncio.Handle:
-        """See ``AbstractEventLoop``; of this thread alone, as no other has this time."""
+        """See ``AbstractEventLoop``; for this thread alone, as no other has this time."""
         if threading.get_ident() != self._thread:
-            raise RuntimeError(
-                "a thread has called into drive(), which runs in virtual time; test an engine with "
-                "threads with pyserve.testing.client"
-            )
+            raise self._refuse()
         return super().call_soon_threadsafe(callback, *arguments, **keywords)
+
+    def run_in_executor(self, *_arguments: object) -> Any:
+        """Refuse; see ``call_soon_threadsafe``."""
+        raise self._refuse()
+
+    def _refuse(self) -> RuntimeError:
+        self.refusal = RuntimeError(
+            "drive() runs in virtual time, in which threads have no place; test an engine that "
+            "needs threads with pyserve.testing.client"
+        )
+        return self.refusal
 
 
 def _drive_streams(
@@ -362,6 +379,9 @@ def _drive_streams(
 
     with asyncio.Runner(loop_factory=_VirtualLoop) as runner:
         runner.run(run())
+        loop = runner.get_loop()
+    if isinstance(loop, _VirtualLoop) and loop.refusal is not None:
+        raise loop.refusal
     return Driven(outcomes, ())
 
 

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from pyserve.config.telemetry import TracingSettings
     from pyserve.observe.traces.shared_work import BatchTraces, LoadTraces
     from pyserve.observe.traces.spans import Spans
+    from pyserve.observe.traces.steps import StepTraces
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -81,6 +82,14 @@ class Tracing:
         from pyserve.observe.traces.shared_work import LoadTraces
 
         return LoadTraces(self.spans, label)
+
+    def steps(self, label: str) -> StepTraces | None:
+        """Return the maker of spans for one class's steps, ``None`` without tracing."""
+        if self.spans is None:
+            return None
+        from pyserve.observe.traces.steps import StepTraces
+
+        return StepTraces(self.spans, label)
 
     def leave_to_parent(self) -> None:
         """Make no more spans: this is a forked child, whose parent has the exporter's threads."""

@@ -8,6 +8,7 @@ from typing import Any
 from opentelemetry import baggage, trace
 
 import pyserve
+from pyserve import Done, Emit
 from pyserve.observe.delays import asks
 from pyserve.request import CURRENT
 from services.pipeline.service import Pace, build
@@ -42,6 +43,20 @@ class Narrow:
 
 
 @pyserve.deployment
+@pyserve.continuous
+class Countdown:
+    """Answers in so many steps."""
+
+    def admit(self, steps: int) -> list[int]:
+        return [steps]
+
+    def step(self, states: list[list[int]]) -> list[Any]:
+        for state in states:
+            state[0] -= 1
+        return [Emit(state[0]) if state[0] else Done("liftoff") for state in states]
+
+
+@pyserve.deployment
 class Door:
     """Answers a request with what both say, and with what it sees of the trace."""
 
@@ -50,8 +65,10 @@ class Door:
         pipeline: pyserve.DeploymentHandle,
         scores: pyserve.DeploymentHandle,
         narrow: pyserve.DeploymentHandle,
+        countdown: pyserve.DeploymentHandle,
     ) -> None:
         self._narrow = narrow
+        self._countdown = countdown
         self._pipeline = pipeline
         self._scores = scores.options(method_name="score")
         self._tracer = trace.get_tracer("door")
@@ -62,6 +79,9 @@ class Door:
     async def __call__(self, request: Any) -> dict[str, Any]:
         if "x-fail" in request.headers:
             raise LookupError("no such tea")
+        if "x-steps" in request.headers:
+            await asyncio.gather(self._countdown.remote(3), self._countdown.remote(2))
+            return {}
         if "x-crowd" in request.headers:
             await asyncio.gather(self._narrow.remote(), self._narrow.remote())
             return {}
@@ -88,4 +108,4 @@ def _bound(deployment: Any, *arguments: object) -> pyserve.Application:
 
 
 pipeline = build(Pace(decode_ms=0, predict_ms=0, encode_ms=0))
-app = _bound(Door, pipeline, _bound(Scores), _bound(Narrow))
+app = _bound(Door, pipeline, _bound(Scores), _bound(Narrow), _bound(Countdown))

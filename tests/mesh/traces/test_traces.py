@@ -223,6 +223,24 @@ def test_a_call_that_waits_for_a_place_has_a_span_of_the_wait(
 
 
 @pytest.mark.slow
+def test_steps_are_linked_to_the_calls_in_them(mesh: RunningMesh, receiver: Receiver):
+    trace_id = "7af7651916cd43dd8448eb211c80319c"
+    get(mesh, trace_id, **{"x-steps": "1"})
+
+    trace = awaited(receiver, trace_id, "GET /", "default.Countdown/__call__", "step Countdown")
+    calls = sorted(
+        trace.all("steps Countdown"), key=lambda each: int(each.attributes["pyserve.steps"])
+    )
+    steps = trace.all("step Countdown")
+    served = trace.all("default.Countdown/__call__", SERVER)
+    assert {each.id for each in served} == {each.parent for each in calls}
+    assert [2, 3] == [each.attributes["pyserve.steps"] for each in calls]
+    # Each counts the steps that are linked to it.
+    assert [2, 3] == [sum(call.id in step.links for step in steps) for call in calls]
+    assert {"Countdown"} == {each.resource["service.name"] for each in steps}
+
+
+@pytest.mark.slow
 def test_a_script_begins_traces_with_its_handles(mesh: RunningMesh, receiver: Receiver):
     environment = {**os.environ, **receiver.environment(), "PYSERVE_HOME": str(mesh.home)}
     command = [sys.executable, "-m", "tests.mesh.traces.script"]

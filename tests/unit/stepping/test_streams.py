@@ -274,6 +274,10 @@ class TestVirtualTime:
         with pytest.raises(RuntimeError, match=r"pyserve\.testing\.client"):
             drive(Threaded(), [-1], options=ContinuousOptions(park_s=None))
 
+    def test_a_callback_of_a_thread_has_none_either(self) -> None:
+        with pytest.raises(RuntimeError, match="virtual time"):
+            drive(Threaded(), [3], options=ContinuousOptions(park_s=None))
+
     def test_an_engine_that_never_answers_is_found(self) -> None:
         class Silent:
             async def admit(self, request: int, emit: Callable[[Any], bool]) -> None:
