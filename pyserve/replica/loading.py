@@ -37,6 +37,7 @@ from pyserve.replica.handlers import find_by_name
 from pyserve.replica.hooks import Hook, HookFailed, facts_json
 from pyserve.replica.http import behind
 from pyserve.replica.idempotence import idempotent_routes
+from pyserve.replica.moving import values_elsewhere
 from pyserve.replica.plain.methods import uncallable_text
 from pyserve.replica.servicers import Service, find_services
 from pyserve.signatures import read_signature
@@ -408,8 +409,11 @@ async def stop_application(application: AsgiApplication) -> None:
 
 
 async def drain_batches(instance: object) -> None:
-    """Release every batch without a wait from now on; return when no call waits in one."""
-    await steps.drain(instance)
+    """Release every batch without a wait from now on; return when no call waits in one.
+
+    States of a continuously batched class that may move go on at another replica.
+    """
+    await steps.drain(instance, values_elsewhere)
     if isinstance(instance, Batched):
         await instance.drain()
     else:

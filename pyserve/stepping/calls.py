@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pyserve.errors import BatchError
+from pyserve.stepping.moving import Moved
 
 if TYPE_CHECKING:
     from pyserve.observe.traces.steps import SteppedCall
@@ -25,6 +26,46 @@ class Driver(Protocol):
         """The caller of a parked state has read."""
 
 
+class Stepped(Protocol):
+    """The engine's view of one request.
+
+    Attributes:
+        request: What ``admit`` takes.
+        client, priority, deadline: As in ``Entry``.
+        wants_each: Whether its caller reads every value, and not the last one alone.
+        sent, read: Values that have left the engine, and that the caller has taken.
+        last: Those of the newest ``Emit``, of a call that wants the last one alone.
+        skip: Values that are not sent, because the caller has had them before a preemption.
+        is_admitted: It has had a state.
+        value_at: When its newest value was there, or before the first one when it arrived.
+        is_parked: The engine waits for the caller to read.
+        trace: The span of the call, if it is traced.
+        moved: From what it goes on, if it was admitted at another replica.
+    """
+
+    request: Any
+    client: str
+    priority: int
+    deadline: float
+    wants_each: bool
+    sent: int
+    read: int
+    last: Sequence[object]
+    skip: int
+    value_at: float
+    is_admitted: bool
+    is_parked: bool
+    trace: SteppedCall | None
+    moved: Moved | None
+
+    def run(self, function: Callable[..., Any], /, *arguments: Any) -> Any:
+        """Call a function as code of this request."""
+
+
+# Values for one call, whether it ends with them, and with what it fails.
+Delivery = tuple[Any, Sequence[object], bool, BaseException | None]
+
+
 class Call:
     """Waits for the values of one request. Made and used on the driver's event loop.
 
@@ -36,10 +77,11 @@ class Call:
         wants_each: Whether it is iterated.
         client, priority, deadline: See ``Entry``; the deadline in seconds of ``time.monotonic``.
         trace: Its span, if it is traced.
+        moved: From what it goes on, if it was admitted at another replica.
 
     Attributes:
         context: In which ``admit``, ``cost``, ``key`` and ``bound`` run.
-        sent, read, last, skip, is_parked, is_admitted, trace, value_at: See ``engine.Stepped``.
+        sent, read, last, skip, is_parked, is_admitted, trace, moved, value_at: See ``Stepped``.
     """
 
     __slots__ = (
@@ -55,6 +97,7 @@ class Call:
         "is_admitted",
         "is_parked",
         "last",
+        "moved",
         "priority",
         "read",
         "request",
@@ -75,6 +118,7 @@ class Call:
         priority: int = 0,
         deadline: float = math.inf,
         trace: SteppedCall | None = None,
+        moved: Moved | None = None,
     ) -> None:
         self.request = request
         self.trace = trace
@@ -83,8 +127,10 @@ class Call:
         self.priority = priority
         self.deadline = deadline
         self.context = contextvars.copy_context()
-        self.sent = self.read = self.skip = 0
-        self.last: Sequence[object] = ()
+        self.moved = moved
+        self.sent = self.read = 0
+        self.skip = 0 if moved is None else moved.skip
+        self.last: Sequence[object] = () if moved is None else moved.last
         self.is_parked = self.is_admitted = False
         self.value_at = 0.0
         self._driver = driver

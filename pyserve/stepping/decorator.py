@@ -20,6 +20,7 @@ from pyserve.request import CURRENT
 from pyserve.signatures import read_signature
 from pyserve.stepping.calls import Call
 from pyserve.stepping.drivers import Driver, LoopDriver, ThreadDriver
+from pyserve.stepping.moving import Elsewhere, Moved
 from pyserve.stepping.options import ContinuousOptions, Reserve, StepIn
 from pyserve.stepping.scheduler import Load
 from pyserve.stepping.stream_driver import StreamDriver
@@ -83,7 +84,9 @@ class Answer:
 
     def _begin(self, *, wants_each: bool) -> Call:
         driver = driver_of(self._instance)
-        request, client, priority = self._request, driver.client_of, driver.priority_of
+        moved = self._request if isinstance(self._request, Moved) else None
+        request = self._request if moved is None else moved.request
+        client, priority = driver.client_of, driver.priority_of
         source = CURRENT.get()
         deadline = None if source is None else source.model_and_deadline()[1]
         call = self._call = Call(
@@ -94,6 +97,7 @@ class Answer:
             priority=0 if priority is None else int(priority(request)),
             deadline=math.inf if deadline is None else deadline,
             trace=None if driver.traces is None else driver.traces.call(),
+            moved=moved,
         )
         driver.submit(call)
         return call
@@ -237,11 +241,16 @@ def load_of(instance: object) -> Load | None:
     return None if driver is None else driver.load()
 
 
-async def drain(instance: object) -> None:
-    """Refuse requests that have not been admitted; return when all others have ended."""
+async def drain(instance: object, elsewhere: Elsewhere | None = None) -> None:
+    """Refuse requests that have not been admitted; return when all others have ended.
+
+    Args:
+        instance: Of a continuously batched class, or another one.
+        elsewhere: Where those that have been admitted go on, with ``resume_elsewhere``.
+    """
     driver = find_driver(instance)
     if driver is not None:
-        await driver.drain()
+        await driver.drain(elsewhere)
 
 
 async def close(instance: object) -> None:
@@ -267,6 +276,7 @@ def continuous(
     park_s: float | None = 10.0,
     max_preempts: int = 3,
     step_in: StepIn = "thread",
+    resume_elsewhere: bool = False,
 ) -> Callable[[Class], Class]: ...
 def continuous(target: Any = None, /, **options: Any) -> Any:
     """Answer the requests of a class by steps that it makes for many of them at once.
@@ -357,6 +367,11 @@ def _check(target: Any, given: Mapping[str, object]) -> None:
         raise KindError(
             f"@pyserve.continuous on {name}: preempt and resume belong together; write both"
         )
+    if given.get("resume_elsewhere") is True and not hasattr(target, "preempt"):
+        raise KindError(
+            f"@pyserve.continuous on {name}: resume_elsewhere needs preempt and resume, which make "
+            f"a snapshot and a state again; write both"
+        )
     # Not by getattr: every class has the __call__ of its metaclass.
     own = next((vars(each)[_CALL] for each in target.__mro__ if _CALL in vars(each)), None)
     if own is not None and not isinstance(own, Stepped):
@@ -367,7 +382,9 @@ def _check(target: Any, given: Mapping[str, object]) -> None:
 
 
 # Options and methods that have no meaning without steps.
-_OF_STEPS = frozenset({"step_ms", "isolate", "max_keys", "park_s", "max_preempts", "step_in"})
+_OF_STEPS = frozenset(
+    ("step_ms", "isolate", "max_keys", "park_s", "max_preempts", "step_in", "resume_elsewhere")
+)
 _METHODS_OF_STEPS = ("key", "preempt", "resume")
 
 

@@ -23,11 +23,12 @@ from pyserve.errors import DeploymentUnavailable
 from pyserve.interrupts import raise_ctrl_c
 from pyserve.observe.traces.process import PROCESS_TRACING
 from pyserve.request import CURRENT
-from pyserve.stepping.calls import Call
+from pyserve.stepping.calls import Call, Delivery
 from pyserve.stepping.endings import as_exception
-from pyserve.stepping.engine import Delivery, Engine, optional
+from pyserve.stepping.engine import Engine, optional
 from pyserve.stepping.entries import Entry
 from pyserve.stepping.measures import StepMeasures
+from pyserve.stepping.moving import Elsewhere, Moved, Relays
 from pyserve.stepping.options import ContinuousOptions
 from pyserve.stepping.scheduler import Load
 
@@ -61,6 +62,7 @@ class Driver:
         self._engine = self._make_engine(model, options)
         self._idle = asyncio.Event()
         self._calls = 0
+        self._relays: Relays | None = None
         self._ends_with: Exception | None = None
         PROCESS_DRIVERS.add(self)
 
@@ -80,19 +82,30 @@ class Driver:
         """End a call before the next step."""
         self._calls -= 1
         self._check_idle()
+        if self._relays is not None:
+            self._relays.end(call)
         self._post(lambda: self._engine.leave(call))
 
     def read_on(self, call: Call) -> None:
         """Go on with a call whose caller was slow, and has read."""
+        if self._relays is not None and self._relays.read_on(call):
+            return
         self._post(lambda: self._engine.read_on(call))
 
     async def close(self) -> None:
         """End all calls, and release their states."""
         raise NotImplementedError
 
-    async def drain(self) -> None:
-        """Refuse what has not been admitted; return when no call is left."""
-        self._post(self._engine.drain)
+    async def drain(self, elsewhere: Elsewhere | None = None) -> None:
+        """Refuse what has not been admitted; return when no call is left.
+
+        Args:
+            elsewhere: Where the others go on, if the class lets them move; ``None``: nowhere.
+        """
+        moves = elsewhere is not None and self.options.resume_elsewhere
+        if elsewhere is not None and moves and self._relays is None:
+            self._relays = Relays(elsewhere, self.options.slack, self._take_back, self._end_moved)
+        self._post(lambda: self._engine.drain(sends_away=moves))
         self._check_idle()
         await self._idle.wait()
 
@@ -110,6 +123,15 @@ class Driver:
         """Return what is held now; from any thread, as of the newest step."""
         return self._engine.load()
 
+    async def _begin_close(self) -> None:
+        """Take no more calls, and end what the loop does for those that are here."""
+        self._ends_with = self._ended()
+        for task in tuple(self._admissions):
+            task.cancel()
+        await asyncio.gather(*self._admissions, return_exceptions=True)
+        if self._relays is not None:
+            await self._relays.close()
+
     def _ended(self) -> DeploymentUnavailable:
         return DeploymentUnavailable(f"this replica of {self._name} has ended")
 
@@ -123,7 +145,22 @@ class Driver:
             if is_ended and not call.is_ended:
                 self._calls -= 1
             call.deliver(values, is_ended, error)
+            if is_ended and self._relays is not None:
+                self._relays.end(call)
         self._check_idle()
+
+    def _send_away(self, moves: list[tuple[Entry[Any], Moved]]) -> None:
+        """Let calls go on elsewhere, on the loop, when they have what is theirs."""
+        assert self._relays is not None, "nothing moves before the drain"
+        for entry, moved in moves:
+            self._relays.begin(entry, moved)
+
+    def _take_back(self, entry: Entry[Any]) -> None:
+        self._post(lambda: self._engine.take_back(entry))
+
+    def _end_moved(self, entry: Entry[Any], error: BaseException | None) -> None:
+        self._hand_out([(entry.call, (), True, error)])
+        self._post(lambda: self._engine.end_moved(entry, error))
 
     def _make_engine(self, model: Any, options: ContinuousOptions) -> Engine:
         return Engine(model, options, time.monotonic, self._admit_later, self.traces)
@@ -177,10 +214,7 @@ class ThreadDriver(Driver):
 
     async def close(self) -> None:
         """End all calls, release their states, and end the thread after the step that runs."""
-        self._ends_with = self._ended()
-        for task in tuple(self._admissions):
-            task.cancel()
-        await asyncio.gather(*self._admissions, return_exceptions=True)
+        await self._begin_close()
         self._commands.put(None)
         # No thread waits for this one: it would stay at the end of the process beside a step that
         # never returns.
@@ -259,9 +293,11 @@ class ThreadDriver(Driver):
             pass
 
     def _flush(self) -> None:
-        deliveries = self._engine.deliveries()
+        deliveries, moves = self._engine.deliveries(), self._engine.moves()
         if deliveries:
             self._call_loop(self._hand_out, deliveries)
+        if moves:
+            self._call_loop(self._send_away, moves)
 
     def _call_loop(self, function: Callable[..., object], *arguments: object) -> None:
         try:
@@ -284,10 +320,7 @@ class LoopDriver(Driver):
 
     async def close(self) -> None:
         """End all calls and release their states, after the step that runs."""
-        self._ends_with = self._ended()
-        for task in tuple(self._admissions):
-            task.cancel()
-        await asyncio.gather(*self._admissions, return_exceptions=True)
+        await self._begin_close()
         self._news.set()
         await self._task
 
@@ -307,12 +340,13 @@ class LoopDriver(Driver):
                 while self._commands:
                     self._commands.popleft()()
                 chosen = engine.prepare()
+                self._hand_out(engine.deliveries())
+                if moves := engine.moves():
+                    self._send_away(moves)
                 if chosen:
-                    self._hand_out(engine.deliveries())
                     await self._step(chosen)
                     await asyncio.sleep(0)  # So that others have a turn, and values leave.
                 else:
-                    self._hand_out(engine.deliveries())
                     await self._wait(engine.next_wakeup())
         except Exception as error:  # A fault of ours: nobody may wait for ever.
             _LOGGER.exception("the task that steps %s has failed", self._name)

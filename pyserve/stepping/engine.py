@@ -10,60 +10,24 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, Generator, Hashable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from pyserve.batching.options import read_number
 from pyserve.errors import BatchError
 from pyserve.observe.separate import Separate
+from pyserve.stepping.calls import Delivery, Stepped
 from pyserve.stepping.endings import as_exception, ended, odd_result, refused
 from pyserve.stepping.entries import End, Entry, Phase
 from pyserve.stepping.measures import StepMeasures
+from pyserve.stepping.moving import HOPS_MAX, Moved
 from pyserve.stepping.options import ContinuousOptions
 from pyserve.stepping.scheduler import Load, Scheduler
 from pyserve.stepping.values import Done, Emit, Failed
 
 if TYPE_CHECKING:
-    from pyserve.observe.traces.steps import RunningStep, SteppedCall, StepTraces
+    from pyserve.observe.traces.steps import RunningStep, StepTraces
 
 _LOGGER = logging.getLogger(__name__)
-
-
-class Stepped(Protocol):
-    """What a request has, for the engine: see ``calls.Call``.
-
-    Attributes:
-        request: What ``admit`` takes.
-        client, priority, deadline: As in ``Entry``.
-        wants_each: Whether its caller reads every value, and not the last one alone.
-        sent, read: Values that have left the engine, and that the caller has taken.
-        last: Those of the newest ``Emit``, of a call that wants the last one alone.
-        skip: Values that are not sent, because the caller has had them before a preemption.
-        is_admitted: It has had a state.
-        value_at: When its newest value was there, or before the first one when it arrived.
-        is_parked: The engine waits for the caller to read.
-        trace: The span of the call, if it is traced.
-    """
-
-    request: Any
-    client: str
-    priority: int
-    deadline: float
-    wants_each: bool
-    sent: int
-    read: int
-    last: Sequence[object]
-    skip: int
-    value_at: float
-    is_admitted: bool
-    is_parked: bool
-    trace: SteppedCall | None
-
-    def run(self, function: Callable[..., Any], /, *arguments: Any) -> Any:
-        """Call a function as code of this request."""
-
-
-# Values for one call, whether it ends with them, and with what it fails.
-Delivery = tuple[Any, Sequence[object], bool, BaseException | None]
 
 
 class Engine:
@@ -100,6 +64,9 @@ class Engine:
         self._release = optional(model, "release")
         self._preempt = optional(model, "preempt")
         self._out: list[Delivery] = []
+        self._sends_away = False
+        self._moves: list[tuple[Entry[Any], Moved]] = []
+        self._staying: set[Entry[Any]] = set()  # No other replica has taken them.
         self.measures = StepMeasures()
 
     # --- what happens to calls --------------------------------------------------------------
@@ -114,9 +81,10 @@ class Engine:
                 priority=call.priority,
                 deadline=call.deadline,
                 key=self._key_of(call),
-                cost=call.run(self._cost_of, call.request),
+                cost=call.run(self._cost_of, _first_of(call)),
                 bound=self._bound_of(call),
             )
+            entry.snapshot = None if call.moved is None else call.moved.snapshot
         except Exception as error:
             self._end_call(call, (), error)
             return
@@ -142,9 +110,26 @@ class Engine:
             if call.trace is not None:
                 call.trace.note("read on")
 
-    def drain(self) -> None:
-        """Refuse calls that have not been admitted; the others end by themselves."""
+    def drain(self, *, sends_away: bool = False) -> None:
+        """Refuse calls that have not been admitted; the others end by themselves.
+
+        Args:
+            sends_away: Preempt the others, and leave them in ``moves`` for another replica.
+        """
         self._scheduler.drain()
+        self._sends_away = sends_away
+
+    def take_back(self, entry: Entry[Any]) -> None:
+        """Go on here with a call that no other replica has taken."""
+        self._staying.add(entry)
+        self._scheduler.unpark(entry)
+
+    def end_moved(self, entry: Entry[Any], error: BaseException | None) -> None:
+        """Take the end of a call that has gone on elsewhere; its caller has had it already."""
+        if entry.phase is not Phase.ENDED:
+            self._forget(entry)
+            if entry.call.trace is not None:
+                entry.call.trace.end(entry.call.sent, error)
 
     def abandon(self, error: BaseException) -> None:
         """End all calls with an error, and release their states."""
@@ -157,6 +142,8 @@ class Engine:
     def prepare(self) -> list[Entry[Any]]:
         """Preempt, end and admit; return the states that share the next step."""
         scheduler, now = self._scheduler, self._clock()
+        if self._sends_away:
+            self._send_away()
         for entry in scheduler.preempting(now):
             self._preempt_one(entry)
         for entry, why in scheduler.ending(now):
@@ -224,6 +211,11 @@ class Engine:
         found, self._out = self._out, []
         return found
 
+    def moves(self) -> list[tuple[Entry[Any], Moved]]:
+        """Take the calls that are to go on elsewhere, each after its deliveries."""
+        found, self._moves = self._moves, []
+        return found
+
     @property
     def is_idle(self) -> bool:
         """Whether no call is here."""
@@ -286,7 +278,32 @@ class Engine:
         else:
             self.on_admitted(entry, state, None)
 
-    def _preempt_one(self, entry: Entry[Any]) -> None:
+    def _send_away(self) -> None:
+        """Preempt what has been admitted, and leave it for another replica."""
+        for entry in self._scheduler.movable():
+            call = entry.call
+            hops = 1 if call.moved is None else call.moved.hops + 1
+            if entry in self._staying or hops > HOPS_MAX:
+                continue
+            if entry.phase is Phase.WAITING:
+                self._scheduler.send_away(entry)
+            else:
+                self._preempt_one(entry, moves=True)
+                if entry.phase is Phase.ENDED:  # `preempt` has raised.
+                    continue
+            call.is_parked = False
+            if call.trace is not None:
+                call.trace.note("moved")
+            moved = Moved(
+                request=call.request,
+                snapshot=entry.snapshot,
+                skip=call.skip,
+                last=call.last,
+                hops=hops,
+            )
+            self._moves.append((entry, moved))
+
+    def _preempt_one(self, entry: Entry[Any], *, moves: bool = False) -> None:
         state, entry.state = entry.state, None
         call = entry.call
         snapshot = None
@@ -300,12 +317,12 @@ class Engine:
             self._entries.pop(call, None)
             self._end_call(call, (), error)
             return
-        if call.trace is not None:
+        if call.trace is not None and not moves:
             call.trace.note("preempted")
         if snapshot is None:
             call.last = ()
             call.skip = call.sent  # It begins again: what the caller has is not sent twice.
-        self._scheduler.preempted(entry, snapshot, cost)
+        self._scheduler.preempted(entry, snapshot, cost, moves=moves)
 
     def _take(self, part: list[Entry[Any]], results: object) -> None:
         if not isinstance(results, Sequence) or len(results) != len(part):
@@ -424,6 +441,7 @@ class Engine:
         state, entry.state = entry.state, None
         self._scheduler.end(entry)
         self._entries.pop(entry.call, None)
+        self._staying.discard(entry)
         if is_held:
             self._release_state(state)
 
@@ -448,6 +466,13 @@ def optional(model: Any, name: str) -> Callable[..., Any] | None:
 
 
 _WITH_STATE = frozenset({Phase.RUNNING, Phase.PARKED})
+
+
+def _first_of(call: Stepped) -> object:
+    """Return what a call begins from, of which its cost is asked."""
+    if call.moved is None or call.moved.snapshot is None:
+        return call.request
+    return call.moved.snapshot
 
 
 def _beyond(call: Any, values: Sequence[object]) -> Sequence[object]:

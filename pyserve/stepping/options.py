@@ -34,6 +34,8 @@ class ContinuousOptions:
         max_preempts: How often one request may be preempted for others, at least 0.
         step_in: Where ``step`` runs: on a thread of its own, or on the replica's event loop. An
             ``async def step`` runs on the loop.
+        resume_elsewhere: Whether the states of a replica that drains go on at another one, from
+            the snapshots that ``preempt`` makes.
     """
 
     max_running: int = 32
@@ -47,6 +49,7 @@ class ContinuousOptions:
     park_s: float | None = 10.0
     max_preempts: int = 3
     step_in: StepIn = "thread"
+    resume_elsewhere: bool = False
 
     def __post_init__(self) -> None:
         for name, least in _COUNTS.items():
@@ -56,9 +59,11 @@ class ContinuousOptions:
                 raise option_error(text, count, int)
         for name in ("budget", "step_ms", "park_s"):
             _check_positive(name, getattr(self, name), may_be_zero=name == "park_s")
-        if not isinstance(self.isolate, bool):
-            text = f"continuous: isolate must be True or False, not {self.isolate!r}"
-            raise OptionTypeError(text)
+        for name in ("isolate", "resume_elsewhere"):
+            is_on: object = getattr(self, name)
+            if not isinstance(is_on, bool):
+                text = f"continuous: {name} must be True or False, not {is_on!r}"
+                raise OptionTypeError(text)
         for name, choices in _CHOICES.items():
             value: object = getattr(self, name)
             if value not in choices:

@@ -162,6 +162,24 @@ class Scheduler(Generic[Call]):
             if not entry.was_charged:
                 self._stop(entry, End.DRAINED)
 
+    def movable(self) -> list[Entry[Call]]:
+        """Return the requests that have been admitted and do not end, but not who reads slowly.
+
+        Those that are being admitted come later.
+        """
+        waiting = [*self._waiting.entries(), *self._blocked]
+        found = [*self.held(), *(entry for entry in waiting if entry.was_charged)]
+        return [entry for entry in found if entry.stopped is None]
+
+    def send_away(self, entry: Entry[Call]) -> None:
+        """Leave a request that waits to others, until ``unpark``."""
+        entry.phase = Phase.AWAY
+        if entry in self._blocked:
+            del self._blocked[entry]
+        else:
+            self._waiting.remove(entry)
+        self._away[entry] = None
+
     # --- between two steps ------------------------------------------------------------------
 
     def ending(self, now: float) -> list[tuple[Entry[Call], End]]:
@@ -193,15 +211,18 @@ class Scheduler(Generic[Call]):
             found += self._victims(self._used - sum(entry.reserved for entry in found), found)
         return found
 
-    def preempted(self, entry: Entry[Call], snapshot: object, cost: float) -> None:
+    def preempted(
+        self, entry: Entry[Call], snapshot: object, cost: float, *, moves: bool = False
+    ) -> None:
         """Let a request wait again whose state is gone.
 
         Args:
             entry: Which one.
             snapshot: What it is resumed from; ``None``: it is admitted anew.
             cost: What it costs then.
+            moves: It is left to others, as by ``send_away``.
         """
-        is_away = entry.phase is Phase.PARKED
+        is_away = moves or entry.phase is Phase.PARKED
         self._release(entry)
         entry.snapshot = snapshot
         entry.cost = cost

@@ -28,6 +28,7 @@ from pyserve.stepping.streams import batches_itself
 
 if TYPE_CHECKING:
     from pyserve.observe.traces.steps import SteppedCall
+    from pyserve.stepping.moving import Moved
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,6 +181,7 @@ class _Call:
         self.value_at = now
         self.reads_at = now  # When it will have read what it has.
         self.trace: SteppedCall | None = None
+        self.moved: Moved | None = None
         self._context = contextvars.copy_context()
 
     def run(self, function: Callable[..., Any], /, *arguments: Any) -> Any:

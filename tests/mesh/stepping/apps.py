@@ -149,6 +149,54 @@ class Engine(echo_pb2_grpc.EchoServicer):
         return 0 if load is None else load.waiting
 
 
+@dataclass(eq=False)
+class _Tale:
+    """The state of a long stream."""
+
+    steps: int
+    made: int = 0
+
+
+@pyserve.deployment
+@pyserve.continuous(max_running=32, resume_elsewhere=True)
+class Tales:
+    """Yields (version, number) for each step, which takes so long."""
+
+    def __init__(self, version: int, step_s: float) -> None:
+        self.version = version
+        self.step_s = step_s
+        self.resumed = self.released = self.admitted = 0
+
+    def admit(self, steps: int) -> _Tale:
+        self.admitted += 1
+        return _Tale(steps)
+
+    def step(self, states: list[_Tale]) -> list[Any]:
+        time.sleep(self.step_s)
+        for state in states:
+            state.made += 1
+        return [
+            (Done if state.made == state.steps else Emit)((self.version, state.made))
+            for state in states
+        ]
+
+    def release(self, _state: _Tale) -> None:
+        self.released += 1
+
+    def preempt(self, state: _Tale) -> tuple[int, int]:
+        return state.steps, state.made
+
+    def resume(self, snapshot: tuple[int, int]) -> _Tale:
+        self.resumed += 1
+        return _Tale(*snapshot)
+
+    async def tally(self) -> tuple[int, int, int]:
+        """Return how many states were admitted, resumed and released."""
+        return self.admitted, self.resumed, self.released
+
+
+tales = Tales.bind(1, 0.1)
+two_tales = Tales.options(num_replicas=2).bind(1, 0.05)
 app = Counter.bind()
 engine = Engine.options(name="Counter").bind()
 slow = Slow.bind(1)
