@@ -6,9 +6,11 @@ from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
+from pyserve.observe.places import describe, format_from_user_code
 from pyserve.replica.asgi import AsgiApplication
 from pyserve.replica.loading import (
     Loaded,
+    LoadError,
     check_first,
     initialize,
     metadata_json,
@@ -16,6 +18,7 @@ from pyserve.replica.loading import (
     start_application,
     warm_up,
 )
+from pyserve.stepping.decorator import begin_steps
 
 Value = TypeVar("Value")
 
@@ -80,8 +83,19 @@ class Preparation:
         enter()
         startup_s = options.startup_timeout_s
         await run(reconfigure(instance, options.user_config, timeout_s=startup_s))
+        await run(_begin_steps(instance))
         await run(warm_up(instance))
         metadata = await run(metadata_json(instance))
         self.application = await run(start_application(loaded.target, self._middlewares))
         await run(check_first(instance, options.health_check_timeout_s))
         return Constructed(loaded, instance, self.application, metadata)
+
+
+async def _begin_steps(instance: object) -> None:
+    """Start the process in which a continuously batched class steps, if it does."""
+    try:
+        await begin_steps(instance)
+    except Exception as error:
+        label = f"the process that steps {type(instance).__qualname__} could not begin"
+        trace = "\n".join([format_from_user_code(error), *getattr(error, "__notes__", ())])
+        raise LoadError(f"{label}: {describe(error)}", trace, user_code=True) from error

@@ -49,6 +49,7 @@ from pyserve.replica.serving import server_of
 from pyserve.replica.stopping import Stop, StoppedEarly
 from pyserve.replica.threads import threads_for
 from pyserve.replica.watchdog import LoopWatchdog
+from pyserve.stepping.decorator import tell_failure
 from pyserve.types import ApplicationName, DeploymentName, ReplicaId
 from pyserve.wire.v1 import mesh_pb2
 
@@ -112,6 +113,7 @@ class Worker:
         )
         self.is_constructing = False
         """User code blocks the loop: nothing is in flight, and only a signal can end it."""
+        self._has_failed = False
         self.is_orphan = False
         """The launcher has gone, so nothing else cleans up after this replica."""
 
@@ -157,7 +159,7 @@ class Worker:
             self._metrics.close()
             await self._control_tasks.leave()
             self._phase.close()
-        return 0
+        return 1 if self._has_failed else 0
 
     async def _bring_up(self, assign: mesh_pb2.Assign) -> tuple[Constructing, Constructed]:
         context = first_context(self._settings, assign)
@@ -227,6 +229,7 @@ class Worker:
             serving.begin()
             ready = ready_of(made, server, assign, endpoints, plain_service)
             await self._control_tasks.announce(ready)
+            tell_failure(made.instance, self._end_failed)
             with self._watching_loop() as watchdog:
                 self._show_metrics(serving, watchdog)
                 counts = partial(_counts, server)
@@ -278,6 +281,12 @@ class Worker:
             development=assign.development,
             references=None if mesh is None else mesh.references,
         )
+
+    def _end_failed(self, error: Exception) -> None:
+        """End a replica whose instance can no longer step; another one takes its place."""
+        _LOGGER.error("%s; this replica ends", error)
+        self._has_failed = True
+        self.request_stop()
 
     async def _drain(self, serving: Serving, default_grace_s: float) -> None:
         server, made = serving.server, serving.made

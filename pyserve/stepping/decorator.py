@@ -11,7 +11,7 @@ import functools
 import inspect
 import math
 import sys
-from collections.abc import AsyncIterator, Callable, Generator, Mapping
+from collections.abc import AsyncIterator, Callable, Generator
 from dataclasses import replace
 from typing import Any, TypeVar, overload
 
@@ -19,9 +19,11 @@ from pyserve.errors import KindError, WrongMoment
 from pyserve.request import CURRENT
 from pyserve.signatures import read_signature
 from pyserve.stepping.calls import Call
+from pyserve.stepping.checks import check_class
 from pyserve.stepping.drivers import Driver, LoopDriver, ThreadDriver
 from pyserve.stepping.moving import Elsewhere, Moved
 from pyserve.stepping.options import ContinuousOptions, Reserve, StepIn
+from pyserve.stepping.process_driver import ProcessDriver
 from pyserve.stepping.scheduler import Load
 from pyserve.stepping.stream_driver import StreamDriver
 from pyserve.stepping.streams import batches_itself
@@ -31,7 +33,6 @@ Class = TypeVar("Class", bound=type)
 _OPTIONS = "__pyserve_continuous__"
 _DRIVER = "__pyserve_steps__"
 _CALL = "__call__"
-_ONE = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _IS_STEPPED = "__pyserve_is_stepped__"
 
 
@@ -224,9 +225,30 @@ def driver_of(instance: Any) -> Driver:
 def _make_driver(model: Any, options: ContinuousOptions) -> Driver:
     if batches_itself(type(model)):
         return StreamDriver(model, options)
+    if options.step_in == "process":
+        return ProcessDriver(model, options)
     if options.step_in == "loop" or inspect.iscoroutinefunction(model.step):
         return LoopDriver(model, options)
     return ThreadDriver(model, options)
+
+
+async def begin_steps(instance: object) -> None:
+    """Start the process in which an instance steps, if it does, and wait until it can.
+
+    Raises:
+        Exception: What its ``setup`` has raised, or why the process has ended.
+    """
+    if is_continuous(instance) and options_of(type(instance)).step_in == "process":
+        driver = driver_of(instance)
+        assert isinstance(driver, ProcessDriver), "the option says so"
+        await driver.wait_ready()
+
+
+def tell_failure(instance: object, callback: Callable[[Exception], object]) -> None:
+    """Call ``callback`` when the process in which an instance steps ends by itself."""
+    driver = find_driver(instance)
+    if isinstance(driver, ProcessDriver):
+        driver.tell_failure(callback)
 
 
 def find_driver(instance: object) -> Driver | None:
@@ -316,7 +338,8 @@ def continuous(target: Any = None, /, **options: Any) -> Any:
     limits = ContinuousOptions(**options)
 
     def decorate(found: Any) -> Any:
-        _check(found, options)
+        check_class(found, options)
+        _check_call(found)
         # What an engine holds is for itself to preempt.
         own = replace(limits, park_s=None) if batches_itself(found) else limits
         setattr(found, _OPTIONS, own)
@@ -330,48 +353,8 @@ def continuous(target: Any = None, /, **options: Any) -> Any:
     return decorate if target is None else decorate(target)
 
 
-def _check(target: Any, given: Mapping[str, object]) -> None:
-    if not isinstance(target, type):
-        raise KindError(
-            f"@pyserve.continuous decorates a class, not {target!r}; write it below "
-            f"@pyserve.deployment"
-        )
+def _check_call(target: type) -> None:
     name = target.__qualname__
-    if not callable(getattr(target, "admit", None)):
-        raise KindError(
-            f"@pyserve.continuous on {name}: it has no admit, which returns the state of one "
-            f"request"
-        )
-    admit: Any = inspect.getattr_static(target, "admit")
-    is_static = isinstance(admit, staticmethod)
-    admit = getattr(target, "admit")  # noqa: B009 (types have none for checkers)
-    parameters = [*read_signature(admit).parameters.values()][0 if is_static else 1 :]
-    yields = inspect.isasyncgenfunction(inspect.unwrap(admit))
-    if batches_itself(target):
-        _check_engine(target, len(parameters), given, yields=yields)
-        most = 1 if yields else 2
-    elif yields:
-        raise KindError(
-            f"@pyserve.continuous on {name}: its admit yields, which is for classes whose own "
-            f"engine batches, and have no step; let it return a state, or leave step out"
-        )
-    else:
-        most = 1
-    if len(parameters) != most or any(each.kind not in _ONE for each in parameters):
-        found = ", ".join(map(str, parameters)) or "nothing"
-        raise KindError(
-            f"@pyserve.continuous on {name}: admit takes {found} besides self; let it take the "
-            f"request alone"
-        )
-    if hasattr(target, "preempt") != hasattr(target, "resume"):
-        raise KindError(
-            f"@pyserve.continuous on {name}: preempt and resume belong together; write both"
-        )
-    if given.get("resume_elsewhere") is True and not hasattr(target, "preempt"):
-        raise KindError(
-            f"@pyserve.continuous on {name}: resume_elsewhere needs preempt and resume, which make "
-            f"a snapshot and a state again; write both"
-        )
     # Not by getattr: every class has the __call__ of its metaclass.
     own = next((vars(each)[_CALL] for each in target.__mro__ if _CALL in vars(each)), None)
     if own is not None and not isinstance(own, Stepped):
@@ -379,38 +362,6 @@ def _check(target: Any, given: Mapping[str, object]) -> None:
             f"@pyserve.continuous on {name}: it has a __call__ of its own, which its steps would "
             f"answer; name that method otherwise"
         )
-
-
-# Options and methods that have no meaning without steps.
-_OF_STEPS = frozenset(
-    ("step_ms", "isolate", "max_keys", "park_s", "max_preempts", "step_in", "resume_elsewhere")
-)
-_METHODS_OF_STEPS = ("key", "preempt", "resume")
-
-
-def _check_engine(
-    target: type, parameters: int, given: Mapping[str, object], *, yields: bool
-) -> None:
-    """Check a class without ``step``, whose own engine batches."""
-    name = target.__qualname__
-    if not yields and parameters != 2:  # The request and the callback.
-        raise KindError(
-            f"@pyserve.continuous on {name}: it has no step, which makes one step for a list of "
-            f"states; write it, or, if its own engine batches, let admit yield the values of one "
-            f"request (async def with yield) or take (request, emit)"
-        )
-    options = sorted(_OF_STEPS & given.keys())
-    if options:
-        raise KindError(
-            f"@pyserve.continuous on {name}: {', '.join(options)} is about steps, and {name} has "
-            f"no step, since its own engine batches; leave it out"
-        )
-    for method in _METHODS_OF_STEPS:
-        if callable(getattr(target, method, None)):
-            raise KindError(
-                f"@pyserve.continuous on {name}: {method} is about steps, and {name} has no step, "
-                f"since its own engine batches; remove it"
-            )
 
 
 def _rpc(target: type, name: str, marker: Steps) -> Callable[..., Any]:

@@ -360,7 +360,7 @@ class Engine:
         if call.skip:
             values = _beyond(call, values)
         if values:
-            self._note_value(call, now)
+            self.measures.value(call, now)
             call.sent += len(values)
             self._out.append((call, values, False, None))
             if call.sent - call.read > self.options.slack:
@@ -374,7 +374,7 @@ class Engine:
         elif call.skip:
             values = _beyond(call, values)
         if values and call.wants_each:
-            self._note_value(call, now)
+            self.measures.value(call, now)
         self._forget(entry)
         self._end_call(call, values, None)
 
@@ -392,13 +392,6 @@ class Engine:
 
     def _ended(self, why: End, entry: Entry[Any]) -> Exception:
         return ended(self._name, self.options, why, entry)
-
-    def _note_value(self, call: Stepped, now: float) -> None:
-        measures = self.measures
-        (measures.next_values if call.sent else measures.first_values).add(now - call.value_at)
-        if call.trace is not None and not call.sent:
-            call.trace.note("first value")
-        call.value_at = now
 
     def _park(self, entry: Entry[Any]) -> None:
         call = entry.call

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pyserve.observe.metrics.families import SIZE_BOUNDS, Tally
+from pyserve.stepping.calls import Stepped
 
 
 class StepMeasures:
@@ -22,6 +23,13 @@ class StepMeasures:
         self.sizes = Tally(SIZE_BOUNDS)
         self.first_values = Tally()
         self.next_values = Tally()
+
+    def value(self, call: Stepped, now: float) -> None:
+        """Count the time of a call's next value, before it is counted as sent."""
+        (self.next_values if call.sent else self.first_values).add(now - call.value_at)
+        call.value_at = now
+        if call.trace is not None and not call.sent:
+            call.trace.note("first value")
 
     def step(self, size: int, duration_s: float) -> None:
         """Count one step."""

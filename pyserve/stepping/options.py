@@ -10,7 +10,7 @@ from pyserve.config.validation import option_error
 from pyserve.errors import OptionError, OptionTypeError
 
 Reserve = Literal["bound", "now"]
-StepIn = Literal["thread", "loop"]
+StepIn = Literal["thread", "loop", "process"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,8 +32,8 @@ class ContinuousOptions:
         slack: Values that a caller may leave unread before its state is parked, at least 1.
         park_s: Seconds after which a parked state is preempted; ``None``: it keeps its memory.
         max_preempts: How often one request may be preempted for others, at least 0.
-        step_in: Where ``step`` runs: on a thread of its own, or on the replica's event loop. An
-            ``async def step`` runs on the loop.
+        step_in: Where ``step`` runs: on a thread of its own, on the replica's event loop, or in a
+            child process of the replica. An ``async def step`` runs on the loop.
         resume_elsewhere: Whether the states of a replica that drains go on at another one, from
             the snapshots that ``preempt`` makes.
     """
@@ -72,7 +72,7 @@ class ContinuousOptions:
 
 
 _COUNTS = {"max_running": 1, "max_waiting": 0, "max_keys": 1, "slack": 1, "max_preempts": 0}
-_CHOICES = {"reserve": ("bound", "now"), "step_in": ("thread", "loop")}
+_CHOICES = {"reserve": ("bound", "now"), "step_in": ("thread", "loop", "process")}
 
 
 def _check_positive(name: str, value: object, *, may_be_zero: bool) -> None:

@@ -38,18 +38,15 @@ class _State:
             if request.get("fails_at") == self.made:
                 return Failed(ValueError(f"failed at {self.made}"))
             value: Any = {"made": self.made}
+            if "pid" in request:
+                value["pid"] = request["pid"]
         else:
             value = echo_pb2.EchoReply(payload=request.payload + b"%d" % self.made)
         return Done(value) if self.made >= self.left else Emit(value)
 
 
-@pyserve.deployment
-@pyserve.continuous(max_running=4, max_waiting=8, budget=100)
-class Counter(echo_pb2_grpc.EchoServicer):
+class _Counting:
     """Counts: a JSON object has ``count``, and perhaps ``fails_at`` and ``cost``."""
-
-    Echo = pyserve.steps()
-    EchoStream = pyserve.steps()
 
     def __init__(self) -> None:
         self.admitted = self.released = self.steps = 0
@@ -104,6 +101,41 @@ class Slow:
 
     async def pid(self) -> int:
         """Return which process this is."""
+        return os.getpid()
+
+
+@pyserve.deployment
+@pyserve.continuous(max_running=4, max_waiting=8, budget=100)
+class Counter(_Counting, echo_pb2_grpc.EchoServicer):
+    """Steps on a thread."""
+
+    Echo = pyserve.steps()
+    EchoStream = pyserve.steps()
+
+
+@pyserve.deployment
+@pyserve.continuous(max_running=4, max_waiting=8, budget=100, step_in="process")
+class Process(_Counting, echo_pb2_grpc.EchoServicer):
+    """Steps in a process of its own, which is the only one that has the states."""
+
+    Echo = pyserve.steps()
+    EchoStream = pyserve.steps()
+
+    def setup(self) -> None:
+        self.stepper = os.getpid()
+
+    def admit(self, request: Any) -> _State:
+        if request == "pid":
+            request = {"count": 1, "pid": self.stepper}
+        return super().admit(request)
+
+    async def tally(self) -> tuple[int, int, int]:
+        assert not self.admitted, "nothing is admitted in the replica"
+        load = load_of(self)
+        return (0, 0, 0) if load is None else (load.running + load.parked, 0, load.steps)
+
+    async def pid(self) -> int:
+        """Return which process the replica is."""
         return os.getpid()
 
 
@@ -199,5 +231,6 @@ tales = Tales.bind(1, 0.1)
 two_tales = Tales.options(num_replicas=2).bind(1, 0.05)
 app = Counter.bind()
 engine = Engine.options(name="Counter").bind()
+process = Process.options(name="Counter").bind()
 slow = Slow.bind(1)
 two = Slow.options(num_replicas=2, request_router_config={"max_attempts": 3}).bind(1)

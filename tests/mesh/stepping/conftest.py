@@ -10,7 +10,7 @@ from tests.support.mesh import RunningMesh, running_mesh
 from tests.support.session import attached
 
 
-@pytest.fixture(scope="package", params=["app", "engine"])
+@pytest.fixture(scope="package", params=["app", "engine", "process"])
 def mesh(request: pytest.FixtureRequest) -> Iterator[RunningMesh]:
     """Attach to a mesh that runs an application of ``apps.py``; by default each in turn."""
     target = f"tests.mesh.stepping.apps:{request.param}"

@@ -1,6 +1,6 @@
 """Handles, plain HTTP, events and stubs get the values of a class that answers by steps.
 
-One whose own engine batches answers as they do.
+One whose own engine batches, and one that steps in a process of its own, answer alike.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class TestHandles:
         streamed = handle().options(stream=True).remote({"count": 3})
         assert [each async for each in streamed] == [{"made": n} for n in (1, 2, 3)]
 
-    @pytest.mark.parametrize("mesh", ["app"], indirect=True)
+    @pytest.mark.parametrize("mesh", ["app", "process"], indirect=True)
     async def test_many_share_the_steps(self) -> None:
         _, _, before = await handle().tally.remote()
         await asyncio.gather(*(handle().remote({"count": 10}) for _ in range(8)))

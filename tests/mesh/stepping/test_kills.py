@@ -1,4 +1,4 @@
-"""A replica that answers by steps is killed while requests run and wait in it."""
+"""A replica that answers by steps, or the process that steps for it, is killed."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ import pytest
 import pyserve
 from tests.support.mesh import running_mesh
 from tests.support.session import attached
-from tests.support.waiting import wait_until
+from tests.support.waiting import eventually, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -37,6 +38,39 @@ async def test_what_waits_goes_on_elsewhere_and_what_runs_fails_at_once(stream: 
         errors = [each for each in found if isinstance(each, BaseException)]
         assert len(failed) == len(errors) == 1, found
         assert isinstance(errors[0], pyserve.DeploymentUnavailable)
+
+
+async def test_a_replica_whose_process_is_killed_is_replaced() -> None:
+    with running_mesh("tests.mesh.stepping.apps:process") as running, attached(running.home):
+        handle: Any = pyserve.get_app_handle("default")
+        stepper, replica = (await handle.remote("pid"))["pid"], await handle.pid.remote()
+        stream = handle.options(stream=True).remote({"count": 1_000_000})
+        assert await anext(aiter(stream)) == {"made": 1}
+        os.kill(stepper, signal.SIGKILL)
+        killed_at = time.monotonic()
+        with pytest.raises(pyserve.DeploymentUnavailable, match="has ended with status -9"):
+            async for _ in stream:
+                pass
+        assert time.monotonic() - killed_at < 5
+        await eventually(lambda: _is_replaced(handle, replica), timeout_s=30)
+        assert (await handle.remote("pid"))["pid"] != stepper
+
+
+async def test_the_process_that_steps_ends_with_a_killed_replica() -> None:
+    with running_mesh("tests.mesh.stepping.apps:process") as running, attached(running.home):
+        handle: Any = pyserve.get_app_handle("default")
+        stepper, replica = (await handle.remote("pid"))["pid"], await handle.pid.remote()
+        os.kill(replica, signal.SIGKILL)
+        await eventually(lambda: not Path(f"/proc/{stepper}").exists(), timeout_s=30)
+        await eventually(lambda: _is_replaced(handle, replica), timeout_s=30)
+
+
+async def _is_replaced(handle: Any, replica: int) -> bool:
+    try:
+        found: int = await handle.pid.remote()
+    except pyserve.DeploymentUnavailable:  # The one that was killed is still known.
+        return False
+    return found != replica
 
 
 def _of_each(handle: Any, method: str) -> list[int]:
