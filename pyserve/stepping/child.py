@@ -172,7 +172,9 @@ class ChildDriver(ThreadDriver):
         steps, self._told.steps = self._told.steps, []
         if not (deliveries or moves or steps):
             return
-        told = [self._row_of(*delivery) for delivery in deliveries if _is_here(self, delivery)]
+        # One that has failed because of its values has an end already.
+        here = [each for each in deliveries if each[0].number in self._numbered]
+        told = [self._row_of(*each) for each in here]
         moved = [(entry.call.number, each) for entry, each in moves]
         self._away.update((entry.call.number, entry) for entry, _ in moves)
         load = self._engine.load()
@@ -215,10 +217,6 @@ class ChildDriver(ThreadDriver):
             self._go_on(number)
             return False
         return True
-
-
-def _is_here(driver: ChildDriver, delivery: Delivery) -> bool:
-    return delivery[0].number in driver._numbered  # noqa: SLF001  # of this module
 
 
 class CarriedError:

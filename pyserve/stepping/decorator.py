@@ -318,6 +318,7 @@ def continuous(target: Any = None, /, **options: Any) -> Any:
     - ``key(request)``, optional: only states with equal keys share a step.
     - ``client(request)``, ``priority(request)``, optional: whose turn it is, and whether it comes
       before others (higher ones do).
+    - ``setup()``, optional: called in the process that steps, before all others; see ``step_in``.
     - ``preempt(state)``, optional: returns a snapshot to go on from, or ``None`` to begin anew.
       ``resume(snapshot)``: returns a state again; may be ``async``.
 

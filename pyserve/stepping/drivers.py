@@ -166,7 +166,7 @@ class Driver:
         return Engine(model, options, time.monotonic, self._admit_later, self.traces)
 
     def _own_context(self) -> contextvars.Context:
-        """Return a context for what is done for no single call: this is made by the first one."""
+        """Return a copy of this context that belongs to no call: the first one makes the driver."""
         context = contextvars.copy_context()
         context.run(CURRENT.set, None)
         if self.traces is not None:

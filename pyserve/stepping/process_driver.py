@@ -20,6 +20,7 @@ from typing import Any
 
 from pyserve import code_pickler
 from pyserve.errors import DeploymentUnavailable, SerializationError
+from pyserve.observe.separate import Separate
 from pyserve.stepping.calls import Call, Delivery
 from pyserve.stepping.child import CLOSE, FAILED, LENGTH, READY, deployed_class, frame_of
 from pyserve.stepping.drivers import PROCESS_DRIVERS, Command, Driver
@@ -114,8 +115,9 @@ class RemoteEngine:
 
     def abandon(self, error: BaseException) -> None:
         """See ``Engine``."""
+        own = Separate()
         for call in tuple(self._known):
-            self._end(call, error)
+            self._end(call, own(error))
 
     # --- what the child says ----------------------------------------------------------------
 

@@ -267,7 +267,7 @@ async def test_a_process_that_does_not_end_is_killed(tmp_path: Path) -> None:
 
 
 _PARENT = """
-import asyncio, pathlib, sys
+import asyncio, os, pathlib, signal, sys
 from pyserve.stepping.decorator import begin_steps
 from tests.unit.stepping.models import Work
 from tests.unit.stepping.processes import Process
@@ -275,6 +275,11 @@ from tests.unit.stepping.processes import Process
 async def main():
     model = Process(pathlib.Path(sys.argv[1]))
     await begin_steps(model)
+    if sys.argv[2] == "forks":
+        if (fork := os.fork()) == 0:
+            while True:
+                signal.pause()
+        model.note(f"fork {fork}")
     async for _ in model(Work("hang")):
         pass
 
@@ -282,17 +287,23 @@ asyncio.run(main())
 """
 
 
-def test_it_ends_with_its_parent_though_a_step_does_not_return(tmp_path: Path) -> None:
-    parent = subprocess.Popen([sys.executable, "-c", _PARENT, str(tmp_path)])
+@pytest.mark.parametrize("way", ["plain", "forks"])
+def test_it_ends_with_its_parent_though_a_step_does_not_return(way: str, tmp_path: Path) -> None:
+    """A process that the parent has forked lives on, and holds no pipe open."""
+    parent = subprocess.Popen([sys.executable, "-c", _PARENT, str(tmp_path), way])
+    model = Reporting(tmp_path)
     try:
-        model = Reporting(tmp_path)
         lines = tmp_path / "lines"
         wait_until(lambda: lines.exists() and "hanging" in model.lines(), timeout_s=TIMEOUT_S)
         assert is_alive(model.pid())
     finally:
         parent.send_signal(signal.SIGKILL)
         parent.wait()
-    wait_until(lambda: not is_alive(model.pid()), what="the child has ended")
+    try:
+        wait_until(lambda: not is_alive(model.pid()), what="the child has ended")
+    finally:
+        for line in model.lines("fork"):
+            os.kill(int(line.split()[1]), signal.SIGKILL)
 
 
 def test_a_step_that_is_awaited_has_no_process() -> None:
