@@ -24,6 +24,7 @@ from pyserve.observe.separate import Separate
 from pyserve.stepping.calls import Call, Delivery
 from pyserve.stepping.child import CLOSE, FAILED, LENGTH, READY, deployed_class, frame_of
 from pyserve.stepping.drivers import PROCESS_DRIVERS, Command, Driver
+from pyserve.stepping.endings import NotStarted
 from pyserve.stepping.entries import Entry
 from pyserve.stepping.measures import StepMeasures
 from pyserve.stepping.moving import Moved
@@ -113,11 +114,11 @@ class RemoteEngine:
         self._tell("end moved", entry.call)
         self._forget(entry.call, error)
 
-    def abandon(self, error: BaseException) -> None:
-        """See ``Engine``."""
-        own = Separate()
+    def abandon(self, error: BaseException, not_started: BaseException) -> None:
+        """End all calls with an error, and those that have not been admitted with another."""
+        admitted, waiting = Separate(), Separate()
         for call in tuple(self._known):
-            self._end(call, own(error))
+            self._end(call, admitted(error) if call.is_admitted else waiting(not_started))
 
     # --- what the child says ----------------------------------------------------------------
 
@@ -316,19 +317,22 @@ class ProcessDriver(Driver):
         if failure is not None:
             self._process.kill()
         status = await asyncio.to_thread(self._process.wait)
-        is_asked = self._ends_with is not None
-        if self._ends_with is None:
+        if self._ends_with is not None:  # It was asked to end.
+            ending: Exception = self._ends_with
+            not_started = ending
+        else:
             why = "" if failure is None else f", since {failure!r} came out of its values"
-            self._ends_with = DeploymentUnavailable(
-                f"the process that steps {self._name} has ended with status {status}{why}"
-            )
-        self._remote.abandon(self._ends_with)
+            text = f"the process that steps {self._name} has ended with status {status}{why}"
+            ending = DeploymentUnavailable(text)
+            # Nothing has happened for these, so the router sends them to another replica.
+            not_started = self._ends_with = NotStarted(f"{text}; send the request again")
+            if self._on_failure is not None:
+                self._on_failure(ending)
+        self._remote.abandon(ending, not_started)
         self._hand_out(self._remote.deliveries())
         if not self._is_ready.done():
-            self._is_ready.set_exception(self._ends_with)
+            self._is_ready.set_exception(ending)
         self._is_ready.exception()  # Nobody may have waited for it.
-        if not is_asked and self._on_failure is not None:
-            self._on_failure(self._ends_with)
 
 
 def _shipped(model: Any, options: ContinuousOptions) -> bytes:

@@ -11,7 +11,8 @@ from typing import Any
 
 import pyserve
 from pyserve import Done, Emit, Failed
-from pyserve.stepping.decorator import load_of
+from pyserve.stepping.decorator import find_driver, load_of
+from pyserve.stepping.process_driver import ProcessDriver
 from services.echo import echo_pb2, echo_pb2_grpc
 
 _STEP_S = 0.005
@@ -38,8 +39,6 @@ class _State:
             if request.get("fails_at") == self.made:
                 return Failed(ValueError(f"failed at {self.made}"))
             value: Any = {"made": self.made}
-            if "pid" in request:
-                value["pid"] = request["pid"]
         else:
             value = echo_pb2.EchoReply(payload=request.payload + b"%d" % self.made)
         return Done(value) if self.made >= self.left else Emit(value)
@@ -121,14 +120,6 @@ class Process(_Counting, echo_pb2_grpc.EchoServicer):
     Echo = pyserve.steps()
     EchoStream = pyserve.steps()
 
-    def setup(self) -> None:
-        self.stepper = os.getpid()
-
-    def admit(self, request: Any) -> _State:
-        if request == "pid":
-            request = {"count": 1, "pid": self.stepper}
-        return super().admit(request)
-
     async def tally(self) -> tuple[int, int, int]:
         assert not self.admitted, "nothing is admitted in the replica"
         load = load_of(self)
@@ -137,6 +128,12 @@ class Process(_Counting, echo_pb2_grpc.EchoServicer):
     async def pid(self) -> int:
         """Return which process the replica is."""
         return os.getpid()
+
+    async def stepper(self) -> int:
+        """Return which process steps."""
+        driver = find_driver(self)
+        assert isinstance(driver, ProcessDriver)
+        return driver.pid
 
 
 @pyserve.deployment
@@ -232,5 +229,6 @@ two_tales = Tales.options(num_replicas=2).bind(1, 0.05)
 app = Counter.bind()
 engine = Engine.options(name="Counter").bind()
 process = Process.options(name="Counter").bind()
+two_processes = Process.options(name="Counter", num_replicas=2).bind()
 slow = Slow.bind(1)
 two = Slow.options(num_replicas=2, request_router_config={"max_attempts": 3}).bind(1)

@@ -43,7 +43,7 @@ async def test_what_waits_goes_on_elsewhere_and_what_runs_fails_at_once(stream: 
 async def test_a_replica_whose_process_is_killed_is_replaced() -> None:
     with running_mesh("tests.mesh.stepping.apps:process") as running, attached(running.home):
         handle: Any = pyserve.get_app_handle("default")
-        stepper, replica = (await handle.remote("pid"))["pid"], await handle.pid.remote()
+        stepper, replica = await handle.stepper.remote(), await handle.pid.remote()
         stream = handle.options(stream=True).remote({"count": 1_000_000})
         assert await anext(aiter(stream)) == {"made": 1}
         os.kill(stepper, signal.SIGKILL)
@@ -53,13 +53,28 @@ async def test_a_replica_whose_process_is_killed_is_replaced() -> None:
                 pass
         assert time.monotonic() - killed_at < 5
         await eventually(lambda: _is_replaced(handle, replica), timeout_s=30)
-        assert (await handle.remote("pid"))["pid"] != stepper
+        assert await handle.stepper.remote() != stepper
+        assert await handle.remote({"count": 2}) == {"made": 2}
+
+
+async def test_what_waits_for_a_killed_process_goes_elsewhere() -> None:
+    """Two replicas run four calls each; the others wait in them."""
+    with running_mesh("tests.mesh.stepping.apps:two_processes") as running, attached(running.home):
+        handle: Any = pyserve.get_app_handle("default")
+        calls = [asyncio.ensure_future(handle.remote({"count": 300})) for _ in range(16)]
+        await asyncio.to_thread(wait_until, lambda: sum(_of_each(handle, "waiting")) == 8)
+        steppers = await asyncio.to_thread(_of_each, handle, "stepper")
+        os.kill(steppers[0], signal.SIGKILL)
+        found = await asyncio.gather(*calls, return_exceptions=True)
+        errors = [each for each in found if isinstance(each, BaseException)]
+        assert [type(each) for each in errors] == [pyserve.DeploymentUnavailable] * 4
+        assert [each for each in found if each not in errors] == [{"made": 300}] * 12
 
 
 async def test_the_process_that_steps_ends_with_a_killed_replica() -> None:
     with running_mesh("tests.mesh.stepping.apps:process") as running, attached(running.home):
         handle: Any = pyserve.get_app_handle("default")
-        stepper, replica = (await handle.remote("pid"))["pid"], await handle.pid.remote()
+        stepper, replica = await handle.stepper.remote(), await handle.pid.remote()
         os.kill(replica, signal.SIGKILL)
         await eventually(lambda: not Path(f"/proc/{stepper}").exists(), timeout_s=30)
         await eventually(lambda: _is_replaced(handle, replica), timeout_s=30)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import threading
 import time
 from pathlib import Path
@@ -17,9 +16,10 @@ from tests.unit.stepping.models import Counting, Snapping, State, Work
 class Reporting(Snapping):
     """Writes what happens in its process to a file, a line for each."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, hangs_with: int = 1) -> None:
         super().__init__()
         self.folder = folder
+        self.hangs_with = hangs_with
 
     def setup(self) -> None:
         self.note(f"pid {os.getpid()}")
@@ -54,15 +54,20 @@ class Reporting(Snapping):
 class Process(Reporting):
     """Counts; some requests make it do something else.
 
-    The names of requests: ``exit`` ends the process in a step, ``hang`` steps until a file
-    ``go`` is there, ``odd`` has a value that cannot be pickled, ``endless`` never ends.
+    The names of requests: ``hang`` holds a step up until a file ``go`` is there, ``odd`` has a
+    value that cannot be pickled, ``endless`` never ends.
+
+    Args:
+        folder: For files.
+        hangs_with: How many states a step has that is held up; smaller ones do nothing.
     """
 
     def step(self, states: list[State]) -> list[Any]:
         names = {state.work.name for state in states}
-        if "exit" in names:
-            os.kill(os.getpid(), signal.SIGKILL)
         if "hang" in names and not (self.folder / "go").exists():
+            if len(states) < self.hangs_with:
+                time.sleep(0.001)
+                return [None for _ in states]
             self.note("hanging")
             while not (self.folder / "go").exists():
                 time.sleep(0.001)
@@ -73,6 +78,11 @@ class Process(Reporting):
             Done(threading.Lock()) if state.work.name == "odd" else result
             for state, result in zip(states, results, strict=True)
         ]
+
+
+@continuous(step_in="process", max_running=1)
+class Narrow(Process):
+    """Runs one request at a time."""
 
 
 @continuous(step_in="process")

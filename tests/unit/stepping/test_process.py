@@ -34,6 +34,7 @@ from tests.unit.stepping.models import Counting, Work, values_of
 from tests.unit.stepping.processes import (
     Awaiting,
     Broken,
+    Narrow,
     OddRequest,
     Process,
     Raising,
@@ -171,7 +172,7 @@ async def test_exceptions_cross_with_their_traceback(tmp_path: Path) -> None:
 
 
 async def test_draining_refuses_what_waits_and_lets_the_rest_end(tmp_path: Path) -> None:
-    async with stepping(Process(tmp_path)) as model:
+    async with stepping(Process(tmp_path, hangs_with=4)) as model:
         running = [asyncio.create_task(each_of(model(Work("hang", 40)))) for _ in range(4)]
         await eventually(lambda: "hanging" in model.lines())
         waiting = asyncio.create_task(each_of(model(Work("b"))))
@@ -189,7 +190,7 @@ async def test_states_go_on_at_another_replica(tmp_path: Path) -> None:
     for name in ("old", "new"):
         (tmp_path / name).mkdir()
     async with (
-        stepping(Process(tmp_path / "old")) as old,
+        stepping(Process(tmp_path / "old", hangs_with=2)) as old,
         stepping(Process(tmp_path / "new")) as new,
     ):
 
@@ -215,21 +216,24 @@ async def test_states_go_on_at_another_replica(tmp_path: Path) -> None:
 
 
 async def test_the_death_of_the_process_ends_all_calls_at_once(tmp_path: Path) -> None:
-    model: Any = Process(tmp_path)
+    model: Any = Narrow(tmp_path)
     told: list[Exception] = []
     async with asyncio.timeout(TIMEOUT_S):
         await begin_steps(model)
         decorator.tell_failure(model, told.append)
-        calls = [asyncio.create_task(each_of(model(Work("endless")))) for _ in range(3)]
-        await eventually(lambda: len(model.lines("admit")) == 3)
-        calls.append(asyncio.create_task(last_of(model(Work("exit")))))
-        for call in calls:
-            with pytest.raises(DeploymentUnavailable, match="has ended with status -9"):
-                await call
-        with pytest.raises(DeploymentUnavailable):
+        running = asyncio.create_task(each_of(model(Work("hang"))))
+        await eventually(lambda: (load := load_of(model)) and load.running == 1)
+        waiting = asyncio.create_task(last_of(model(Work("b"))))
+        await asyncio.sleep(0)
+        os.kill(model.pid(), signal.SIGKILL)
+        with pytest.raises(DeploymentUnavailable, match="has ended with status -9"):
+            await running
+        # Nothing has happened for them, so a router may send them elsewhere.
+        with pytest.raises(NotStarted, match="has ended with status -9"):
+            await waiting
+        with pytest.raises(NotStarted):
             await model(Work("b"))
-        await eventually(lambda: told)
-        assert len(told) == 1
+        assert [type(each) for each in told] == [DeploymentUnavailable]
         await decorator.close(model)
 
 
