@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-from pyserve.observe.places import describe, format_from_user_code
+from pyserve.observe.failures import describe, format_from_user_code
 from pyserve.replica.asgi import AsgiApplication
 from pyserve.replica.loading import (
     Loaded,

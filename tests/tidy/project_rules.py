@@ -26,7 +26,8 @@ _FORBIDDEN_EDGES = {
     "router_rs/call/Cargo.toml": (*_crates(*set(_ALL) - {"protocol"}), "tokio", "hyper", "h2"),
     "router_rs/arena/Cargo.toml": (*_crates(*_ALL), "tokio", "hyper", "h2", "http", "libc"),
     "router_rs/wire/Cargo.toml": (
-        *_crates(*set(_ALL) - {"arena", "protocol"}), "tokio", "hyper", "h2", "socket2", "rustls", "libc",
+        *_crates(*set(_ALL) - {"arena", "protocol"}),
+        "tokio", "hyper", "h2", "socket2", "rustls", "libc",
     ),
     "router_rs/io/Cargo.toml": (*_crates(*set(_ALL) - {"core"}), "hyper", "h2", "http", "pyo3"),
     "router_rs/transcode/Cargo.toml": (

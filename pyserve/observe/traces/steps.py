@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from opentelemetry import trace
 from opentelemetry.context import Context, attach, detach
 
-from pyserve.observe.traces.sampled import IS_SAMPLED
+from pyserve.observe.traces import IS_SAMPLED
 from pyserve.observe.traces.spans import Spans, current, end, left
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import pytest
 from opentelemetry import trace
 from opentelemetry.sdk.trace import ReadableSpan
 
-from pyserve.observe.traces.sampled import IS_SAMPLED
+from pyserve.observe.traces import IS_SAMPLED
 from pyserve.request import CURRENT, Request
 from pyserve.stepping import decorator
 from pyserve.stepping.decorator import continuous
