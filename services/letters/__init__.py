@@ -1,0 +1,1 @@
+"""A small character-level language model with a KV cache."""
