@@ -1,0 +1,1 @@
+"""Beam search: each request holds several sequences."""
