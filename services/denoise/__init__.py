@@ -1,0 +1,1 @@
+"""Samples images of digits by diffusion; requests choose their number of steps."""
