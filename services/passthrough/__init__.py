@@ -1,0 +1,1 @@
+"""Passes requests to an engine that batches by itself."""
