@@ -1,8 +1,11 @@
 """``make bench NAME=stepping``: requests of unequal length, in three forms of the same model.
 
-Each form runs in a mesh of its own, with one replica, and gets the same lengths: once from
-callers that wait for their answers, and once at random times, at shares of what the continuous
-form can do. The forms take turns.
+Each form runs with one replica, and gets the same lengths: once from callers that wait for their
+answers, and once at random times, at shares of what the continuous form can do. The forms take
+turns.
+
+With ``--litserve`` two more forms take part, which stream each value as an event over HTTP: the
+continuous one again, and LitServe's loop.
 """
 
 from __future__ import annotations
@@ -13,13 +16,19 @@ import json
 import random
 import statistics
 import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pyserve
-from benchmarks.machine import stamp
-from benchmarks.stepping.applications import FORMS, RUNNING, step_s
+from benchmarks.machine import ROOT, stamp
+from benchmarks.stepping.applications import FORMS
+from benchmarks.stepping.events import Events
+from benchmarks.stepping.model import RUNNING, step_s
+from benchmarks.stepping.peers import litserve
 
 RESULTS = Path(__file__).parents[1] / "results" / "stepping.json"
 # How many times as long as the shortest request the longest one is; lengths are even in the
@@ -28,6 +37,12 @@ SPREADS = (1, 10, 100)
 _LONGEST = 100
 _CALLERS = 2 * RUNNING
 _SHARES = (0.5, 0.8, 0.95)
+# Which form each of the others is compared with: one that answers in the same way.
+_BESIDE = {"batched": "continuous", "alone": "continuous", "litserve": "events"}
+_ENVIRONMENT = ROOT / "target" / "peers" / "litserve"
+
+Call = Callable[[int], Awaitable[object]]
+Door = Callable[[], AbstractAsyncContextManager[Call]]
 
 
 @dataclass(frozen=True)
@@ -61,7 +76,7 @@ def capacity_per_s(spread: int) -> float:
     return RUNNING / (step_s(RUNNING) * statistics.fmean(lengths(spread, 20_000, seed=0)))
 
 
-async def closed(handle: Any, form: str, spread: int, seconds: float, seed: int) -> Outcome:
+async def closed(call: Call, form: str, spread: int, seconds: float, seed: int) -> Outcome:
     """Send from callers of which each waits for its answer."""
     works = iter(lengths(spread, 1_000_000, seed))
     latencies: list[float] = []
@@ -70,7 +85,7 @@ async def closed(handle: Any, form: str, spread: int, seconds: float, seed: int)
 
     async def caller() -> None:
         while (sent := time.perf_counter()) < end:
-            await handle.remote(next(works))
+            await call(next(works))
             now = time.perf_counter()
             if warm <= now < end:
                 latencies.append(now - sent)
@@ -80,7 +95,7 @@ async def closed(handle: Any, form: str, spread: int, seconds: float, seed: int)
 
 
 async def open_loop(
-    handle: Any, form: str, spread: int, share: float, seconds: float, seed: int
+    call: Call, form: str, spread: int, share: float, seconds: float, seed: int
 ) -> Outcome:
     """Send at random times, whatever has been answered."""
     rng = random.Random(seed)
@@ -90,20 +105,22 @@ async def open_loop(
     latencies: list[float] = []
     tasks: list[asyncio.Task[None]] = []
 
-    async def call(steps: int) -> None:
+    async def timed(steps: int) -> None:
         sent = loop.time()
-        await handle.remote(steps)
+        await call(steps)
         latencies.append(loop.time() - sent)
 
     due = begin = loop.time()
     while due < begin + seconds:
         due += rng.expovariate(rate)
         await asyncio.sleep(max(0.0, due - loop.time()))
-        tasks.append(loop.create_task(call(next(works))))
+        tasks.append(loop.create_task(timed(next(works))))
     _, late = await asyncio.wait(tasks, timeout=2 * seconds)
     for task in late:
         task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+    for ended in await asyncio.gather(*tasks, return_exceptions=True):
+        if isinstance(ended, Exception):
+            raise ended
     latencies += [2 * seconds] * len(late)
     return _outcome(form, spread, share, latencies, seconds)
 
@@ -128,49 +145,81 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=6.0, help="of each load")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--output", type=Path, default=RESULTS)
+    parser.add_argument(
+        "--litserve", action="store_true", help="beside LitServe, installed from the package index"
+    )
     options = parser.parse_args()
-    found: list[Outcome] = []
-    for form, deployment in FORMS.items():
-        pyserve.run(deployment.bind(), name=form, route_prefix=None)
-    for number in range(options.rounds):
-        for spread in SPREADS:
-            for form in _turns(number):
-                found += asyncio.run(_play(form, spread, options.seconds, seed=number))
-                print(*found[-1 - len(_SHARES if form != "alone" else ()) :], sep="\n", flush=True)
-    pyserve.shutdown()
-    print(json.dumps(_ratios(found), indent=1))
+    with litserve(_ENVIRONMENT) if options.litserve else nullcontext() as peer:
+        pyserve.start(address="127.0.0.1:0")
+        for form, deployment in FORMS.items():
+            pyserve.run(deployment.bind(), name=form, route_prefix=f"/{form}")
+        found = _play_all(_doors(peer), options.rounds, options.seconds)
+        pyserve.shutdown()
+    ratios = _ratios(found)
+    print(json.dumps(ratios, indent=1))
     document = {
         "machine": stamp(),
         "outcomes": [asdict(each) for each in found],
-        "ratios": _ratios(found),
+        "ratios": ratios,
     }
     options.output.write_text(json.dumps(document, indent=1) + "\n")
 
 
-def _turns(number: int) -> list[str]:
-    forms = list(FORMS)
-    return forms[number % len(forms) :] + forms[: number % len(forms)]
+def _doors(peer: str | None) -> dict[str, Door]:
+    """Return how each form is called; ``peer``: where LitServe listens."""
+    doors: dict[str, Door] = {form: partial(_by_handle, form) for form in FORMS}
+    if peer is not None:
+        ingress = pyserve.status().addresses[0]
+        doors["events"] = partial(_by_events, ingress, "/continuous", None)
+        doors["litserve"] = partial(_by_events, peer, "/predict", "steps")
+    return doors
 
 
-async def _play(form: str, spread: int, seconds: float, seed: int) -> list[Outcome]:
-    handle = pyserve.get_app_handle(form)
-    found = [await closed(handle, form, spread, seconds, seed)]
-    if form != "alone":  # It can bear none of these loads.
-        found += [await open_loop(handle, form, spread, share, seconds, seed) for share in _SHARES]
+@asynccontextmanager
+async def _by_handle(form: str) -> AsyncIterator[Call]:
+    yield pyserve.get_app_handle(form).remote
+
+
+@asynccontextmanager
+async def _by_events(address: str, path: str, key: str | None) -> AsyncIterator[Call]:
+    async with Events(address, path, key) as client:
+        yield client.call
+
+
+def _play_all(doors: dict[str, Door], rounds: int, seconds: float) -> list[Outcome]:
+    found: list[Outcome] = []
+    for number in range(rounds):
+        forms = list(doors)
+        first = number % len(forms)
+        for spread in SPREADS:
+            for form in [*forms[first:], *forms[:first]]:
+                played = asyncio.run(_play(doors[form], form, spread, seconds, seed=number))
+                print(*played, sep="\n", flush=True)
+                found += played
+    return found
+
+
+async def _play(door: Door, form: str, spread: int, seconds: float, seed: int) -> list[Outcome]:
+    async with door() as call:
+        found = [await closed(call, form, spread, seconds, seed)]
+        if form != "alone":  # It can bear none of these loads.
+            found += [
+                await open_loop(call, form, spread, share, seconds, seed) for share in _SHARES
+            ]
     return found
 
 
 def _ratios(found: list[Outcome]) -> dict[str, Any]:
-    """Return throughput and p99 of the continuous form over the others', medians of rounds."""
+    """Return throughput and p99 of a continuous form over another's, medians of rounds."""
     ratios: dict[str, Any] = {}
     for spread in SPREADS:
         for share in (0.0, *_SHARES):
-            of = {
-                form: [e for e in found if (e.form, e.spread, e.share) == (form, spread, share)]
-                for form in FORMS
-            }
-            for other in ("batched", "alone"):
-                pairs = list(zip(of["continuous"], of[other], strict=False))
+            of: dict[str, list[Outcome]] = {}
+            for each in found:
+                if (each.spread, each.share) == (spread, share):
+                    of.setdefault(each.form, []).append(each)
+            for other, own in _BESIDE.items():
+                pairs = list(zip(of.get(own, ()), of.get(other, ()), strict=False))
                 if pairs:
                     ratios[f"{spread} x, share {share}, over {other}"] = {
                         "per_s": round(statistics.median(a.per_s / b.per_s for a, b in pairs), 2),
