@@ -11,6 +11,7 @@ from __future__ import annotations
 import bisect
 import heapq
 import math
+from collections import deque
 from collections.abc import Hashable
 from dataclasses import dataclass
 from itertools import islice
@@ -19,7 +20,7 @@ from typing import Generic, TypeVar
 from pyserve.batching.steps import StepTimes
 from pyserve.stepping.entries import End, Entry, Phase, Refusal
 from pyserve.stepping.options import ContinuousOptions
-from pyserve.stepping.waiting import Waiting
+from pyserve.stepping.waiting import Blocked, Waiting
 
 Call = TypeVar("Call")
 
@@ -100,9 +101,7 @@ class Scheduler(Generic[Call]):
         self._parked: dict[Entry[Call], None] = {}  # Longest first.
         self._ending: dict[Entry[Call], None] = {}
         self._held_max = _HELD_PER_RUNNING * options.max_running
-        # They wait for one of the held keys to be free; so many others have passed them.
-        self._blocked: dict[Entry[Call], None] = {}
-        self._passes = 0
+        self._blocked: Blocked[Call] = Blocked(self._waiting, options.max_running)
         # After a preemption nothing is admitted until a state has ended: what was preempted would
         # come back and be preempted again.
         self._is_short = False
@@ -175,7 +174,7 @@ class Scheduler(Generic[Call]):
         """Leave a request that waits to others, until ``unpark``."""
         entry.phase = Phase.AWAY
         if entry in self._blocked:
-            del self._blocked[entry]
+            self._blocked.remove(entry)
         else:
             self._waiting.remove(entry)
         self._away[entry] = None
@@ -244,21 +243,26 @@ class Scheduler(Generic[Call]):
         if self._is_short and self._held:
             return None
         self._is_short = False
-        options = self.options
+        options, waiting, blocked = self.options, self._waiting, self._blocked
+        has_free_key = len(self._sets) < options.max_keys
+
+        def is_late(entry: Entry[Call]) -> bool:
+            return self._is_late(entry, now)
+
+        if has_free_key:
+            blocked.free_key(is_late)
         while self._active < options.max_running and self._held < self._held_max:
-            entry = self._waiting.first(lambda each: self._is_late(each, now))
+            entry = waiting.first(is_late)
             if entry is None or self._used + self._reservation(entry) > self._budget:
                 return None
-            if entry.key in self._sets or len(self._sets) < options.max_keys:
-                if self._blocked:
-                    # Others pass those that wait for a key, but not for ever.
-                    if self._passes >= options.max_running:
-                        return None
-                    self._passes += 1
-                self._hold(self._waiting.take())
+            if has_free_key or entry.key in self._sets:
+                if not blocked.may_be_passed:
+                    return None
+                blocked.note_pass()
+                self._hold(waiting.take())
                 return entry
-            self._waiting.remove(entry)
-            self._blocked[entry] = None
+            if not blocked.add(entry):
+                return None
         return None
 
     def admitted(self, entry: Entry[Call], state: object, cost: float, bound: float = 0.0) -> None:
@@ -309,7 +313,7 @@ class Scheduler(Generic[Call]):
             self._is_short = False
         entry.phase = Phase.ENDED
         if entry in self._blocked:
-            del self._blocked[entry]
+            self._blocked.remove(entry)
         elif phase is Phase.WAITING:
             self._waiting.remove(entry)
         self._away.pop(entry, None)
@@ -411,18 +415,10 @@ class Scheduler(Generic[Call]):
         known.held -= 1
         if not known.held:
             del self._sets[entry.key]
-            self._unblock()
             place = self._turns.index(entry.key)
             del self._turns[place]
             if place < self._turn:
                 self._turn -= 1
-
-    def _unblock(self) -> None:
-        """Let those wait in their order again that have waited for a key."""
-        self._passes = 0
-        for entry in self._blocked:
-            self._waiting.add(entry)
-        self._blocked.clear()
 
     def _enter_running(self, entry: Entry[Call]) -> None:
         entry.phase = Phase.RUNNING
@@ -442,11 +438,12 @@ class Scheduler(Generic[Call]):
 
     def _victims(self, used: float, besides: list[Entry[Call]]) -> list[Entry[Call]]:
         """Return whom to preempt so that the others fit; end those who cannot be."""
-        held = [entry for entry in self.held() if entry not in besides and entry.stopped is None]
+        gone = set(besides)
+        held = [entry for entry in self.held() if entry not in gone and entry.stopped is None]
         held.sort(key=lambda entry: (-entry.priority, entry.arrival))
         found: list[Entry[Call]] = []
         most = self.options.max_preempts
-        last = []
+        last: deque[Entry[Call]] = deque()
         while used > self._budget and held:
             entry = held.pop()
             if entry.preempts >= most or not held:
@@ -455,7 +452,7 @@ class Scheduler(Generic[Call]):
             found.append(entry)
             used -= entry.reserved
         while used > self._budget and last:  # The lowest and youngest of them first.
-            entry = last.pop(0)
+            entry = last.popleft()
             self._stop(entry, End.EXHAUSTED)
             used -= entry.reserved
         return found

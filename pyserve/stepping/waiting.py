@@ -8,8 +8,9 @@ requests of one client come in order of arrival.
 from __future__ import annotations
 
 import heapq
+import statistics
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Generic, TypeVar
 
 from pyserve.stepping.entries import Entry, Phase
@@ -19,17 +20,33 @@ Call = TypeVar("Call")
 # Fewer turns of clients without requests, and fewer requests that were cancelled, are not looked
 # through; arbitrary.
 _SWEEP_MIN = 256
+# Most requests that are passed over because their keys find no room. All are compared when a key is
+# free, which takes half a millisecond; arbitrary.
+_BLOCKED_MAX = 1024
 
 
 class _Priority(Generic[Call]):
     """The requests of one priority."""
 
-    __slots__ = ("clients", "turns")
+    __slots__ = ("clients", "placed", "turns")
 
     def __init__(self) -> None:
         self.clients: dict[str, deque[Entry[Call]]] = {}  # Those with requests only.
-        # (the client's turn, arrival of its first request, client): one for each client.
+        # A heap of (the client's turn, arrival of its first request, client).
         self.turns: list[tuple[float, int, str]] = []
+        self.placed: dict[str, tuple[float, int, str]] = {}  # That of each client which counts.
+
+    def place(self, turn: float, first: Entry[Call]) -> None:
+        """Set when it is the turn of a client, and what its first request is."""
+        placed = self.placed[first.client] = (turn, first.arrival, first.client)
+        heapq.heappush(self.turns, placed)
+        if len(self.turns) > _SWEEP_MIN + 2 * len(self.placed):
+            self.turns = list(self.placed.values())
+            heapq.heapify(self.turns)
+
+    def forget(self, client: str) -> None:
+        """Forget a client without requests."""
+        del self.clients[client], self.placed[client]
 
 
 class Waiting(Generic[Call]):
@@ -81,13 +98,17 @@ class Waiting(Generic[Call]):
         if head is not None and not is_late(head):
             if not self._order or self._order[0] <= head.priority:
                 return head
-            # It goes back to the place that it came from.
-            self._enqueue(head)
-            self._head = None
+            self.put_back()
         elif head is not None:
             self._late.append(head)
         self._head = self._next(is_late)
         return self._head
+
+    def put_back(self) -> None:
+        """Let the request that ``first`` has returned wait in its place again."""
+        if self._head is not None:
+            self._enqueue(self._head)
+            self._head = None
 
     def take(self) -> Entry[Call]:
         """Remove and return what ``first`` has returned; its client's next turn is later."""
@@ -101,6 +122,10 @@ class Waiting(Generic[Call]):
             self._turns[entry.client] = begun + max(entry.cost, 1.0)
             self._forget_turns()
         return entry
+
+    def rank(self, entry: Entry[Call]) -> tuple[float, float, int]:
+        """Return what orders requests that can meet their deadlines; lower ones come first."""
+        return -entry.priority, self._turn(entry), entry.arrival
 
     def entries(self) -> list[Entry[Call]]:
         """Return all of them, in no particular order."""
@@ -121,14 +146,13 @@ class Waiting(Generic[Call]):
         queue = priority.clients.get(entry.client)
         if queue is None:
             queue = priority.clients[entry.client] = deque()
-        elif queue[0].arrival > entry.arrival:
-            # Where it was preempted: before those that came after it.
-            queue.appendleft(entry)
-            heapq.heappush(priority.turns, (self._turn(entry), entry.arrival, entry.client))
-            return
-        queue.append(entry)
-        if len(queue) == 1:
-            heapq.heappush(priority.turns, (self._turn(entry), entry.arrival, entry.client))
+        if not queue or queue[-1].arrival < entry.arrival:
+            queue.append(entry)
+        else:  # It has waited before: it comes before those that came after it.
+            later = (at for at, each in enumerate(queue) if each.arrival > entry.arrival)
+            queue.insert(next(later), entry)
+        if queue[0] is entry:
+            priority.place(self._turn(entry), entry)
 
     def _turn(self, entry: Entry[Call]) -> float:
         if entry.was_charged:  # It has had its turn, and was sent back.
@@ -152,26 +176,26 @@ class Waiting(Generic[Call]):
         return None
 
     def _pop(self, priority: _Priority[Call]) -> Entry[Call] | None:
-        turns = priority.turns
-        while turns:
-            turn, _, client = heapq.heappop(turns)
-            queue = priority.clients.get(client)
-            if queue is None:
-                continue  # Of a request that was put in front, whose queue is empty by now.
+        while priority.turns:
+            top = heapq.heappop(priority.turns)
+            turn, _, client = top
+            if priority.placed.get(client) is not top:
+                continue  # Another request was put in front, or there are none.
+            queue = priority.clients[client]
             while queue and queue[0].phase is not Phase.WAITING:
                 queue.popleft()
             if not queue:
-                del priority.clients[client]
+                priority.forget(client)
                 continue
             first = queue[0]
             if self._turn(first) > turn:  # Its client has had a turn in the meantime.
-                heapq.heappush(turns, (self._turn(first), first.arrival, client))
+                priority.place(self._turn(first), first)
                 continue
             queue.popleft()
             if queue:
-                heapq.heappush(turns, (self._turn(queue[0]), queue[0].arrival, client))
+                priority.place(self._turn(queue[0]), queue[0])
             else:
-                del priority.clients[client]
+                priority.forget(client)
             return first
         return None
 
@@ -185,9 +209,72 @@ class Waiting(Generic[Call]):
                 if kept:
                     priority.clients[client] = kept
                 else:
-                    del priority.clients[client]
+                    priority.forget(client)
 
     def _forget_turns(self) -> None:
         if len(self._turns) > _SWEEP_MIN + 2 * self._count:
-            now = self._now
+            # Where each request has a client of its own the time stands still, and nobody's turn is
+            # past. So it goes on to the median: at least half are forgotten, which become equal to
+            # new clients, and those who have had most still wait for their turns.
+            now = self._now = max(self._now, statistics.median_high(self._turns.values()))
             self._turns = {name: turn for name, turn in self._turns.items() if turn > now}
+
+
+class Blocked(Generic[Call]):
+    """Requests that were passed over, because their keys find no room. They have the phase WAITING.
+
+    Args:
+        waiting: Where they come from, and go back to.
+        passes_max: Others that may pass them, until a key is free.
+    """
+
+    def __init__(self, waiting: Waiting[Call], passes_max: int) -> None:
+        self._waiting = waiting
+        self._passes_max = passes_max
+        self._passes = 0
+        self._entries: dict[Entry[Call], None] = {}
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __iter__(self) -> Iterator[Entry[Call]]:
+        return iter(self._entries)
+
+    def __contains__(self, entry: object) -> bool:
+        return entry in self._entries
+
+    @property
+    def may_be_passed(self) -> bool:
+        """Whether one more request may be admitted before these."""
+        return not self._entries or self._passes < self._passes_max
+
+    def note_pass(self) -> None:
+        """Count a request that is admitted before these."""
+        if self._entries:
+            self._passes += 1
+
+    def add(self, entry: Entry[Call]) -> bool:
+        """Pass over the first request of those that wait; say whether there was room to."""
+        if len(self._entries) >= _BLOCKED_MAX:
+            self._waiting.put_back()
+            return False
+        self._waiting.remove(entry)
+        self._entries[entry] = None
+        return True
+
+    def remove(self, entry: Entry[Call]) -> None:
+        """Let a request go."""
+        del self._entries[entry]
+
+    def free_key(self, is_late: Callable[[Entry[Call]], bool]) -> None:
+        """Let those wait in their order again that have the key of the first of them."""
+        if not self._entries:
+            return
+        self._passes = 0
+        rank = self._waiting.rank
+        key = min(self._entries, key=lambda each: (is_late(each), *rank(each))).key
+        of_key = [entry for entry in self._entries if entry.key == key]
+        # Each is put before the last one, which takes no search.
+        for entry in sorted(of_key, key=lambda each: -each.arrival):
+            del self._entries[entry]
+            self._waiting.add(entry)
