@@ -70,7 +70,9 @@ class Stream:
         if at_ms is None:
             return None
         event = voice_pb2.Event
-        return event(kind=event.SPEECH if self.endpointer.is_speech else event.SILENCE, at_ms=at_ms)
+        return event(
+            kind=event.KIND_SPEECH if self.endpointer.is_speech else event.KIND_SILENCE, at_ms=at_ms
+        )
 
     @property
     def has_ended(self) -> bool:

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1aservices/voice/voice.proto\x12\x0eservices.voice\"\x1e\n\rDetectRequest\x12\r\n\x05\x61udio\x18\x01 \x01(\x0c\"\x85\x01\n\x05\x45vent\x12(\n\x04kind\x18\x01 \x01(\x0e\x32\x1a.services.voice.Event.Kind\x12\r\n\x05\x61t_ms\x18\x02 \x01(\x05\x12\x11\n\tshared_by\x18\x03 \x01(\x05\"0\n\x04Kind\x12\x0f\n\x0bUNSPECIFIED\x10\x00\x12\n\n\x06SPEECH\x10\x01\x12\x0b\n\x07SILENCE\x10\x02\x32I\n\x05Voice\x12@\n\x06\x44\x65tect\x12\x1d.services.voice.DetectRequest\x1a\x15.services.voice.Event0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1aservices/voice/voice.proto\x12\x0eservices.voice\"\x1e\n\rDetectRequest\x12\r\n\x05\x61udio\x18\x01 \x01(\x0c\"\x94\x01\n\x05\x45vent\x12(\n\x04kind\x18\x01 \x01(\x0e\x32\x1a.services.voice.Event.Kind\x12\r\n\x05\x61t_ms\x18\x02 \x01(\x05\x12\x11\n\tshared_by\x18\x03 \x01(\x05\"?\n\x04Kind\x12\x14\n\x10KIND_UNSPECIFIED\x10\x00\x12\x0f\n\x0bKIND_SPEECH\x10\x01\x12\x10\n\x0cKIND_SILENCE\x10\x02\x32I\n\x05Voice\x12@\n\x06\x44\x65tect\x12\x1d.services.voice.DetectRequest\x1a\x15.services.voice.Event0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,9 +34,9 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_DETECTREQUEST']._serialized_start=46
   _globals['_DETECTREQUEST']._serialized_end=76
   _globals['_EVENT']._serialized_start=79
-  _globals['_EVENT']._serialized_end=212
+  _globals['_EVENT']._serialized_end=227
   _globals['_EVENT_KIND']._serialized_start=164
-  _globals['_EVENT_KIND']._serialized_end=212
-  _globals['_VOICE']._serialized_start=214
-  _globals['_VOICE']._serialized_end=287
+  _globals['_EVENT_KIND']._serialized_end=227
+  _globals['_VOICE']._serialized_start=229
+  _globals['_VOICE']._serialized_end=302
 # @@protoc_insertion_point(module_scope)

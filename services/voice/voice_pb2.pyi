@@ -15,12 +15,12 @@ class Event(_message.Message):
     __slots__ = ("kind", "at_ms", "shared_by")
     class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
-        UNSPECIFIED: _ClassVar[Event.Kind]
-        SPEECH: _ClassVar[Event.Kind]
-        SILENCE: _ClassVar[Event.Kind]
-    UNSPECIFIED: Event.Kind
-    SPEECH: Event.Kind
-    SILENCE: Event.Kind
+        KIND_UNSPECIFIED: _ClassVar[Event.Kind]
+        KIND_SPEECH: _ClassVar[Event.Kind]
+        KIND_SILENCE: _ClassVar[Event.Kind]
+    KIND_UNSPECIFIED: Event.Kind
+    KIND_SPEECH: Event.Kind
+    KIND_SILENCE: Event.Kind
     KIND_FIELD_NUMBER: _ClassVar[int]
     AT_MS_FIELD_NUMBER: _ClassVar[int]
     SHARED_BY_FIELD_NUMBER: _ClassVar[int]

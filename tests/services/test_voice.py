@@ -77,7 +77,9 @@ def request(*sounds: Any) -> Any:
 
 
 def events(values: list[Any]) -> list[tuple[str, int]]:
-    return [(voice_pb2.Event.Kind.Name(each.kind), each.at_ms) for each in values]
+    return [
+        (voice_pb2.Event.Kind.Name(each.kind).removeprefix("KIND_"), each.at_ms) for each in values
+    ]
 
 
 class Loud:
