@@ -110,6 +110,7 @@ class _SnapshotSource:
             ends=counted.ends,
             methods=counted.methods,
             batches=counted.batches,
+            steps=counted.steps,
             models=self._front.models(),
             caches=counted.caches,
             missing=(words,) if silent else (),

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from pyserve.admin.api.snapshot import Batches, Cache, Routed
+from pyserve.admin.api.snapshot import Batches, Cache, Routed, Steps
 from pyserve.admin.histograms import Histogram
 from pyserve.observe.metrics import MODELS, Family, Sample
 from pyserve.observe.metrics.catalogue import OF_COUNTS
@@ -46,6 +46,24 @@ _BATCH_TIMES = {
     "pyserve_batch_execution_seconds": "runs",
 }
 _BATCHES, _BATCH_WAITING = "pyserve_batches", "pyserve_batch_waiting_calls"
+_STEP_TIMES = {
+    "pyserve_step_seconds": "runs",
+    "pyserve_step_size": "sizes",
+    "pyserve_step_first_value_seconds": "first_values",
+    "pyserve_step_value_seconds": "next_values",
+}
+_STEP_COUNTS = {
+    "pyserve_step_admissions": "admissions",
+    "pyserve_step_preemptions": "preemptions",
+}
+_STEP_HELD = {
+    "pyserve_step_running_requests": "running",
+    "pyserve_step_parked_requests": "parked",
+    "pyserve_step_waiting_requests": "waiting",
+    "pyserve_step_waiting_cost": "waiting_cost",
+    "pyserve_step_budget_used": "used",
+    "pyserve_step_budget_max": "budget",
+}
 # Metrics of one function's models in a replica, with their names here; counters have the label that
 # distinguishes them.
 _CACHES = {
@@ -71,6 +89,7 @@ class Counted:
     ends: Mapping[str, Mapping[str, int]]
     methods: Mapping[str, Mapping[str, Histogram]]
     batches: Mapping[tuple[str, str], Batches]
+    steps: Mapping[tuple[str, str], Steps]
     caches: Mapping[tuple[str, str, str], Cache]
 
 
@@ -80,6 +99,7 @@ def read_families(families: Iterable[Family]) -> Counted:
     ends: defaultdict[str, _Counts] = defaultdict(_counts)
     methods: defaultdict[str, defaultdict[str, Buckets]] = defaultdict(_buckets)
     batches: defaultdict[tuple[str, str], _Batches] = defaultdict(_Batches)
+    steps: defaultdict[tuple[str, str], _Steps] = defaultdict(_Steps)
     caches: defaultdict[tuple[str, str, str], _Cache] = defaultdict(_Cache)
     for family in families:
         for sample in family.samples:
@@ -92,6 +112,8 @@ def read_families(families: Iterable[Family]) -> Counted:
                 methods[labels["replica"]][labels["method"]].take(sample)
             elif family.name in _BATCH_TIMES or family.name in (_BATCHES, _BATCH_WAITING):
                 batches[_target(labels), labels["function"]].take(family.name, sample)
+            elif family.name.startswith("pyserve_step_"):
+                steps[_target(labels), labels["function"]].take(family.name, sample)
             elif family.name.startswith("pyserve_model"):
                 key = _target(labels), labels["replica"], labels["function"]
                 caches[key].take(family.name, sample)
@@ -104,6 +126,7 @@ def read_families(families: Iterable[Family]) -> Counted:
             for name, each in methods.items()
         },
         {key: each.batches() for key, each in batches.items()},
+        {key: each.steps() for key, each in steps.items()},
         {key: each.cache() for key, each in caches.items()},
     )
 
@@ -210,6 +233,27 @@ class _Batches:
     def batches(self) -> Batches:
         times = {name: each.histogram() for name, each in self.times.items()}
         return Batches(reasons=dict(self.reasons), waiting_now=self.waiting, **times)
+
+
+@dataclass(slots=True)
+class _Steps:
+    """The same of one continuously batched class."""
+
+    counts: _Counts = field(default_factory=_counts)
+    held: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
+    times: defaultdict[str, Buckets] = field(default_factory=_buckets)
+
+    def take(self, name: str, sample: Sample) -> None:
+        if name in _STEP_TIMES:
+            self.times[_STEP_TIMES[name]].take(sample)
+        elif name in _STEP_COUNTS:
+            self.counts[_STEP_COUNTS[name]] += int(sample.value)
+        elif name in _STEP_HELD:
+            self.held[_STEP_HELD[name]] += sample.value
+
+    def steps(self) -> Steps:
+        times = {name: each.histogram() for name, each in self.times.items()}
+        return Steps(counts=dict(self.counts), held=dict(self.held), **times)
 
 
 @dataclass(slots=True)

@@ -11,7 +11,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from pyserve.admin.api.outliers import CALLS_MIN, Served, outliers
-from pyserve.admin.api.snapshot import Batches, MeshSnapshot, Routed, by_target, ended, errors
+from pyserve.admin.api.snapshot import (
+    Batches,
+    MeshSnapshot,
+    Routed,
+    Steps,
+    by_target,
+    ended,
+    errors,
+)
 from pyserve.admin.histograms import Histogram, rate, seconds, share
 from pyserve.wire.v1 import control_pb2
 
@@ -34,6 +42,7 @@ class Between:
         routed: What all routers did in it, by "application/Deployment".
         ends: How calls of replicas ended in it, by id.
         batches: What batches left in it, as ``MeshSnapshot.batches``.
+        steps: What steps were made in it, as ``MeshSnapshot.steps``.
         outliers: What sets outliers among replicas apart, by id.
     """
 
@@ -43,6 +52,7 @@ class Between:
     routed: Mapping[str, Routed]
     ends: Mapping[str, Mapping[str, int]]
     batches: Mapping[tuple[str, str], Batches]
+    steps: Mapping[tuple[str, str], Steps]
     outliers: Mapping[str, str]
 
     @classmethod
@@ -80,6 +90,7 @@ class Between:
             routed=by_target(edges),
             ends=now.ends_since(then),
             batches=now.batches_since(then),
+            steps=now.steps_since(then),
             outliers=found,
         )
 

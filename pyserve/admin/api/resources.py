@@ -16,7 +16,7 @@ from starlette.routing import Route
 from pyserve.admin.api.catalogue import Catalogue, Documents
 from pyserve.admin.api.overview import Between, deployment, overview
 from pyserve.admin.api.sampler import Sampler, TooManyViewers
-from pyserve.admin.api.snapshot import Batches, Cache, MeshSnapshot, Routed
+from pyserve.admin.api.snapshot import Batches, Cache, MeshSnapshot, Routed, Steps
 from pyserve.admin.calls.asking import Calls, Routes, not_kept
 from pyserve.admin.histograms import Histogram, rate, seconds, share
 from pyserve.admin.trying import (
@@ -291,6 +291,11 @@ def deployment_details(between: Between, application: str, name: str) -> dict[st
             for (of, function), each in sorted(between.batches.items())
             if of == target
         ],
+        "steps": [
+            _steps(function, each, between.passed_s)
+            for (of, function), each in sorted(between.steps.items())
+            if of == target
+        ],
         "latency": histogram(routed.answered),
         "parked_wait": histogram(routed.parked),
     }
@@ -312,6 +317,28 @@ def _batches(function: str, found: Batches, passed_s: float) -> dict[str, Any]:
             for reason, count in reasons
             if count
         ],
+        "sizes": histogram(found.sizes),
+    }
+
+
+def _steps(function: str, found: Steps, passed_s: float) -> dict[str, Any]:
+    return {
+        "class": function,
+        "running": int(found.held.get("running", 0)),
+        "parked": int(found.held.get("parked", 0)),
+        "waiting": int(found.held.get("waiting", 0)),
+        "waiting_cost": found.held.get("waiting_cost", 0),
+        "budget_used": found.held.get("used", 0),
+        "budget": found.held.get("budget"),
+        "steps_per_second": rate(found.runs.count, passed_s),
+        "step_mean_s": seconds(found.runs.mean_s),
+        "size_mean": seconds(found.sizes.mean_s),
+        "first_value_p50_s": seconds(found.first_values.quantile(0.5)),
+        "first_value_p99_s": seconds(found.first_values.quantile(0.99)),
+        "value_mean_s": seconds(found.next_values.mean_s),
+        "value_p99_s": seconds(found.next_values.quantile(0.99)),
+        "admissions_per_second": rate(found.counts.get("admissions", 0), passed_s),
+        "preemptions": found.counts.get("preemptions", 0),
         "sizes": histogram(found.sizes),
     }
 

@@ -140,6 +140,39 @@ class Batches:
 
 
 @dataclass(frozen=True, slots=True)
+class Steps:
+    """The steps of one continuously batched class in the replicas of a deployment.
+
+    Attributes:
+        counts: ``admissions`` and ``preemptions``.
+        held: What there is now: requests that are ``running``, ``parked`` and ``waiting``, their
+            ``waiting_cost``, and of the ``budget`` what is ``used``; no ``budget``: no bound.
+        runs: How long steps took.
+        sizes: How many requests shared one; the bounds are numbers of requests.
+        first_values: From the arrival of requests to their first value.
+        next_values: From one value of a request to its next.
+    """
+
+    counts: Mapping[str, int] = field(default_factory=dict)
+    held: Mapping[str, float] = field(default_factory=dict)
+    runs: Histogram = _NOTHING
+    sizes: Histogram = _NOTHING
+    first_values: Histogram = _NOTHING
+    next_values: Histogram = _NOTHING
+
+    def since(self, earlier: Steps) -> Steps:
+        """Return the counts since an earlier snapshot."""
+        return Steps(
+            _counts_since(self.counts, earlier.counts),
+            self.held,
+            self.runs.since(earlier.runs),
+            self.sizes.since(earlier.sizes),
+            self.first_values.since(earlier.first_values),
+            self.next_values.since(earlier.next_values),
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Cache:
     """One replica's use of the models of one function, since it started.
 
@@ -171,6 +204,7 @@ class MeshSnapshot:
         methods: How long calls took in each replica of this node, by its id and by method.
         batches: What the batched functions of a deployment did, by "application/Deployment" and
             function.
+        steps: The same of continuously batched classes.
         models: Those that a replica has, by its id, as far as routers know.
         caches: What replicas did with models, by "application/Deployment", replica and function.
         missing: Processes that did not answer, in words.
@@ -183,6 +217,7 @@ class MeshSnapshot:
     ends: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     methods: Mapping[str, Mapping[str, Histogram]] = field(default_factory=dict)
     batches: Mapping[tuple[str, str], Batches] = field(default_factory=dict)
+    steps: Mapping[tuple[str, str], Steps] = field(default_factory=dict)
     models: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     caches: Mapping[tuple[str, str, str], Cache] = field(default_factory=dict)
     missing: tuple[str, ...] = ()
@@ -228,6 +263,15 @@ class MeshSnapshot:
         nothing = Batches()
         return {
             key: each.since(earlier.batches.get(key, nothing)) for key, each in self.batches.items()
+        }
+
+    def steps_since(self, earlier: MeshSnapshot | None) -> dict[tuple[str, str], Steps]:
+        """Return the steps made since an earlier snapshot; as above."""
+        if earlier is None:
+            return dict(self.steps)
+        nothing = Steps()
+        return {
+            key: each.since(earlier.steps.get(key, nothing)) for key, each in self.steps.items()
         }
 
 

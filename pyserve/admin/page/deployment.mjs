@@ -1,4 +1,4 @@
-// One deployment: its replicas, how long calls take, how long they wait, what the batches are.
+// One deployment: its replicas, how long calls take, how long they wait, what the batches and steps are.
 
 import { h } from "./dom.mjs";
 import { clock, duration, number, percent } from "./format.mjs";
@@ -57,6 +57,7 @@ export function render({ history, details: found }) {
     h("h2", { key: "prediction" }, "Foreseen ends"),
     prediction(found.prediction),
     batches(found.batches ?? []),
+    steps(found.steps ?? []),
     counts(found),
   ];
 }
@@ -98,6 +99,29 @@ function batches(found) {
           cells: [reason.reason, number(reason.batches), percent(reason.share)],
         })),
         "No batch left between the last two looks.")))));
+}
+
+function steps(found) {
+  return found.map((each) => h("section", { key: `steps-${each.class}` },
+    h("h2", null, `Steps of ${each.class}`),
+    facts([
+      ["running", number(each.running)],
+      ["waiting", number(each.waiting)],
+      ["parked", number(each.parked)],
+      ["budget used", each.budget == null ? number(each.budget_used)
+        : `${number(each.budget_used)} of ${number(each.budget)}`],
+      ["cost of what waits", number(each.waiting_cost)],
+      ["steps/s", number(each.steps_per_second)],
+      ["a step, mean", duration(each.step_mean_s)],
+      ["requests in one, mean", number(each.size_mean)],
+      ["to the first value, p50", duration(each.first_value_p50_s)],
+      ["p99", duration(each.first_value_p99_s)],
+      ["from value to value, mean", duration(each.value_mean_s)],
+      ["p99", duration(each.value_p99_s)],
+      ["admitted/s", number(each.admissions_per_second)],
+      ["preempted", number(each.preemptions)],
+    ]),
+    h("div", { class: "charts" }, histogram("Requests in a step", each.sizes, [], number))));
 }
 
 function counts(found) {

@@ -166,3 +166,27 @@ def _code_of(call: Callable[[], object]) -> grpc.StatusCode:
     error: Any = caught.value
     code: grpc.StatusCode = error.code()
     return code
+
+
+@pytest.mark.parametrize("mesh", ["app"], indirect=True)
+class TestPage:
+    @pytest.mark.usefixtures("mesh")
+    def test_it_has_what_steps_hold_and_make(self) -> None:
+        (ingress,) = pyserve.status().ingresses
+        url = f"http://{ingress.admin}/api/deployments/default/Counter.json"
+        running = handle().remote({"count": _ENDLESS, "cost": 7})
+
+        def shown() -> dict[str, Any]:
+            with httpx.Client(trust_env=False, timeout=20) as client:
+                (steps,) = client.get(url).raise_for_status().json()["steps"]
+            return dict(steps)
+
+        try:
+            wait_until(lambda: shown()["steps_per_second"] > 0, what="steps are shown")
+            steps = shown()
+        finally:
+            running.cancel()
+        assert (steps["class"], steps["running"], steps["waiting"]) == ("Counter", 1, 0)
+        assert (steps["budget_used"], steps["budget"]) == (7, 100)
+        assert steps["size_mean"] == 1
+        wait_released()

@@ -121,6 +121,26 @@ def test_batches_of_all_replicas_are_one():
     assert (2, 4.0, 0) == (found.sizes.count, found.sizes.mean_s, found.runs.count)
 
 
+def test_steps_of_all_replicas_are_one():
+    families = [
+        family
+        for replica in ("Cart#1", "Cart#2")
+        for labels in [{**_EDGE, "replica": replica, "function": "Cart"}]
+        for family in (
+            counter("pyserve_step_admissions", 3, **labels),
+            counter("pyserve_step_preemptions", 1, **labels),
+            gauge("pyserve_step_running_requests", 2, **labels),
+            gauge("pyserve_step_budget_used", 0.5, **labels),
+            times("pyserve_step_seconds", 0.01, **labels),
+            times("pyserve_step_first_value_seconds", 0.1, **labels),
+        )
+    ]
+    found = read_families(families).steps["shop/Cart", "Cart"]
+    assert {"admissions": 6, "preemptions": 2} == found.counts
+    assert {"running": 4, "used": 1.0} == found.held
+    assert (2, 2, 0) == (found.runs.count, found.first_values.count, found.sizes.count)
+
+
 def test_models_are_those_of_a_function_in_a_replica():
     where = {**_EDGE, "replica": "Cart#1", "function": "Cart.get"}
     families = [
