@@ -198,6 +198,9 @@ class ServerCall:
     def peer(self) -> str:
         """As grpc writes it: ``ipv4:127.0.0.1:1234``, ``ipv6:[::1]:1234``, ``unix:``."""
 
+    def note_cost(self, cost: float) -> None:
+        """Record what the call has cost so far, at least 0; before its answer."""
+
     @property
     def subtype(self) -> str:
         """The codec in the content-type, ``application/grpc+<subtype>``; ``"proto"`` without."""
@@ -422,6 +425,24 @@ class Server:
         wait may wait for others for ``window_s`` (``None``: nobody waits). A step is expected to
         take ``step_fixed_s`` and ``step_per_call_s`` for each call.
         """
+    def set_costs(
+        self,
+        *,
+        budget: float,
+        running: float,
+        waiting: float,
+        calls: int,
+        places: int,
+        step_s: float,
+        wait_s: float,
+    ) -> None:
+        """Say what the requests cost that are stepped here; from any thread, once for each change.
+
+        All states may cost ``budget`` together (0: they are not bounded). ``running`` is what the
+        states take of it, ``waiting`` what requests without a state will take; these are
+        ``calls`` requests, of which ``places`` have a state at most. A step is expected to take
+        ``step_s``, and a new request of the mean cost gets a state after ``wait_s``.
+        """
     def clear_batch(self) -> None:
         """Say that there is no batcher to be told of."""
     def stats(self) -> dict[str, int]: ...
@@ -583,6 +604,7 @@ class CallOptions:
         caller: int = 0,  # below 2**63; the queue is fair between callers; 0: the channel
         idempotent: bool = False,  # may be sent again after it has started
         locality: tuple[bool, bool] | None = None,  # near first: node, zone; None: as deployed
+        cost: float | None = None,  # what it costs its deployment; None: as calls like it
     ) -> CallOptions: ...
 
 @final

@@ -44,6 +44,9 @@ class Source(Protocol):
     def model_and_deadline(self) -> tuple[str, float | None]:
         """Return these two values, which a batch needs of each request, without making it."""
 
+    def note_cost(self, cost: float) -> None:
+        """Record what the request has cost so far, for the router that sent it."""
+
 
 class Request:
     """One request while user code handles it.
@@ -108,6 +111,9 @@ class Request:
     def model_and_deadline(self) -> tuple[str, float | None]:
         """Return ``multiplexed_model_id`` and ``deadline``."""
         return self.multiplexed_model_id, self.deadline
+
+    def note_cost(self, cost: float) -> None:
+        """Do nothing: no router knows this request, or its source notes it."""
 
     def time_remaining(self) -> float | None:
         """Return the seconds until the deadline, never below 0; ``None`` without one."""

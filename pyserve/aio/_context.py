@@ -129,10 +129,7 @@ class ServicerContext:
 
     def request(self) -> Request:
         """Return the request that child calls inherit from. It is made on first use."""
-        found = self.request_made
-        if found is None:
-            found = self.adopt_request(_request_of(self))
-        return found
+        return self.request_made or self.adopt_request(_request_of(self))
 
     def model_and_deadline(self) -> tuple[str, float | None]:
         """Return these two of the request, without making it."""
@@ -141,6 +138,10 @@ class ServicerContext:
         remaining_s = self.call.time_remaining()
         deadline = None if remaining_s is None else time.monotonic() + remaining_s
         return self.call.model_id, deadline
+
+    def note_cost(self, cost: float) -> None:
+        """Record what the call has cost so far, for the trailer that its router reads."""
+        self.call.note_cost(cost)
 
     def adopt_request(self, request: Request) -> Request:
         """Make ``request`` the one of this call, and return it."""
@@ -484,11 +485,10 @@ def _request_of(context: ServicerContext) -> Request:
             request_id = str(value)
         elif key.replace("-", "_") in _MODEL_ID_KEYS:
             model_id = str(value)
-    remaining_s = context.call.time_remaining()
     return Request(
         request_id=request_id,
         multiplexed_model_id=model_id,
-        deadline=None if remaining_s is None else time.monotonic() + remaining_s,
+        deadline=context.model_and_deadline()[1],
         application=context.kit.settings.application,
         deployment=context.kit.settings.deployment,
         method=context.method.path.rpartition("/")[2],

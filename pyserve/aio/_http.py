@@ -181,6 +181,10 @@ class HttpCall:
         """Return these two of the request."""
         return self.request().model_and_deadline()
 
+    def note_cost(self, cost: float) -> None:
+        """Record what the call has cost so far, for the trailer that its router reads."""
+        self.call.note_cost(cost)
+
     def _make_request(self) -> Request:
         request_id = model_id = ""
         for name, value in self.headers:

@@ -93,6 +93,11 @@ class Deployment(Generic[Deployed_co, Arguments]):
         return self.settings.max_queued_requests
 
     @property
+    def max_queued_cost(self) -> float | None:
+        """The option."""
+        return self.settings.max_queued_cost
+
+    @property
     def backpressure_config(self) -> BackpressureConfig | None:
         """The option."""
         return self.settings.backpressure_config

@@ -120,6 +120,9 @@ class BatchRequestSource:
         """Return these two of the request of the batch."""
         return self.request().model_and_deadline()
 
+    def note_cost(self, cost: float) -> None:
+        """Do nothing: a batch has many callers."""
+
     def cancel(self) -> None:
         """Record that every member has gone, and cancel what the batch called."""
         self._is_cancelled = True

@@ -10,13 +10,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from pyserve.config.declared import Seconds, Whole, option
+from pyserve.config.declared import Number, Seconds, Whole, option
 from pyserve.config.environment import MESSAGE_BYTES_MAX, read_call_settings
 from pyserve.config.logging_config import LoggingConfig
 from pyserve.config.parts import BackpressureConfig, BatchingConfig, Resources
 from pyserve.config.placement import DeploymentActorConfig, GangSchedulingConfig
 from pyserve.config.routing import RequestRouterConfig
 from pyserve.config.scaling import AutoscalingConfig
+from pyserve.config.validation import COST_MAX
 
 # grpc's own default for messages received.
 MAX_RECEIVE_MESSAGE_BYTES_DEFAULT = 4 * 1024 * 1024
@@ -62,6 +63,14 @@ class DeclaredOptions:
         -1,
         "calls that may wait in one router, beyond it RESOURCE_EXHAUSTED; -1: 10 000",
         Whole(minimum=-1),
+        keeps_replicas=True,
+    )
+    max_queued_cost: float | None = option(
+        None,
+        "what the calls may cost together that wait in one router, in the unit of a "
+        "[continuously batched](../guide/continuous.md) class; beyond it RESOURCE_EXHAUSTED; "
+        "without it their number alone is limited",
+        Number(minimum=0, maximum=COST_MAX),
         keeps_replicas=True,
     )
     backpressure_config: BackpressureConfig | None = option(

@@ -21,6 +21,7 @@ class DeploymentKeywords(TypedDict, total=False):
     autoscaling_config: AutoscalingConfig | Mapping[str, Any] | None
     max_ongoing_requests: int | None
     max_queued_requests: int
+    max_queued_cost: float | None
     backpressure_config: BackpressureConfig | Mapping[str, Any] | None
     request_timeout_s: float | None
     max_receive_message_bytes: int

@@ -22,6 +22,7 @@ class HandleKeywords(TypedDict, total=False):
     method_name: str
     timeout_s: float | None
     priority: int
+    cost: float | None
     idempotent: bool
     detached: bool
     request_serialization: str | None

@@ -181,6 +181,7 @@ class DeploymentSchema(_Written):
     num_replicas: int | str | None = None
     max_ongoing_requests: int | None = None
     max_queued_requests: int | None = None
+    max_queued_cost: float | None = None
     backpressure_config: Any = None
     user_config: Any = None
     autoscaling_config: Any = None

@@ -11,6 +11,8 @@ from pyserve.errors import OptionError, OptionTypeError
 
 # Whole numbers travel in 32 bits.
 COUNT_MAX = 2**31 - 1
+# The most that the router takes for a cost (`Cost::AMOUNT_MAX` in router_rs/core/src/cost.rs).
+COST_MAX = 1e12
 # A year: what is longer is a mistake of units, and far from what clocks can add.
 SECONDS_MAX = 365 * 86_400.0
 _SHOWN_LENGTH_MAX = 200

@@ -19,6 +19,7 @@ from pyserve.replica.logs import ReplicaLogging
 from pyserve.replica.preparing import Constructed
 from pyserve.replica.reconfiguring import Reconfigurer
 from pyserve.replica.threads import EndpointThreads
+from pyserve.stepping.decorator import tell_costs
 from pyserve.wire.v1 import mesh_pb2
 
 
@@ -120,6 +121,7 @@ class Serving(Constructing):
         native.set_models(PROCESS_DIRECTORY.models())
         # The native half alone: the other one keeps the instance alive beyond its end.
         PROCESS_ACTIVITY.listen(partial(_tell_steps, native.set_batch, native.clear_batch))
+        tell_costs(self.made.instance, native.set_costs)
         if self.changes.limit is not None:
             self.server.set_maximum_concurrent_rpcs(self.changes.limit)
 

@@ -58,6 +58,7 @@ class NativeCaller:
         options = rust.CallOptions(
             session_id=route.session_id,
             priority=route.priority,
+            cost=route.cost,
             caller=route.caller,
             idempotent=route.idempotent,
             locality=route.locality,

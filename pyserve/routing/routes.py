@@ -58,6 +58,9 @@ def _options(said: mesh_pb2.RouterSettings, defaults: RouterDefaults) -> RouterD
             found |= {name: said.options[name]} if name in said.options else {}
         elif not field.has_presence or said.HasField(field.name):
             found[name] = getattr(said, field.name)
+    # An option of the deployment, beside max_queued_requests.
+    if "max_queued_cost" in said.options:
+        found["max_queued_cost"] = said.options["max_queued_cost"]
     found["max_backoff_s"] = max(found["initial_backoff_s"], found["max_backoff_s"])
     return found
 

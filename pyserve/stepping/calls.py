@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pyserve.errors import BatchError
+from pyserve.request import CURRENT
 from pyserve.stepping.moving import Moved
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ class Stepped(Protocol):
         last: Those of the newest ``Emit``, of a call that wants the last one alone.
         skip: Values that are not sent, because the caller has had them before a preemption.
         is_admitted: It has had a state.
+        charge: The most that it has taken of the budget, or will; 0: its class has no ``cost``.
         value_at: When its newest value was there, or before the first one when it arrived.
         is_parked: The engine waits for the caller to read.
         trace: The span of the call, if it is traced.
@@ -55,6 +57,7 @@ class Stepped(Protocol):
     value_at: float
     is_admitted: bool
     is_parked: bool
+    charge: float
     trace: SteppedCall | None
     moved: Moved | None
 
@@ -81,7 +84,8 @@ class Call:
 
     Attributes:
         context: In which ``admit``, ``cost``, ``key`` and ``bound`` run.
-        sent, read, last, skip, is_parked, is_admitted, trace, moved, value_at: See ``Stepped``.
+        sent, read, last, skip, is_parked, is_admitted, trace, moved, value_at, charge: See
+            ``Stepped``.
     """
 
     __slots__ = (
@@ -89,8 +93,11 @@ class Call:
         "_error",
         "_is_ended",
         "_loop",
+        "_noted",
+        "_source",
         "_values",
         "_waiter",
+        "charge",
         "client",
         "context",
         "deadline",
@@ -133,6 +140,8 @@ class Call:
         self.last: Sequence[object] = () if moved is None else moved.last
         self.is_parked = self.is_admitted = False
         self.value_at = 0.0
+        self.charge = self._noted = 0.0
+        self._source = CURRENT.get()
         self._driver = driver
         self._loop = asyncio.get_running_loop()
         self._values: deque[object] = deque()
@@ -150,6 +159,9 @@ class Call:
         """Take values, and perhaps the end, from the driver."""
         if self._is_ended:  # Its caller has gone.
             return
+        if self.charge != self._noted and self._source is not None:
+            self._noted = self.charge
+            self._source.note_cost(self.charge)
         self._values.extend(values)
         self._is_ended = is_ended
         self._error = error

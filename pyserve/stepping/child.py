@@ -67,6 +67,7 @@ class ChildCall:
         self.last: Sequence[object] = () if moved is None else moved.last
         self.value_at = 0.0
         self.is_admitted = self.is_parked = False
+        self.charge = 0.0
         self.trace: SteppedCall | None = None  # The replica makes the spans.
         self.context = contextvars.copy_context()
 
@@ -131,7 +132,7 @@ class ChildDriver(ThreadDriver):
             failure = SerializationError(
                 f"the request cannot be unpickled in the process that steps: {error}"
             )
-            row = (number, (), True, CarriedError(failure), False)
+            row = (number, (), True, CarriedError(failure), False, 0.0)
             self._send(frame_of((STEPPED, [row], [], self._engine.load(), [])))
             return
         call = self._numbered[number] = ChildCall(number, said, moved)
@@ -193,11 +194,11 @@ class ChildDriver(ThreadDriver):
             del self._numbered[call.number]
             self._away.pop(call.number, None)
         carried = None if error is None else CarriedError(error)
-        return call.number, tuple(values), is_ended, carried, call.is_admitted
+        return call.number, tuple(values), is_ended, carried, call.is_admitted, call.charge
 
     def _portable(self, row: tuple[Any, ...]) -> tuple[Any, ...]:
         """Return a row, or the failure of a call whose values cannot be pickled."""
-        number, _, _, _, is_admitted = row
+        number, _, _, _, is_admitted, charge = row
         try:
             pickle.dumps(row, 5)
         except Exception as error:
@@ -207,7 +208,7 @@ class ChildDriver(ThreadDriver):
                 f"a value of {self._name} cannot be pickled, as it must be to leave the process "
                 f"that steps: {error}"
             )
-            return number, (), True, CarriedError(failure), is_admitted
+            return number, (), True, CarriedError(failure), is_admitted, charge
         return row
 
     def _can_move(self, number: int, moved: Moved) -> bool:

@@ -21,6 +21,7 @@ from pyserve.signatures import read_signature
 from pyserve.stepping.calls import Call
 from pyserve.stepping.checks import check_class
 from pyserve.stepping.drivers import Driver, LoopDriver, ThreadDriver
+from pyserve.stepping.measures import Tell
 from pyserve.stepping.moving import Elsewhere, Moved
 from pyserve.stepping.options import ContinuousOptions, Reserve, StepIn
 from pyserve.stepping.process_driver import ProcessDriver
@@ -32,6 +33,7 @@ Class = TypeVar("Class", bound=type)
 
 _OPTIONS = "__pyserve_continuous__"
 _DRIVER = "__pyserve_steps__"
+_TELL = "__pyserve_costs__"
 _CALL = "__call__"
 _IS_STEPPED = "__pyserve_is_stepped__"
 
@@ -215,6 +217,8 @@ def driver_of(instance: Any) -> Driver:
                 f"what steps them; add '__dict__' to them"
             ) from None
         driver = attributes[_DRIVER] = _make_driver(instance, options_of(type(instance)))
+        if _TELL in attributes:
+            driver.tell(attributes[_TELL])
     elif driver.loop is not asyncio.get_running_loop():
         raise WrongMoment(
             f"{type(instance).__qualname__} is stepped for another event loop; call it from that"
@@ -255,6 +259,30 @@ def find_driver(instance: object) -> Driver | None:
     """Return what steps an instance, if anything does yet."""
     driver: Driver | None = getattr(instance, "__dict__", {}).get(_DRIVER)
     return driver
+
+
+def tell_costs(instance: object, tell: Tell) -> None:
+    """Report what an instance's requests cost, between its steps and when that has changed.
+
+    Without effect for an instance that is not batched continuously, or whose class has no ``cost``.
+
+    Args:
+        instance: Whose requests.
+        tell: Called on the thread that steps; see ``_router.Server.set_costs``.
+    """
+    attributes = getattr(instance, "__dict__", None)
+    if attributes is None or not is_continuous(instance):
+        return
+    attributes[_TELL] = tell
+    driver = find_driver(instance)
+    if driver is not None:
+        driver.tell(tell)
+
+
+def ongoing_cost(instance: object) -> float:
+    """Return what the requests of an instance cost that run or wait; 0: it steps none."""
+    load = load_of(instance)
+    return 0.0 if load is None else load.used + load.waiting_cost
 
 
 def load_of(instance: object) -> Load | None:

@@ -27,7 +27,7 @@ from pyserve.stepping.calls import Call, Delivery
 from pyserve.stepping.endings import as_exception
 from pyserve.stepping.engine import Engine, optional
 from pyserve.stepping.entries import Entry
-from pyserve.stepping.measures import StepMeasures
+from pyserve.stepping.measures import StepMeasures, Tell
 from pyserve.stepping.moving import Elsewhere, Moved, Relays
 from pyserve.stepping.options import ContinuousOptions
 from pyserve.stepping.scheduler import Load
@@ -95,6 +95,10 @@ class Driver:
     async def close(self) -> None:
         """End all calls, and release their states."""
         raise NotImplementedError
+
+    def tell(self, tell: Tell) -> None:
+        """Report what requests cost from now on; ``tell`` is called by the thread that steps."""
+        self._post(lambda: self._engine.tell(tell))
 
     async def drain(self, elsewhere: Elsewhere | None = None) -> None:
         """Refuse what has not been admitted; return when no call is left.

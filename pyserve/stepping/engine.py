@@ -18,7 +18,7 @@ from pyserve.observe.separate import Separate
 from pyserve.stepping.calls import Delivery, Stepped
 from pyserve.stepping.endings import as_exception, ended, odd_result, refused
 from pyserve.stepping.entries import End, Entry, Phase
-from pyserve.stepping.measures import StepMeasures
+from pyserve.stepping.measures import CostReports, StepMeasures, Tell
 from pyserve.stepping.moving import HOPS_MAX, Moved
 from pyserve.stepping.options import ContinuousOptions
 from pyserve.stepping.scheduler import Load, Scheduler
@@ -67,6 +67,8 @@ class Engine:
         self._sends_away = False
         self._moves: list[tuple[Entry[Any], Moved]] = []
         self._staying: set[Entry[Any]] = set()  # No other replica has taken them.
+        self._costs: CostReports | None = None
+        self._arrivals = 0
         self.measures = StepMeasures()
 
     # --- what happens to calls --------------------------------------------------------------
@@ -94,6 +96,14 @@ class Engine:
             self._end_call(call, (), refusing)
             return
         self._entries[call] = entry
+        self._arrivals += 1
+        if self._cost is not None:
+            call.charge = entry.bound if self.options.reserve == "bound" else entry.cost
+
+    def tell(self, tell: Tell) -> None:
+        """Report what requests cost between two steps, if they cost anything but 1 each."""
+        if self._cost is not None:
+            self._costs = CostReports(self.options, tell)
 
     def leave(self, call: Stepped) -> None:
         """End a call whose caller has gone, before the next step."""
@@ -150,6 +160,7 @@ class Engine:
             self._fail(entry, self._ended(why, entry))
         while (admitted := scheduler.admitting(now)) is not None:
             self._admit(admitted)
+        self._report_costs()
         return scheduler.choose()
 
     def stepping(self, chosen: list[Entry[Any]]) -> Generator[list[Any], Any, None]:
@@ -235,6 +246,10 @@ class Engine:
     def _begin_span(traces: StepTraces, part: list[Entry[Any]]) -> RunningStep | None:
         members = [entry.call.trace for entry in part if entry.call.trace is not None]
         return traces.begin(members, size=len(part), key=part[0].key)
+
+    def _report_costs(self) -> None:
+        if self._costs is not None:
+            self._costs.report(self._scheduler.load(), self._arrivals, len(self._entries))
 
     @property
     def _low_mark(self) -> int:
@@ -419,6 +434,7 @@ class Engine:
             else:
                 if cost != entry.cost:
                     set_cost(entry, cost)
+                    entry.call.charge = max(entry.call.charge, cost)
 
     def _fail_part(self, part: list[Entry[Any]], error: BaseException) -> None:
         if not isinstance(error, Exception):

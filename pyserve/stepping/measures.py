@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from pyserve.observe.metrics.families import SIZE_BOUNDS, Tally
 from pyserve.stepping.calls import Stepped
+from pyserve.stepping.options import ContinuousOptions
+from pyserve.stepping.scheduler import Load
 
 
 class StepMeasures:
@@ -35,3 +39,44 @@ class StepMeasures:
         """Count one step."""
         self.sizes.add(size)
         self.runs.add(duration_s)
+
+
+# Takes what requests cost, for routers: see ``_router.Server.set_costs``.
+Tell = Callable[..., None]
+
+
+class CostReports:
+    """Reports what the requests of one instance cost, when it has changed.
+
+    Args:
+        options: The limits of the class.
+        tell: Takes a report.
+    """
+
+    def __init__(self, options: ContinuousOptions, tell: Tell) -> None:
+        self._options = options
+        self._tell = tell
+        self._told: object = None
+
+    def report(self, load: Load, arrivals: int, calls: int) -> None:
+        """Report, between two steps.
+
+        Args:
+            load: What is held now.
+            arrivals: How many requests have come so far.
+            calls: How many are here.
+        """
+        # Routers tell reports apart by their numbers, so each change of who is here is one.
+        now = (load.used, load.waiting_cost, arrivals, calls)
+        if now == self._told:
+            return
+        self._told = now
+        self._tell(
+            budget=self._options.budget or 0.0,
+            running=load.used,
+            waiting=load.waiting_cost,
+            calls=calls,
+            places=self._options.max_running,
+            step_s=load.step_s,
+            wait_s=load.wait_s,
+        )

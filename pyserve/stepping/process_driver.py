@@ -25,8 +25,9 @@ from pyserve.stepping.calls import Call, Delivery
 from pyserve.stepping.child import CLOSE, FAILED, LENGTH, READY, deployed_class, frame_of
 from pyserve.stepping.drivers import PROCESS_DRIVERS, Command, Driver
 from pyserve.stepping.endings import NotStarted
+from pyserve.stepping.engine import optional
 from pyserve.stepping.entries import Entry
-from pyserve.stepping.measures import StepMeasures
+from pyserve.stepping.measures import CostReports, StepMeasures, Tell
 from pyserve.stepping.moving import Moved
 from pyserve.stepping.options import ContinuousOptions
 from pyserve.stepping.scheduler import Load
@@ -43,6 +44,7 @@ _NOTHING = Load(
     waiting_cost=0.0,
     used=0.0,
     step_s=0.0,
+    wait_s=0.0,
     steps=0,
     admitted=0,
     preempted=0,
@@ -68,6 +70,7 @@ class RemoteEngine:
         self._out: list[Delivery] = []
         self._moves: list[tuple[Entry[Any], Moved]] = []
         self._load = _NOTHING
+        self._costs: CostReports | None = None
 
     # --- what happens to calls --------------------------------------------------------------
 
@@ -89,6 +92,10 @@ class RemoteEngine:
         self._reported[call] = 0
         call.is_parked = call.wants_each  # So that `read_on` is called for each value.
         self._send(frame)
+
+    def tell(self, tell: Tell) -> None:
+        """Report what requests cost after each step; the model must have a ``cost``."""
+        self._costs = CostReports(self.options, tell)
 
     def leave(self, call: Call) -> None:
         """See ``Engine``."""
@@ -134,11 +141,12 @@ class RemoteEngine:
         for step in steps:
             self.measures.step(*step)
         now = time.monotonic()
-        for number, values, is_ended, carried, is_admitted in rows:
+        for number, values, is_ended, carried, is_admitted, charge in rows:
             error = None if carried is None else carried.rebuilt()
             call = self._calls.get(number)
             if call is None:
                 continue
+            call.charge = charge
             if is_admitted and not call.is_admitted:
                 call.is_admitted = True
                 if call.trace is not None:
@@ -153,6 +161,8 @@ class RemoteEngine:
             call = self._calls.get(number)
             if call is not None:
                 self._moves.append((Entry(call), moved))
+        if self._costs is not None:
+            self._costs.report(load, load.admitted, len(self._known))
 
     # --- what is known ----------------------------------------------------------------------
 
@@ -202,6 +212,7 @@ class ProcessDriver(Driver):
 
     def __init__(self, model: Any, options: ContinuousOptions) -> None:
         self._writer: asyncio.WriteTransport | None = None
+        self._has_cost = optional(model, "cost") is not None
         self._early = [_shipped(model, options)]
         super().__init__(model, options)
         self._is_ready: asyncio.Future[None] = self.loop.create_future()
@@ -223,6 +234,11 @@ class ProcessDriver(Driver):
             Exception: What ``setup`` has raised, or why the child has ended.
         """
         await asyncio.shield(self._is_ready)
+
+    def tell(self, tell: Tell) -> None:
+        """See ``Driver``."""
+        if self._has_cost:
+            super().tell(tell)
 
     def tell_failure(self, callback: Callable[[Exception], object]) -> None:
         """Call ``callback`` when the child ends without having been asked to."""

@@ -18,6 +18,7 @@ from itertools import islice
 from typing import Generic, TypeVar
 
 from pyserve.batching.steps import StepTimes
+from pyserve.stepping.departures import Departures
 from pyserve.stepping.entries import End, Entry, Phase, Refusal
 from pyserve.stepping.options import ContinuousOptions
 from pyserve.stepping.waiting import Blocked, Waiting
@@ -62,6 +63,8 @@ class Load:
         waiting_cost: What these cost.
         used: What the held states take of the budget.
         step_s: What a step is expected to take, in seconds; 0 while nothing is known.
+        wait_s: How long a new request of the mean cost would wait for a state, in seconds; 0 where
+            it would not, or nothing is known.
         steps, admitted, preempted: How many there have been.
     """
 
@@ -71,6 +74,7 @@ class Load:
     waiting_cost: float
     used: float
     step_s: float
+    wait_s: float
     steps: int
     admitted: int
     preempted: int
@@ -98,6 +102,7 @@ class Scheduler(Generic[Call]):
         self._active = 0  # Running or being admitted.
         self._arrivals = 0
         self._deadlines: list[tuple[float, int, Entry[Call]]] = []
+        self._departures = Departures()
         self._parked: dict[Entry[Call], None] = {}  # Longest first.
         self._ending: dict[Entry[Call], None] = {}
         self._held_max = _HELD_PER_RUNNING * options.max_running
@@ -293,6 +298,7 @@ class Scheduler(Generic[Call]):
     def stepped(self, chosen: list[Entry[Call]], duration_s: float) -> None:
         """Learn how long a step took. Costs, parks and ends are reported for themselves."""
         self._steps += 1
+        self._departures.step(duration_s)
         turn = self._sets.get(chosen[0].key)
         if turn is not None:
             turn.times.learn(len(chosen), duration_s)
@@ -309,6 +315,7 @@ class Scheduler(Generic[Call]):
         if phase is Phase.ENDED:
             return
         if phase in _HELD:
+            self._departures.leave(entry.reserved)
             self._release(entry)
             self._is_short = False
         entry.phase = Phase.ENDED
@@ -334,13 +341,21 @@ class Scheduler(Generic[Call]):
 
     def load(self) -> Load:
         """Return what is held now."""
+        waiting = self._count_waiting()
+        waiting_cost = self._waiting.cost + sum(entry.cost for entry in self._blocked)
         return Load(
             running=self._active,
             parked=len(self._parked),
-            waiting=self._count_waiting(),
-            waiting_cost=self._waiting.cost,
+            waiting=waiting,
+            waiting_cost=waiting_cost,
             used=self._used,
             step_s=max((self._expected_s(each) for each in self._sets.values()), default=0.0),
+            wait_s=self._departures.wait_s(
+                ahead=waiting,
+                ahead_cost=waiting_cost,
+                places=self.options.max_running - self._active,
+                free=self._budget - self._used,
+            ),
             steps=self._steps,
             admitted=self._admitted,
             preempted=self._preempted,

@@ -156,6 +156,7 @@ class StreamEngine(Engine):
                 self._end_early(entry, self._ended(why, entry))
         while (admitted := scheduler.admitting(now)) is not None:
             self._start(admitted)
+        self._report_costs()
         return []
 
     def abandon(self, error: BaseException) -> None:

@@ -179,6 +179,7 @@ class _Call:
         self.last: Sequence[object] = ()
         self.is_parked = self.is_admitted = False
         self.value_at = now
+        self.charge = 0.0
         self.reads_at = now  # When it will have read what it has.
         self.trace: SteppedCall | None = None
         self.moved: Moved | None = None

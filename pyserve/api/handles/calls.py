@@ -29,6 +29,7 @@ class Route:
         model_id: The multiplexed model, or ``""``.
         session_id: Equal ones go to the same replica where the policy looks at it; or ``""``.
         priority: Higher ones leave a queue first, from -128 to 127.
+        cost: What it costs its deployment; ``None``: as calls like it.
         caller: Which handle calls; the queue is fair between handles.
         idempotent: It may be sent again after it has started.
         locality: Whether replicas on this node come first, and those in this zone; ``None``: as
@@ -43,6 +44,7 @@ class Route:
     model_id: str = ""
     session_id: str = ""
     priority: int = 0
+    cost: float | None = None
     caller: int = 0
     idempotent: bool = False
     locality: tuple[bool, bool] | None = None

@@ -103,6 +103,8 @@ class DeploymentHandle(Generic[Deployed_co]):
                 ``timeout_s`` (None): time limit of the call in seconds; None: what is left of the
                 request that makes it;
                 ``priority`` (0): from -128 to 127, higher ones leave the queue first;
+                ``cost`` (None): what the call costs a continuously batched deployment, in the unit
+                of its ``cost``; None: as calls like it;
                 ``idempotent`` (False): it may be sent again after it has started;
                 ``detached`` (False): it goes on when the request that makes it is cancelled;
                 ``request_serialization``, ``response_serialization`` (None): names of codecs;

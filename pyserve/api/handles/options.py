@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 
-from pyserve.config.validation import option_error
+from pyserve.config.validation import COST_MAX, option_error
 from pyserve.errors import OptionError, OptionTypeError
 
 Options = dict[str, object]
@@ -96,6 +96,15 @@ def _priority(name: str, value: object) -> None:
         raise _refuse(name, value, "an integer from -128 to 127", int)
 
 
+def _cost(name: str, value: object) -> None:
+    if value is None:
+        return
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not 0 <= value <= COST_MAX:  # type: ignore[operator]  # a number
+        allowed = f"a number from 0 to {COST_MAX:.0f}, or None for what such calls cost"
+        raise _refuse(name, value, allowed, int, float)
+
+
 def _locality(name: str, value: object) -> None:
     if value is not None and value is not True and value is not False and value != "zone":
         allowed = "True for node and zone, 'zone', False for neither, or None for the default"
@@ -109,6 +118,7 @@ _CHECKS: dict[str, Callable[[str, object], None]] = {
     "method_name": _method,
     "timeout_s": _seconds,
     "priority": _priority,
+    "cost": _cost,
     "idempotent": _boolean,
     "detached": _boolean,
     "request_serialization": _codec,

@@ -130,6 +130,7 @@ class Plan:
             model_id=get("multiplexed_model_id", ""),
             session_id=get("session_id", ""),
             priority=get("priority", 0),
+            cost=get("cost"),
             idempotent=get("idempotent", False),
             caller=self._number,
             locality=_LOCALITIES[get("_prefer_local_routing")],

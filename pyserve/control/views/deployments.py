@@ -145,6 +145,11 @@ def _head(
     desired: Desired, options: DeploymentOptions, http_prefixes: tuple[str, ...]
 ) -> mesh_pb2.DeploymentView:
     version = desired.target or desired.fallback
+    router = router_settings(
+        options.request_router_config, () if version is None else version.sys_path
+    )
+    if options.max_queued_cost is not None:
+        router.options["max_queued_cost"] = options.max_queued_cost
     return mesh_pb2.DeploymentView(
         key=mesh_pb2.DeploymentKey(
             application=desired.key.application, name=desired.key.deployment
@@ -158,9 +163,7 @@ def _head(
         http_prefixes=http_prefixes,
         queue_full_status=options.queue_full_status,
         retry_after_s=(options.backpressure_config or BackpressureConfig()).retry_after_s or 0.0,
-        router=router_settings(
-            options.request_router_config, () if version is None else version.sys_path
-        ),
+        router=router,
         idempotent_methods=desired.idempotent_methods,
         is_scaled_to_zero=options.is_scaled_to_zero,
         scales_with_load=options.scaling is not None,

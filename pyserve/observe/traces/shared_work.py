@@ -55,6 +55,10 @@ class BatchMember:
         """See ``Source``."""
         return self._source.model_and_deadline()
 
+    def note_cost(self, cost: float) -> None:
+        """See ``Source``."""
+        self._source.note_cost(cost)
+
 
 class BatchTraces:
     """The spans of one function's batches; used on the loop of the batches.

@@ -15,18 +15,40 @@ class LoadRequest(_message.Message):
     def __init__(self, ask: _Optional[bool] = ..., when_idle: _Optional[bool] = ...) -> None: ...
 
 class LoadReport(_message.Message):
-    __slots__ = ("sequence", "in_flight", "limit", "models", "leases")
+    __slots__ = ("sequence", "in_flight", "limit", "models", "leases", "costs")
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     IN_FLIGHT_FIELD_NUMBER: _ClassVar[int]
     LIMIT_FIELD_NUMBER: _ClassVar[int]
     MODELS_FIELD_NUMBER: _ClassVar[int]
     LEASES_FIELD_NUMBER: _ClassVar[int]
+    COSTS_FIELD_NUMBER: _ClassVar[int]
     sequence: int
     in_flight: int
     limit: int
     models: ModelList
     leases: int
-    def __init__(self, sequence: _Optional[int] = ..., in_flight: _Optional[int] = ..., limit: _Optional[int] = ..., models: _Optional[_Union[ModelList, _Mapping]] = ..., leases: _Optional[int] = ...) -> None: ...
+    costs: CostReport
+    def __init__(self, sequence: _Optional[int] = ..., in_flight: _Optional[int] = ..., limit: _Optional[int] = ..., models: _Optional[_Union[ModelList, _Mapping]] = ..., leases: _Optional[int] = ..., costs: _Optional[_Union[CostReport, _Mapping]] = ...) -> None: ...
+
+class CostReport(_message.Message):
+    __slots__ = ("number", "budget", "running", "waiting", "step_us", "wait_us", "calls", "places")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    BUDGET_FIELD_NUMBER: _ClassVar[int]
+    RUNNING_FIELD_NUMBER: _ClassVar[int]
+    WAITING_FIELD_NUMBER: _ClassVar[int]
+    STEP_US_FIELD_NUMBER: _ClassVar[int]
+    WAIT_US_FIELD_NUMBER: _ClassVar[int]
+    CALLS_FIELD_NUMBER: _ClassVar[int]
+    PLACES_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    budget: float
+    running: float
+    waiting: float
+    step_us: int
+    wait_us: int
+    calls: int
+    places: int
+    def __init__(self, number: _Optional[int] = ..., budget: _Optional[float] = ..., running: _Optional[float] = ..., waiting: _Optional[float] = ..., step_us: _Optional[int] = ..., wait_us: _Optional[int] = ..., calls: _Optional[int] = ..., places: _Optional[int] = ...) -> None: ...
 
 class ModelList(_message.Message):
     __slots__ = ("model_ids",)

@@ -208,7 +208,14 @@ impl Gate {
     /// The load that the replica reports to routers. A lease counts as a call.
     pub fn load(&self) -> Load {
         let in_flight = self.in_flight.saturating_add(self.leases.len() as u32);
-        Load { in_flight, limit: self.limit, processing: None, alone: None, batch: None }
+        Load {
+            in_flight,
+            limit: self.limit,
+            processing: None,
+            alone: None,
+            batch: None,
+            cost: None,
+        }
     }
 }
 
@@ -238,7 +245,7 @@ mod tests {
     fn calls_beyond_the_limit_count_as_any_other() {
         let mut gate = check((&[true, false], 1, 0), Some(1), &[1, 1]);
         assert_eq!(
-            Load { in_flight: 2, limit: 1, processing: None, alone: None, batch: None },
+            Load { in_flight: 2, limit: 1, processing: None, alone: None, batch: None, cost: None },
             gate.enter_beyond(1).load
         );
         let _idle = (gate.enter_beyond(0), gate.enter_beyond(0), gate.enter_beyond(0));
@@ -265,7 +272,14 @@ mod tests {
         assert_eq!((0, 1), (gate.in_flight(), gate.idle_streams()));
         let load = gate.try_enter(1).map(|admission| admission.load);
         assert_eq!(
-            Ok(Load { in_flight: 1, limit: 1, processing: None, alone: None, batch: None }),
+            Ok(Load {
+                in_flight: 1,
+                limit: 1,
+                processing: None,
+                alone: None,
+                batch: None,
+                cost: None
+            }),
             load
         );
     }

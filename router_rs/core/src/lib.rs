@@ -14,6 +14,7 @@
 //! | `exclusive` | whether replicas work on one call at a time, so that calls are bound late |
 //! | `speed` | how fast replicas are beside each other that work on one call at a time |
 //! | `learnt` | how long a replica is expected to take |
+//! | `cost`, `outstanding` | what calls cost, and which replica has the least to do by that |
 //! | `queue` | who of the parked calls is next, and who is late |
 //! | `backoff` | how long a replica that refused is left alone |
 //! | `adviser` | whether a policy outside, which may hang, is asked |
@@ -28,6 +29,7 @@ mod adviser;
 mod backoff;
 mod batch;
 mod callers;
+mod cost;
 mod demand;
 mod ejection;
 mod exclusive;
@@ -36,6 +38,7 @@ mod heap;
 mod histogram;
 mod learnt;
 mod membership;
+mod outstanding;
 mod policy;
 mod queue;
 mod replica;
@@ -54,6 +57,7 @@ pub use access::{
 };
 pub use adviser::{Adviser, Asked, Heard};
 pub use batch::BatchLoad;
+pub use cost::{Cost, CostChoice, CostLoad};
 pub use ejection::EjectionConfig;
 pub use gate::{Admission, AskerId, Full, Gate, LEASE_TIME, Lease};
 pub use histogram::Histogram;

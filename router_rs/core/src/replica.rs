@@ -2,6 +2,7 @@
 
 use crate::backoff::Backoff;
 use crate::batch::{BatchLoad, BatchView};
+use crate::cost::CostLoad;
 use crate::demand::Demand;
 use crate::ejection::Health;
 use crate::learnt::{Pace, Pool};
@@ -33,6 +34,8 @@ pub struct Load {
     pub alone: Option<Nanos>,
     /// The state of its batcher, if it has one.
     pub batch: Option<BatchLoad>,
+    /// The costs of its requests, if it reports any.
+    pub cost: Option<CostLoad>,
 }
 
 /// Marks a replica that is not in the fleet's open list.

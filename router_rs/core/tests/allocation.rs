@@ -54,7 +54,8 @@ fn send_and_complete_in_turn(router: &mut Router, offer: Offer<'_>, round: u64) 
     let tickets = [router.offer(offer, now), router.offer(offer, now)].map(sent);
     let later = now.saturating_add(Nanos::from_millis(1));
     let processing = Some(Nanos::from_micros(900));
-    let load = Some(Load { in_flight: 1, limit: 4, processing, alone: None, batch: None });
+    let load =
+        Some(Load { in_flight: 1, limit: 4, processing, alone: None, batch: None, cost: None });
     let mut released = Vec::new();
     for ticket in tickets {
         let ticket = ticket.expect("there is room");
@@ -86,7 +87,14 @@ fn send_and_complete(router: &mut Router, calls: usize, round: u64, released: &m
     for ticket in &mut tickets[..calls] {
         *ticket = sent(router.offer(Offer::default(), now));
     }
-    let load = Some(Load { in_flight: 1, limit: 4, processing: None, alone: None, batch: None });
+    let load = Some(Load {
+        in_flight: 1,
+        limit: 4,
+        processing: None,
+        alone: None,
+        batch: None,
+        cost: None,
+    });
     for ticket in tickets.into_iter().flatten() {
         router.complete(ticket, Outcome::done(load), now, released);
     }

@@ -16,14 +16,14 @@ pub use members::{Candidate, ReplicaModels};
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::task::Waker;
 use std::time::Instant;
 
 use http::HeaderValue;
 use parking_lot::MutexGuard;
 use router_core::{
-    Assignment, LeaseRequest, Nanos, Outcome, Release, ReplicaId, ReplicaSpec, Router,
+    Assignment, CostLoad, LeaseRequest, Nanos, Outcome, Release, ReplicaId, ReplicaSpec, Router,
     RouterConfig, Ticket, WaiterId,
 };
 use router_io::BriefMutex;
@@ -51,6 +51,8 @@ pub struct DeploymentEntry {
     retry_codes: AtomicU32,
     clock: Clock,
     loads: Loads,
+    /// A replica has reported what its requests cost.
+    hears_costs: AtomicBool,
     pub(super) tally: Tally,
     draws: Draws,
     /// The records of finished calls.
@@ -138,6 +140,7 @@ impl DeploymentEntry {
             retry_codes,
             clock,
             loads,
+            hears_costs: AtomicBool::new(false),
             tally,
             draws,
             records,
@@ -184,8 +187,33 @@ impl DeploymentEntry {
         let mut guard = self.locked.lock();
         let locked = &mut *guard;
         locked.router.complete(ticket, outcome, now, &mut locked.released);
+        self.note_costs(locked);
         self.finish(guard);
         now
+    }
+
+    /// `replica` says what its requests cost; `None`: it does not say so any more.
+    pub(super) fn on_costs(&self, replica: ReplicaId, costs: Option<&CostLoad>) {
+        if costs.is_none() && !self.hears_costs() {
+            return;
+        }
+        let now = self.clock.now();
+        let mut guard = self.locked.lock();
+        let locked = &mut *guard;
+        locked.router.costs(replica, costs, now, &mut locked.released);
+        self.note_costs(locked);
+        self.finish(guard);
+    }
+
+    /// Whether a replica has reported what its requests cost: then the length of a request counts.
+    pub(crate) fn hears_costs(&self) -> bool {
+        self.hears_costs.load(Ordering::Relaxed)
+    }
+
+    fn note_costs(&self, locked: &Locked) {
+        if locked.router.hears_costs() {
+            self.hears_costs.store(true, Ordering::Relaxed);
+        }
     }
 
     /// The caller of a parked call is gone, or its release was never polled.

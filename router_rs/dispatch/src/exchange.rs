@@ -19,6 +19,7 @@ use std::task::{Context, Poll};
 use http::{HeaderName, HeaderValue};
 use router_call::{Caller, Cancelled, Failure};
 use router_core::Outcome;
+use router_protocol::content_length;
 use router_protocol::grpc::{Code, Status};
 use router_protocol::names::{self, ASKER, BYPASS, EXPLAIN};
 use router_protocol::trace_context::TRACEPARENT;
@@ -106,6 +107,9 @@ impl<'a, C: Caller> Exchange<'a, C> {
         self.begin(entry);
         if self.journal.wants_explanation() {
             self.explained = Some(entry.explain(&self.wish(), self.head.share));
+        }
+        if entry.hears_costs() {
+            self.look_at_request().await;
         }
         let decision = stopwatch::Decision::begin();
         let mut admission = entry.offer(&self.wish());
@@ -250,9 +254,23 @@ impl<'a, C: Caller> Exchange<'a, C> {
         }
     }
 
+    /// Takes what has come of the request, of which the length says something about its cost.
+    async fn look_at_request(&mut self) {
+        let looked = |cx: &mut Context<'_>| Poll::Ready(self.upload.look(self.caller, cx));
+        // That the caller has gone is noticed where the call waits or is sent.
+        let _noticed_later = poll_fn(looked).await;
+    }
+
+    /// The length that the request says it has, or has; 0: unknown.
+    fn request_bytes(&self) -> u64 {
+        content_length(&self.head.parts.headers).or(self.upload.whole_bytes()).unwrap_or(0)
+    }
+
     /// The call's request to the router.
     fn wish(&self) -> Wish<'_> {
         Wish {
+            method: self.head.parts.uri.path(),
+            request_bytes: self.request_bytes(),
             deadline: self.limits.deadline,
             model: self.model(),
             session: names::session_id(&self.head.parts.headers),

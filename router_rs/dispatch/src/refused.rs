@@ -2,16 +2,24 @@
 
 use std::time::Duration;
 
-use router_core::{Nanos, Refusal, Router};
+use router_core::{Cost, Nanos, Refusal, Router};
 use router_protocol::grpc::{Code, Status};
 
 /// Why a call gets no replica.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Refused {
     QueueFull {
         limit: u32,
         crowd: Crowd,
         /// When a retry is worthwhile.
+        pushback: Duration,
+    },
+    QueueCostFull {
+        limit: Cost,
+        /// What the call costs, and what those that wait do.
+        cost: Cost,
+        waiting: f64,
+        crowd: Crowd,
         pushback: Duration,
     },
     Expired(Crowd),
@@ -73,6 +81,10 @@ impl Refused {
         let crowd = Crowd::of(router);
         match refusal {
             Refusal::QueueFull { limit } => Self::QueueFull { limit, crowd, pushback },
+            Refusal::QueueCostFull { limit, cost } => {
+                let waiting = router.waiting_cost();
+                Self::QueueCostFull { limit, cost, waiting, crowd, pushback }
+            }
             Refusal::TooLate { wait, left } => Self::TooLate { wait, left, crowd, pushback },
             Refusal::Expired => Self::Expired(crowd),
             Refusal::Spent => Self::Spent,
@@ -86,7 +98,7 @@ impl Refused {
     /// One word, for programs.
     pub(super) fn word(self) -> &'static str {
         match self {
-            Self::QueueFull { .. } => "queue_full",
+            Self::QueueFull { .. } | Self::QueueCostFull { .. } => "queue_full",
             Self::Expired(_) => "deadline",
             Self::TooLate { .. } => "too_late",
             Self::Unreachable(_) => "unreachable",
@@ -105,6 +117,14 @@ impl Refused {
                 let text = format!(
                     "{name}: {free}, and {waiting} requests wait already \
                      (max_queued_requests={limit})"
+                );
+                Status::new(Code::ResourceExhausted, text).with_pushback(pushback)
+            }
+            Self::QueueCostFull { limit, cost, waiting, crowd, pushback } => {
+                let (free, limit, cost) = (crowd.none_is_free(), limit.amount(), cost.amount());
+                let text = format!(
+                    "{name}: {free}, and requests that cost {waiting:.0} wait already: {cost:.0} more \
+                     would be too much (max_queued_cost={limit})"
                 );
                 Status::new(Code::ResourceExhausted, text).with_pushback(pushback)
             }

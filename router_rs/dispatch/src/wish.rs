@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use router_core::{Locality, Nanos, Offer, ReplicaId};
+use router_core::{Cost, Locality, Nanos, Offer, ReplicaId};
 
 /// Options of one call, in addition to its head.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -15,6 +15,8 @@ pub struct CallOptions {
     pub locality: Option<Locality>,
     /// It may be retried after it has started.
     pub is_idempotent: bool,
+    /// What it costs, by its client's word.
+    pub cost: Option<Cost>,
 }
 
 /// A call that wants a place.
@@ -28,6 +30,10 @@ pub struct Wish<'a> {
     pub options: CallOptions,
     /// The order in which replicas are tried; empty: the policy's.
     pub ranked: &'a [ReplicaId],
+    /// The path of its method; empty where no replica reports costs.
+    pub method: &'a str,
+    /// The length of its request, as far as it is known.
+    pub request_bytes: u64,
 }
 
 impl<'a> Wish<'a> {
@@ -41,6 +47,9 @@ impl<'a> Wish<'a> {
             caller: self.options.caller,
             locality: self.options.locality,
             ranked: self.ranked,
+            cost: self.options.cost,
+            method: self.method,
+            request_bytes: self.request_bytes,
         }
     }
 }

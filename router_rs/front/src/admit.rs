@@ -157,7 +157,9 @@ fn admit_call(
     };
     let bound = timeout.map(|timeout| received + timeout);
     let is_idempotent = upstream.is_idempotent(parts.uri.path());
-    let options = CallOptions { is_idempotent, ..options(connection) };
+    let cost =
+        names::cost(&parts.headers).map_err(|text| Status::new(Code::InvalidArgument, text))?;
+    let options = CallOptions { is_idempotent, cost, ..options(connection) };
     let is_own = deadline.is_some() && (bound.is_none() || deadline <= bound);
     let deadline = if is_own { deadline } else { bound };
     let timeout_since = is_own.then_some(received);
@@ -391,7 +393,9 @@ fn prepare<T: Transport>(
             (deadline, acceptance) = (None, until);
         }
     }
-    let options = CallOptions { is_idempotent, ..options(connection) };
+    let cost = names::cost(&parts.headers)
+        .map_err(|text| HttpFailure::new(StatusCode::BAD_REQUEST, text))?;
+    let options = CallOptions { is_idempotent, cost, ..options(connection) };
     let HttpRoute { upstream, mirror, share, prefix } = route;
     let door = door_of(client.kind());
     let head = Head {

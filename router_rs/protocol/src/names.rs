@@ -4,6 +4,7 @@
 //! documented [`ANSWERED_BY`] and headers for which [`passes`] is true.
 
 use http::{HeaderMap, HeaderName, HeaderValue};
+use router_core::Cost;
 
 /// The prefix of all metadata of the mesh.
 pub const PREFIX: &str = "pyserve-";
@@ -49,6 +50,9 @@ pub const ANSWERED_BY_REPLICA: HeaderValue = HeaderValue::from_static("replica")
 pub const FRAMING: HeaderName = HeaderName::from_static("pyserve-framing");
 /// Request metadata: the last call for now, so a batch need not wait for more. Anybody may send it.
 pub const BATCH_END: HeaderName = HeaderName::from_static("pyserve-batch-end");
+/// Request metadata: what the call costs, a decimal number in the unit of its deployment. Anybody may
+/// send it.
+pub const COST: HeaderName = HeaderName::from_static("pyserve-cost");
 
 /// Request header: `<version> <scheme> <client> <root path>`, of a plain HTTP request that an ingress
 /// forwards; `-` for an unknown client, the root path may be empty. Trusted connections only.
@@ -76,7 +80,22 @@ pub const REFUSE_UNKNOWN_FIELDS: HeaderName =
 
 /// Whether a header is meant for the two ends of a call, so that routers pass it on unchanged.
 pub fn passes(name: &HeaderName) -> bool {
-    !name.as_str().starts_with(PREFIX) || *name == BATCH_END
+    !name.as_str().starts_with(PREFIX) || *name == BATCH_END || *name == COST
+}
+
+/// What a request says that it costs, `None` when it does not say so.
+///
+/// # Errors
+/// A sentence for its client, if the value is no amount.
+pub fn cost(headers: &HeaderMap) -> Result<Option<Cost>, String> {
+    let Some(value) = headers.get(COST) else { return Ok(None) };
+    let text = String::from_utf8_lossy(value.as_bytes());
+    Cost::parse(&text).map(Some).ok_or_else(|| {
+        format!(
+            "{COST} is {text:?}: give what the call costs as a decimal number from 0 to {}",
+            Cost::AMOUNT_MAX
+        )
+    })
 }
 
 /// Metadata with the model that a call is for.
@@ -132,6 +151,21 @@ pub fn spelled<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a Head
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_cost_is_a_number_or_a_mistake() {
+        let mut headers = HeaderMap::new();
+        assert_eq!(Ok(None), cost(&headers));
+        headers.insert(COST, HeaderValue::from_static("12.5"));
+        assert_eq!(Ok(Cost::new(12.5)), cost(&headers));
+        headers.insert(COST, HeaderValue::from_static("many"));
+        let error = cost(&headers).expect_err("it is no number");
+        assert_eq!(
+            "pyserve-cost is \"many\": give what the call costs as a decimal number from 0 to \
+             1000000000000",
+            error
+        );
+    }
 
     #[test]
     fn a_model_id_is_found_in_each_spelling() {

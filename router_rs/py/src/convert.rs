@@ -7,7 +7,7 @@ use http::HeaderMap;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString, PyTuple};
-use router_core::Nanos;
+use router_core::{Cost, Nanos};
 use router_net::client::ReconnectBackoff;
 use router_net::grpc::metadata::{self, Value};
 use router_net::grpc::{Encoding, Encodings};
@@ -109,6 +109,12 @@ pub(crate) fn duration(name: &str, seconds: f64) -> PyResult<Duration> {
 pub(crate) fn nanos(name: &str, seconds: f64) -> PyResult<Nanos> {
     let nanos = duration(name, seconds)?.as_nanos();
     Ok(Nanos(u64::try_from(nanos).unwrap_or(u64::MAX)))
+}
+
+/// An amount; above the largest it counts as that.
+pub(crate) fn cost(name: &str, amount: f64) -> PyResult<Cost> {
+    Cost::new(amount.min(Cost::AMOUNT_MAX))
+        .ok_or_else(|| PyValueError::new_err(format!("{name} must be at least 0, not {amount}")))
 }
 
 /// A call's timeout; a negative one counts as zero.

@@ -6,6 +6,8 @@ use pyo3::prelude::*;
 use router_core::Locality;
 use router_net::dispatch;
 
+use crate::convert;
+
 /// Numbers that Python gives to callers are apart from those that the native half gives.
 const PYTHON_CALLER: u64 = 1 << 63;
 
@@ -22,6 +24,7 @@ impl CallOptions {
     #[new]
     #[pyo3(signature = (
         *, session_id = "", priority = 0, caller = 0, idempotent = false, locality = None,
+        cost = None,
     ))]
     fn new(
         session_id: &str,
@@ -29,6 +32,7 @@ impl CallOptions {
         caller: u64,
         idempotent: bool,
         locality: Option<(bool, bool)>,
+        cost: Option<f64>,
     ) -> PyResult<Self> {
         let session = HeaderValue::from_str(session_id).map_err(|_| {
             PyValueError::new_err(format!("session_id {session_id:?} has control characters"))
@@ -39,6 +43,7 @@ impl CallOptions {
             locality: locality
                 .map(|(prefer_node, prefer_zone)| Locality { prefer_node, prefer_zone }),
             is_idempotent: idempotent,
+            cost: cost.map(|cost| convert::cost("cost", cost)).transpose()?,
         };
         Ok(Self { options, session: Some(session).filter(|session| !session.is_empty()) })
     }

@@ -9,7 +9,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use router_net::grpc::content_type;
-use router_net::server::{BatchState, Method, Server as NetServer, ServerConfig};
+use router_net::server::{BatchState, CostState, Method, Server as NetServer, ServerConfig};
 
 use crate::convert::{self, encoding, encodings, limit_bytes};
 use crate::descriptors;
@@ -214,6 +214,30 @@ impl Server {
             step_fixed: convert::nanos("step_fixed_s", step_fixed_s)?,
             step_per_call: convert::nanos("step_per_call_s", step_per_call_s)?,
         }));
+        Ok(())
+    }
+
+    #[allow(clippy::too_many_arguments)] // keywords, each with its name
+    #[pyo3(signature = (*, budget, running, waiting, calls, places, step_s, wait_s))]
+    fn set_costs(
+        &self,
+        budget: f64,
+        running: f64,
+        waiting: f64,
+        calls: u32,
+        places: u32,
+        step_s: f64,
+        wait_s: f64,
+    ) -> PyResult<()> {
+        self.server.set_costs(CostState {
+            budget: convert::cost("budget", budget)?,
+            running: convert::cost("running", running)?,
+            waiting: convert::cost("waiting", waiting)?,
+            calls,
+            places,
+            step: convert::nanos("step_s", step_s)?,
+            wait: convert::nanos("wait_s", wait_s)?,
+        });
         Ok(())
     }
 

@@ -91,6 +91,11 @@ impl Drop for ServerCall {
 
 #[pymethods]
 impl ServerCall {
+    fn note_cost(&self, cost: f64) -> PyResult<()> {
+        self.served_call.note_cost(convert::cost("cost", cost)?);
+        Ok(())
+    }
+
     #[getter]
     fn token(&self) -> u64 {
         self.served_call.link().token

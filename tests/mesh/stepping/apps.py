@@ -232,3 +232,31 @@ process = Process.options(name="Counter").bind()
 two_processes = Process.options(name="Counter", num_replicas=2).bind()
 slow = Slow.bind(1)
 two = Slow.options(num_replicas=2, request_router_config={"max_attempts": 3}).bind(1)
+
+
+@pyserve.deployment
+@pyserve.continuous(max_running=32, budget=1_000)
+class Costly:
+    """Answers ``count`` steps with its process; a request costs what its ``cost`` says."""
+
+    def __init__(self, *others: Any) -> None:
+        self.others = others
+
+    def cost(self, what: Any) -> int:
+        request = what.request if isinstance(what, _State) else what
+        return int(request.get("cost", 1))
+
+    def admit(self, request: dict[str, int]) -> _State:
+        return _State(request, request["count"])
+
+    def step(self, states: list[_State]) -> list[Any]:
+        time.sleep(_STEP_S)
+        for state in states:
+            state.left -= 1
+        return [Emit(os.getpid()) if state.left else Done(os.getpid()) for state in states]
+
+
+queued = Costly.options(
+    name="Queued", max_ongoing_requests=1, max_queued_cost=100, num_replicas=1
+).bind()
+costly = Costly.options(num_replicas=2).bind(queued, Counter.bind())

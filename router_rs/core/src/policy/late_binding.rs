@@ -1,6 +1,7 @@
 //! The fewest calls, and no call inside a replica that would only wait there.
 
 use super::{Candidates, Least, Policy};
+use crate::cost::CostChoice;
 use crate::rng::SplitMix64;
 
 /// As [`Least`], and where replicas say that they work on one call at a time, calls wait in the router
@@ -20,6 +21,10 @@ impl Policy for LateBinding {
 
     fn binds_late(&self) -> bool {
         true
+    }
+
+    fn by_cost(&self) -> CostChoice {
+        CostChoice::OfAll
     }
 
     fn rule(&self) -> &'static str {

@@ -1,6 +1,7 @@
 //! The fewest calls.
 
 use super::{Candidates, Policy};
+use crate::cost::CostChoice;
 use crate::rng::SplitMix64;
 
 /// Takes the candidate with the fewest calls; ties fall at random.
@@ -31,6 +32,10 @@ impl Policy for Least {
         let nth = rng.below(ties) as usize;
         let is_tie = |index: &usize| candidates.in_flight(*index) == best.0;
         (0..candidates.len()).filter(is_tie).nth(nth).unwrap_or(best.1)
+    }
+
+    fn by_cost(&self) -> CostChoice {
+        CostChoice::OfAll
     }
 
     fn rule(&self) -> &'static str {

@@ -25,6 +25,7 @@ pub use round_robin::RoundRobin;
 
 use std::fmt;
 
+use crate::cost::CostChoice;
 use crate::demand::Demand;
 use crate::learnt::Pool;
 use crate::membership::{ReplicaId, Tier};
@@ -43,6 +44,11 @@ pub trait Policy: fmt::Debug + Send {
     /// candidates may be full. `None`: to any.
     fn home(&self, _candidates: Candidates<'_>) -> Option<usize> {
         None
+    }
+
+    /// How it chooses where every replica reports its costs: by these, or as elsewhere.
+    fn by_cost(&self) -> CostChoice {
+        CostChoice::Never
     }
 
     /// How it chooses, for people.

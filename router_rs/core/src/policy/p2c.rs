@@ -1,6 +1,7 @@
 //! Power of two choices.
 
 use super::{Candidates, Policy};
+use crate::cost::CostChoice;
 use crate::rng::SplitMix64;
 
 /// Takes the less loaded of two distinct candidates drawn at random; ties fall at random.
@@ -22,6 +23,10 @@ impl Policy for P2c {
         let (first, second) = (first as usize, second as usize);
         // The pair comes in random order, so keeping the first on a tie is a fair coin.
         if candidates.in_flight(second) < candidates.in_flight(first) { second } else { first }
+    }
+
+    fn by_cost(&self) -> CostChoice {
+        CostChoice::OfTwo
     }
 
     fn rule(&self) -> &'static str {

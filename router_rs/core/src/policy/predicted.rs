@@ -1,6 +1,7 @@
 //! Who is expected to be done first.
 
 use super::{Candidates, Policy};
+use crate::cost::CostChoice;
 use crate::rng::SplitMix64;
 
 /// Up to so many candidates all are looked at. In simulation with 64 replicas of three speeds and a
@@ -38,6 +39,10 @@ impl Policy for Predicted {
 
     fn is_patient(&self) -> bool {
         true
+    }
+
+    fn by_cost(&self) -> CostChoice {
+        CostChoice::OfAll
     }
 
     fn rule(&self) -> &'static str {

@@ -9,6 +9,7 @@
 use super::Locality;
 use super::fleet::{Fleet, Query};
 use super::model_directory::{Model, ModelDirectory};
+use crate::cost::Cost;
 use crate::membership::ReplicaId;
 use crate::time::Nanos;
 
@@ -23,6 +24,8 @@ pub(super) struct Wish {
     /// For a parked call: where its session belongs.
     pub(super) home: Option<u32>,
     pub(super) locality: Locality,
+    /// What it will cost; nothing where no replica reports costs.
+    pub(super) cost: Cost,
 }
 
 impl Wish {
@@ -37,6 +40,7 @@ impl Wish {
             now,
             session: self.session,
             locality: self.locality,
+            cost: self.cost,
             waiting: 0,
             may_hold: true,
             is_placing: false,

@@ -1,6 +1,7 @@
 //! How a router behaves.
 
 use super::types::Locality;
+use crate::cost::Cost;
 use crate::ejection::EjectionConfig;
 use crate::policy::PolicyKind;
 use crate::time::Nanos;
@@ -10,6 +11,9 @@ use crate::time::Nanos;
 pub struct RouterConfig {
     /// Calls that may be parked at once; `u32::MAX` means any number, 0 that none waits.
     pub queue_len_max: u32,
+    /// What the parked calls may cost together; `None`: any amount. A call that costs more waits if
+    /// no other does.
+    pub queue_cost_max: Option<Cost>,
     /// After this many refusals in a row a call parks instead of trying the next replica.
     pub refusals_max: u8,
     /// How long a replica is left alone after its first refusal.
@@ -47,6 +51,7 @@ impl Default for RouterConfig {
     fn default() -> Self {
         Self {
             queue_len_max: 10_000,
+            queue_cost_max: None,
             refusals_max: 3,
             backoff_initial: Nanos::from_millis(25),
             backoff_multiplier: 2.0,
@@ -71,6 +76,7 @@ impl RouterConfig {
     /// times in seconds, flags as 0 and 1. Bounds were checked where the option was written.
     pub fn set(&mut self, name: &str, value: f64) -> Result<(), NotSet> {
         let slot: &mut dyn Slot = match name {
+            "max_queued_cost" => &mut self.queue_cost_max,
             "load_bound" => &mut self.load_bound,
             "prefer_local_node" => &mut self.locality.prefer_node,
             "prefer_local_zone" => &mut self.locality.prefer_zone,
@@ -110,6 +116,14 @@ impl Slot for f64 {
     fn put(&mut self, value: f64) -> bool {
         *self = if value.is_finite() { value } else { *self };
         value.is_finite()
+    }
+}
+
+impl Slot for Option<Cost> {
+    fn put(&mut self, value: f64) -> bool {
+        let cost = Cost::new(value);
+        *self = cost.or(*self);
+        cost.is_some()
     }
 }
 
@@ -183,6 +197,7 @@ mod tests {
         assert_eq!(7, set("ejection_fall", 7.0).unwrap().ejection.fall);
         assert_eq!(3, set("max_attempts", 3.0).unwrap().retries.attempts_max);
         assert!(set("hedging", 1.0).unwrap().hedging);
+        assert_eq!(Cost::new(2.5), set("max_queued_cost", 2.5).unwrap().queue_cost_max);
         let wide = RouterConfig { load_bound: 1.5, ..RouterConfig::default() };
         assert_eq!(wide, set("load_bound", 1.5).unwrap());
         assert_eq!(Nanos::MAX, set("max_backoff_s", f64::INFINITY).unwrap().backoff_max);
@@ -197,6 +212,7 @@ mod tests {
             ("ejection_fall", -1.0),
             ("max_attempts", 256.0),
             ("hedging", 2.0),
+            ("max_queued_cost", -1.0),
             ("load_bound", f64::INFINITY),
         ] {
             let mut config = RouterConfig::default();

@@ -1,5 +1,6 @@
 //! The replicas, and which of them have room.
 
+mod costs;
 mod health;
 mod members;
 mod sweep;
@@ -7,6 +8,7 @@ mod sweep;
 use std::collections::BTreeMap;
 
 use crate::batch::BatchView;
+use crate::cost::Cost;
 use crate::demand::Demand;
 use crate::ejection::Tally;
 use crate::exclusive::Late;
@@ -21,6 +23,7 @@ use crate::time::Nanos;
 use crate::withheld::Budget;
 
 use super::Locality;
+use crate::outstanding::Costs;
 
 /// The requirements of a call for its replica, besides room.
 #[derive(Clone, Copy, Debug)]
@@ -29,6 +32,7 @@ pub(super) struct Query<'a> {
     /// A hash; 0: the call has no session.
     pub(super) session: u64,
     pub(super) locality: Locality,
+    pub(super) cost: Cost,
     /// How many calls wait in the same queue.
     pub(super) waiting: u32,
     /// It may wait beside room: there is a place for one more that waits.
@@ -95,6 +99,7 @@ pub(super) struct Fleet {
     pub(super) pool: Pool,
     pub(super) late: Late,
     pub(super) speeds: Speeds,
+    pub(super) costs: Costs,
     pub(super) budget: Budget,
     /// The last pick left replicas with room alone, because waiting is better.
     pub(super) is_holding: bool,
@@ -120,6 +125,7 @@ impl Fleet {
             pool,
             late: Late::new(policy.binds_late()),
             speeds: Speeds::default(),
+            costs: Costs::default(),
             budget: Budget::default(),
             is_holding: false,
             is_batching: false,
@@ -173,6 +179,9 @@ impl Fleet {
         self.close_behind_long_calls(query.now);
         if query.is_plain() && self.warm_at <= query.now {
             // The way of most calls, kept short.
+            if self.costs.is_on {
+                return self.pick_by_cost(query);
+            }
             let scene = self.scene(query);
             let open = &self.open[..];
             let candidates =
@@ -187,7 +196,7 @@ impl Fleet {
         candidates.clear();
         candidates.extend_from_slice(&self.open);
         let slot = self.pick_narrowed(candidates, query)?;
-        if !query.ranked.is_empty() {
+        if !query.ranked.is_empty() || self.costs.is_on {
             return Some(slot);
         }
         if self.late.is_on {
@@ -248,10 +257,7 @@ impl Fleet {
             if query.is_placing {
                 self.keep_least_demanded(&mut candidates, query.now);
             }
-            let scene = self.scene(query);
-            let seen =
-                Candidates::new((&self.replicas, &self.glances), &candidates, &self.pool, scene);
-            choose(&mut *self.policy, seen, &candidates, &mut self.rng)
+            self.choose_of(&candidates, query)
         });
         self.candidates = candidates;
         slot
@@ -385,10 +391,6 @@ impl Fleet {
     /// Of the call that was sent to `slot` last, see [`Leaving`].
     pub(super) fn generation(&self, slot: u32) -> u32 {
         self.replicas[slot as usize].pace.generation()
-    }
-
-    pub(super) fn id(&self, slot: u32) -> ReplicaId {
-        self.replicas[slot as usize].id
     }
 
     /// Records what a replica said about itself. Must come before the call that brought it is

@@ -140,9 +140,9 @@ impl Fleet {
     /// Lets the replica in `slot` have as many calls as keep it busy, or any number.
     #[inline]
     pub(super) fn bind(&mut self, slot: u32, now: Nanos) {
-        let Self { replicas, late, pool, .. } = self;
+        let Self { replicas, late, pool, costs, .. } = self;
         let (replica, exclusive) = (&mut replicas[slot as usize], &late.exclusive);
-        let is_bound = late.is_on && !self.is_batching && !late.rush.is_on();
+        let is_bound = late.is_on && !self.is_batching && !costs.is_on && !late.rush.is_on();
         let quiet = replica.quiet(now);
         // Beside the calls of a slow one the way there is short.
         let gap_ns = pool.turnaround_ns(replica.tier) / f64::from(1_u32 << replica.octaves);
@@ -209,7 +209,14 @@ mod tests {
     fn alone(took_ms: u64) -> Outcome {
         let processing = Nanos::from_micros(took_ms * 1_000 - 100);
         let (processing, alone) = (Some(processing), Some(processing));
-        Outcome::done(Some(Load { in_flight: 0, limit: 10, processing, alone, batch: None }))
+        Outcome::done(Some(Load {
+            in_flight: 0,
+            limit: 10,
+            processing,
+            alone,
+            batch: None,
+            cost: None,
+        }))
     }
 
     #[test]
@@ -234,7 +241,14 @@ mod tests {
         }
         let mut released = Vec::new();
         let now = now.saturating_add(Nanos::from_millis(100));
-        let load = Load { in_flight: 0, limit: 10, processing: None, alone: None, batch: None };
+        let load = Load {
+            in_flight: 0,
+            limit: 10,
+            processing: None,
+            alone: None,
+            batch: None,
+            cost: None,
+        };
         let load = Load { processing: Some(Nanos::from_millis(100)), ..load };
         router.complete(first.ticket, Outcome::done(Some(load)), now, &mut released);
         assert_eq!(4, released.len(), "{released:?}");

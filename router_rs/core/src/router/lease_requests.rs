@@ -109,8 +109,14 @@ mod tests {
     use crate::replica::Load;
     use crate::router::{Decision, Offer, Outcome, RouterConfig, RouterStats};
 
-    const FULL: Option<Load> =
-        Some(Load { in_flight: 4, limit: 4, processing: None, alone: None, batch: None });
+    const FULL: Option<Load> = Some(Load {
+        in_flight: 4,
+        limit: 4,
+        processing: None,
+        alone: None,
+        batch: None,
+        cost: None,
+    });
 
     /// A router whose first call was refused by each of `replicas`, and is parked.
     fn refused_by(replicas: u64) -> (Router, WaiterId) {

@@ -9,6 +9,7 @@
 
 mod affinity;
 mod config;
+mod costs;
 mod explain;
 mod failures;
 mod fleet;
@@ -42,6 +43,7 @@ pub use types::{
 
 use crate::backoff::BackoffRule;
 use crate::callers::Callers;
+use crate::cost::Kind;
 use crate::learnt::Leaving;
 use crate::membership::{ReplicaId, ReplicaSpec};
 use crate::policy::Policy;
@@ -70,6 +72,8 @@ pub struct Router {
     queue: ParkedQueue,
     /// Those of the parked calls.
     callers: Callers,
+    /// What the parked calls will cost.
+    parked_cost: f64,
     repetitions: Repetitions,
     latencies: Latencies,
     /// When a call last ran out of time, waiting or at a replica that had said nothing.
@@ -86,6 +90,7 @@ struct Call {
     caller: u64,
     deadline: Option<Nanos>,
     wish: Wish,
+    kind: Kind,
     /// Where it was refused since it last parked; at most `refusals_max`.
     tried: Vec<ReplicaId>,
     /// Where its caller wants it, in this order; empty: anywhere.
@@ -132,6 +137,7 @@ impl Router {
             calls: Slab::new(),
             queue: ParkedQueue::default(),
             callers: Callers::default(),
+            parked_cost: 0.0,
             repetitions: Repetitions::new(config.seed),
             latencies: Latencies::default(),
             late_at: None,
@@ -335,6 +341,7 @@ impl Router {
         call.caller = offer.caller;
         call.deadline = offer.deadline;
         call.wish = wish;
+        call.kind = self.fleet.costs.kind(offer.method, offer.request_bytes);
         call.tried.clear();
         call.ranked.clear();
         call.ranked.extend_from_slice(offer.ranked);
@@ -350,6 +357,7 @@ impl Router {
         Wish {
             session: hash(offer.session),
             locality: offer.locality.unwrap_or(self.config.locality),
+            cost: self.estimate(offer),
             ..Wish::default()
         }
     }
@@ -366,7 +374,7 @@ impl Router {
     fn follow(&mut self, index: u32, choice: Choice, now: Nanos) -> Decision {
         let slot = match choice {
             Choice::Slot(slot) => Some(slot),
-            Choice::Wait if self.is_queue_full() => {
+            Choice::Wait if self.full_for(index).is_some() => {
                 let call = self.calls.at_mut(index);
                 let query = call.wish.query(&call.tried, &call.ranked, now);
                 choose_impatient(&mut self.fleet, &self.directory, query)
@@ -376,13 +384,7 @@ impl Router {
         if let Some(slot) = slot {
             return Decision::Send(self.send(index, slot, now));
         }
-        if self.is_queue_full() {
-            self.measure_refused(index, now);
-            self.forget(index);
-            self.totals.refused_by_queue += 1;
-            return self.queue_full();
-        }
-        if let Some(refusal) = self.too_late(index, now) {
+        if let Some(refusal) = self.full_for(index).or_else(|| self.too_late(index, now)) {
             self.measure_refused(index, now);
             self.forget(index);
             self.totals.refused_by_queue += 1;
@@ -407,6 +409,7 @@ impl Router {
         call.predicted = Nanos::ZERO;
         call.generation = self.fleet.generation(slot);
         call.usual = self.fleet.speeds.usual();
+        self.fleet.costs.on_sent(slot, call.wish.cost);
         if let Some(model) = call.wish.model {
             let has_it = self.directory.holders(model).iter().any(|holder| holder.slot == slot);
             self.totals.model_misses += u64::from(!has_it);
@@ -444,12 +447,13 @@ impl Router {
     /// Gives a call's place back. One freed place wakes one resting call, not all of them.
     fn end(&mut self, index: u32, slot: u32, outcome: Outcome, now: Nanos) {
         let call = self.calls.at_mut(index);
-        let (wish, generation, usual) = (call.wish, call.generation, call.usual);
+        let (wish, kind, generation, usual) = (call.wish, call.kind, call.generation, call.usual);
         let latency = now.saturating_sub(call.sent_at);
         let took = now.saturating_sub(call.offered_at);
         self.measures.on_attempt(slot, outcome, latency, call.predicted);
         let departure = self.record(slot, outcome, latency, now);
         self.hear_word(slot, (departure, usual), outcome, now);
+        self.end_cost(slot, (kind, wish.cost), outcome, now);
         if let Some(model) = wish.model {
             let is_done = matches!(outcome, Outcome::Done { .. });
             let alone_ns = self.fleet.alone_ns();

@@ -1,5 +1,6 @@
 //! The inputs and outputs of the router.
 
+use crate::cost::Cost;
 use crate::membership::{ReplicaId, Tier};
 use crate::replica::Load;
 use crate::slab::Key;
@@ -44,6 +45,12 @@ pub struct Offer<'a> {
     /// The order in which the caller wants replicas tried: the first with room. Those it does not
     /// name come after, as the policy decides.
     pub ranked: &'a [ReplicaId],
+    /// What it costs, by its client's word; `None`: as calls like it.
+    pub cost: Option<Cost>,
+    /// Calls of one method, and of about equal length, are alike.
+    pub method: &'a str,
+    /// The length of its request, as far as it is known when it is offered.
+    pub request_bytes: u64,
 }
 
 /// Names a call that was sent, from its assignment to `complete` or `reoffer`, exactly once.
@@ -86,6 +93,13 @@ pub enum Refusal {
         /// `queue_len_max`.
         limit: u32,
     },
+    /// No replica has room, and those that wait cost as much as may wait.
+    QueueCostFull {
+        /// `queue_cost_max`.
+        limit: Cost,
+        /// What the call costs.
+        cost: Cost,
+    },
     /// Its deadline has passed.
     Expired,
     /// So many calls wait before it that it would not be answered before its deadline.
@@ -127,6 +141,15 @@ pub enum Outcome {
 }
 
 impl Outcome {
+    /// What the replica said of itself, if it said anything.
+    #[inline]
+    pub(super) fn load(&self) -> Option<&Load> {
+        match self {
+            Self::Done { load, .. } | Self::Refused { load } => load.as_ref(),
+            Self::ConnectFailed | Self::Failed | Self::Late | Self::Cancelled => None,
+        }
+    }
+
     /// A good answer of one message.
     pub const fn done(load: Option<Load>) -> Self {
         Self::Done { load, is_failure: false, first_message_at: None }

@@ -6,6 +6,7 @@ use super::model_directory::{Model, ModelDirectory};
 use super::{
     Call, Decision, Offer, Outcome, Refusal, Release, ReleaseCause, Router, State, WaiterId,
 };
+use crate::cost::Cost;
 use crate::learnt::Departure;
 use crate::queue::{HORIZON, Turn};
 use crate::time::Nanos;
@@ -39,6 +40,7 @@ impl Router {
         call.state = State::Parked;
         call.tried.clear();
         self.callers.enter(call.caller);
+        self.parked_cost += call.wish.cost.amount();
         if call.wish.session != 0 && call.wish.model.is_none() {
             call.wish.home = self.fleet.home(call.wish.query(&[], &[], now));
         }
@@ -170,8 +172,16 @@ impl Router {
         self.queue.len() + calls < self.config.queue_len_max as usize
     }
 
-    pub(super) fn queue_full(&self) -> Decision {
-        Decision::Refused(Refusal::QueueFull { limit: self.config.queue_len_max })
+    /// Why the call may not wait, if as many wait already as may, by number or by cost.
+    pub(super) fn full_for(&self, index: u32) -> Option<Refusal> {
+        if self.is_queue_full() {
+            return Some(Refusal::QueueFull { limit: self.config.queue_len_max });
+        }
+        let limit = self.config.queue_cost_max?;
+        let cost = self.calls.at(index).wish.cost;
+        let is_over = self.parked_cost + cost.amount() > limit.amount();
+        let is_full = is_over && (self.queue.len() > 0 || limit == Cost::ZERO);
+        is_full.then_some(Refusal::QueueCostFull { limit, cost })
     }
 
     /// Takes a call out of the queue, whatever it waits for.
@@ -179,6 +189,9 @@ impl Router {
         self.queue.remove(index);
         let call = self.calls.at_mut(index);
         self.callers.leave(call.caller);
+        // Sums of amounts that come and go are not exact.
+        let left = self.parked_cost - call.wish.cost.amount();
+        self.parked_cost = if self.queue.len() == 0 { 0.0 } else { left.max(0.0) };
         if let Some(model) = call.wish.model {
             self.directory.stop_waiting(model, call.turn, index);
         }

@@ -192,6 +192,7 @@ mod tests {
             processing: work,
             alone: work,
             batch: None,
+            cost: None,
         }))
     }
 

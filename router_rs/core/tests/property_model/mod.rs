@@ -359,6 +359,7 @@ impl Model {
                 self.check_queue_full(&call, limit);
                 self.ends.refused_by_queue += 1;
             }
+            Decision::Refused(Refusal::QueueCostFull { .. }) => panic!("no cost is limited"),
         }
     }
 

@@ -323,6 +323,9 @@ impl Interpreter {
             Decision::Refused(Refusal::QueueFull { limit }) => {
                 format!("{name}: queue full, at most {limit}")
             }
+            Decision::Refused(Refusal::QueueCostFull { limit, .. }) => {
+                format!("{name}: queue full, at most a cost of {}", limit.amount())
+            }
         }
     }
 
@@ -419,7 +422,14 @@ fn load_of<'a>(arguments: &[&'a str]) -> Result<(Vec<&'a str>, Option<Load>), St
         if let Some(value) = argument.strip_prefix("load=") {
             let (in_flight, limit) = value.split_once('/').ok_or("expected load=calls/limit")?;
             let (in_flight, limit) = (number(in_flight)? as u32, number(limit)? as u32);
-            load = Some(Load { in_flight, limit, processing: None, alone: None, batch: None });
+            load = Some(Load {
+                in_flight,
+                limit,
+                processing: None,
+                alone: None,
+                batch: None,
+                cost: None,
+            });
         } else {
             names.push(*argument);
         }

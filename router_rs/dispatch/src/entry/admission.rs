@@ -17,7 +17,7 @@ impl DeploymentEntry {
     pub(crate) fn offer(self: &Arc<Self>, wish: &Wish<'_>) -> Admission {
         let now = self.clock.now();
         let deadline = wish.deadline.map(|deadline| self.clock.at(deadline));
-        if !wish.model.is_empty() {
+        if !wish.model.is_empty() || self.hears_costs() {
             self.listen_to_loads(now);
         }
         let mut locked = self.locked.lock();

@@ -1,5 +1,6 @@
-//! Follows what replicas report about their models, while calls name models, and asks for places,
-//! while calls are parked (design decision 7).
+//! Follows what replicas report about their models, while calls name models, and about the costs of
+//! their requests, while there are calls, and asks for places, while calls are parked (design
+//! decision 7).
 //!
 //! One task per deployment, started by such a call on that call's thread. It opens a load stream to
 //! each replica, and ends all of them when there has been no such call for a while. A broken stream
@@ -15,7 +16,7 @@ use http::{HeaderValue, Method, Request};
 use router_core::{LeaseRequest, Nanos, ReplicaId};
 use router_protocol::grpc::framing::frame;
 use router_protocol::grpc::{CONTENT_TYPE_GRPC, Code, GRPC_STATUS};
-use router_protocol::mesh::load::{LoadReport, LoadRequest};
+use router_protocol::mesh::load::{CostReport, LoadReport, LoadRequest};
 use router_protocol::mesh::messages::MessageReader;
 use router_protocol::names::{ASKER, LOAD_PATH};
 use router_upstream::answer::AnswerBody;
@@ -145,6 +146,7 @@ async fn listen_once(
         Ok(stream) => stream,
         Err(end) => return end,
     };
+    let _costs_end = CostsEnd { entry: entry.clone(), id };
     let mut reports = MessageReader::new(body, REPORT_BYTES_MAX);
     let mut asking = Asking { id, asked, sending, ask: None };
     asking.asked.mark_changed();
@@ -165,6 +167,20 @@ async fn listen_once(
     }
 }
 
+/// After the stream nothing is known of what the calls of other routers cost there.
+struct CostsEnd {
+    entry: Weak<DeploymentEntry>,
+    id: ReplicaId,
+}
+
+impl Drop for CostsEnd {
+    fn drop(&mut self) {
+        if let Some(entry) = self.entry.upgrade() {
+            entry.on_costs(self.id, None);
+        }
+    }
+}
+
 /// The router's side of a load stream.
 struct Asking {
     id: ReplicaId,
@@ -178,6 +194,9 @@ impl Asking {
     fn on_report(&mut self, entry: &DeploymentEntry, report: LoadReport) {
         if let Some(models) = report.models {
             entry.on_models(self.id, &models.model_ids);
+        }
+        if let Some(costs) = report.costs.as_ref().and_then(CostReport::load) {
+            entry.on_costs(self.id, Some(&costs));
         }
         for _ in 0..report.leases {
             // The ask has ended with the lease. An unwanted lease is given back by not asking

@@ -12,7 +12,7 @@ const QUIET: Nanos = Nanos::from_secs(10);
 /// The state that a deployment's entry keeps for this.
 #[derive(Debug)]
 pub(super) struct Loads {
-    /// When a call last named a model or asked.
+    /// When a call last named a model or asked, or came where replicas report costs.
     pub(super) last_call: AtomicU64,
     pub(super) is_listening: AtomicBool,
     /// The members have changed.

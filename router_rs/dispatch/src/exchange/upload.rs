@@ -62,6 +62,12 @@ impl Upload {
         (self.is_complete && self.replay.is_whole()).then(|| self.replay.pieces())
     }
 
+    /// The length of the body, if all of it is here.
+    pub(crate) fn whole_bytes(&self) -> Option<u64> {
+        let bytes = || self.unsent.iter().map(|piece| piece.len() as u64).sum();
+        (self.is_complete && self.sent == 0).then(bytes)
+    }
+
     /// Of the body, in this attempt.
     pub(crate) fn sent_bytes(&self) -> u64 {
         self.sent as u64

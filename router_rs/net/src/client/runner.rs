@@ -15,6 +15,7 @@ use router_dispatch::{
     deadline_exceeded,
 };
 use router_protocol::grpc::{Code, Encoding, GRPC_ACCEPT_ENCODING, GRPC_ENCODING, Status};
+use router_protocol::names;
 use router_upstream::connection::Connection;
 use router_upstream::pool::{Acquired, acquire};
 use router_upstream::target::{DialError, Target};
@@ -54,7 +55,11 @@ pub(super) async fn run(channel: Arc<ChannelShared>, call: Arc<ClientCall>, new:
     if let Some(message) = new.message {
         user.push_only(message);
     }
-    let options = channel.options(new.options);
+    let mut options = channel.options(new.options);
+    match names::cost(&parts.headers) {
+        Ok(told) => options.cost = options.cost.or(told),
+        Err(text) => return user.finish(Some(Status::new(Code::InvalidArgument, text))),
+    }
     let head = Head::new(parts, Door::Handle, received, options);
     let stop = CloseListener::new(&channel);
     let limits = Limits::new(call.link().deadline, &stop);
@@ -102,7 +107,7 @@ pub(super) async fn choose_place(channel: Arc<ChannelShared>, choice: Choice) {
             let options = channel.options(new.options);
             let NewChoice { model, session, .. } = &new;
             let ranked = &deployment.rank_place(session, model).await;
-            let wish = Wish { deadline, model, session, options, ranked };
+            let wish = Wish { deadline, model, session, options, ranked, ..Wish::default() };
             choose(&deployment.entry, &wish, limits).await
         }
     };

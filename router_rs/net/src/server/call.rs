@@ -317,7 +317,8 @@ impl CallTask {
 
     fn load(&self) -> HeaderValue {
         let took = self.said.took().unwrap_or_else(|| self.served_call.elapsed());
-        self.connection.server.load_after(self.method.weight, took, self.served_call.worked_alone())
+        let (alone, cost) = (self.served_call.worked_alone(), self.served_call.cost());
+        self.connection.server.load_after(self.method.weight, took, alone, cost)
     }
 
     /// The answer is about to be complete.

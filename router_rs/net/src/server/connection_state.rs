@@ -77,7 +77,16 @@ impl ConnectionState {
     ) -> Arc<ServedCall> {
         let link = Link::new(next_token(), deadline, self.server.sink.clone(), self.thread.clone());
         let (since, info) = (Instant::now(), self.info.clone());
-        let alone_ns = AtomicU64::new(0);
-        Arc::new(ServedCall { link, head, since, method, connection: info, is_http, alone_ns })
+        let (alone_ns, cost) = (AtomicU64::new(0), AtomicU64::new(0));
+        Arc::new(ServedCall {
+            link,
+            head,
+            since,
+            method,
+            connection: info,
+            is_http,
+            alone_ns,
+            cost,
+        })
     }
 }

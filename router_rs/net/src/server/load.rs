@@ -12,9 +12,9 @@ use std::time::Duration;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, Response, request};
 use prost::Message;
-use router_core::{AskerId, LEASE_TIME};
+use router_core::{AskerId, CostLoad, LEASE_TIME};
 use router_protocol::grpc::{CONTENT_TYPE_GRPC, Code, Framed, Status};
-use router_protocol::mesh::load::{LoadReport, LoadRequest, ModelList};
+use router_protocol::mesh::load::{CostReport, LoadReport, LoadRequest, ModelList};
 use router_protocol::mesh::messages::MessageReader;
 use router_protocol::names;
 use tokio::sync::watch;
@@ -28,6 +28,10 @@ use super::state::{Granted, Models, ServerState};
 
 /// A request with one flag has two bytes; a longer one is invalid.
 const REQUEST_BYTES_MAX: usize = 64;
+
+/// Costs change with each step; a router is told of the last change after so long. Arbitrary: answers
+/// bring it news besides.
+const COSTS_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The id of a router; `None` if the value is not one.
 pub(super) fn asker(value: &HeaderValue) -> Option<AskerId> {
@@ -50,8 +54,12 @@ pub(super) fn answer(
     let Some(stream) = respond.send_response(response) else { return };
     let asker = head.headers.get(names::ASKER).and_then(asker);
     let asks = asker.map(|asker| Asks::new(asker, &connection.server, body));
-    let models = connection.server.models.subscribe();
-    tokio::task::spawn_local(report(Rc::clone(connection), stream, models, asks));
+    let news = News {
+        models: connection.server.models.subscribe(),
+        costs: connection.server.costs.subscribe(),
+        costs_at: Instant::now(),
+    };
+    tokio::task::spawn_local(report(Rc::clone(connection), stream, news, asks));
 }
 
 /// A router's side of the stream, and the places that are kept for it.
@@ -133,29 +141,66 @@ async fn next_leases(asks: &mut Option<Asks>) -> u32 {
     }
 }
 
+/// What a stream reports of.
+struct News {
+    models: watch::Receiver<Models>,
+    costs: watch::Receiver<Option<CostLoad>>,
+    /// The next report of costs may be sent then.
+    costs_at: Instant,
+}
+
+impl News {
+    /// The costs, if they have changed since the last report of them, and may be reported again.
+    fn take_costs(&mut self) -> Option<CostReport> {
+        let now = Instant::now();
+        if now < self.costs_at || !self.costs.has_changed().unwrap_or(false) {
+            return None;
+        }
+        let costs = self.costs.borrow_and_update().as_ref().map(CostReport::of)?;
+        self.costs_at = now + COSTS_INTERVAL;
+        Some(costs)
+    }
+}
+
+/// Returns when there is a change to be reported, from `at` on.
+async fn changed(costs: &watch::Receiver<Option<CostLoad>>, at: Instant) {
+    sleep_until(at).await;
+    // On another receiver: this one says afterwards what is new.
+    if costs.clone().changed().await.is_err() {
+        std::future::pending::<()>().await;
+    }
+}
+
 async fn report(
     connection: Rc<ConnectionState>,
     mut stream: Sink,
-    mut models: watch::Receiver<Models>,
+    mut news: News,
     mut asks: Option<Asks>,
 ) {
     let mut draining = connection.draining.subscribe();
     // The first report is sent whether or not something has changed.
-    models.mark_changed();
+    news.models.mark_changed();
+    if news.costs.borrow().is_some() {
+        news.costs.mark_changed();
+    }
     let mut sequence = 0;
     loop {
-        let mut leases = 0;
+        let (mut leases, mut has_new_models) = (0, false);
         tokio::select! {
             biased;
             _ = draining.wait_for(|is_draining| *is_draining) => break,
             () = poll_fn(|context| stream.poll_cancelled(context)) => return,
-            changed = models.changed() => if changed.is_err() { break },
+            changed = news.models.changed() => match changed {
+                Ok(()) => has_new_models = true,
+                Err(_) => break,
+            },
             granted = next_leases(&mut asks) => leases = granted,
+            () = changed(&news.costs, news.costs_at) => {}
         }
         sequence += 1;
-        // A report is about leases or about models, or both if they change at the same time.
-        let has_new_models = leases == 0 || models.has_changed().unwrap_or(false);
-        let model_ids = has_new_models.then(|| models.borrow_and_update().to_vec());
+        // A report is about what has changed, all of it.
+        has_new_models |= news.models.has_changed().unwrap_or(false);
+        let model_ids = has_new_models.then(|| news.models.borrow_and_update().to_vec());
         let load = connection.server.load();
         let report = LoadReport {
             sequence,
@@ -163,6 +208,7 @@ async fn report(
             limit: load.limit,
             models: model_ids.map(|model_ids| ModelList { model_ids }),
             leases,
+            costs: news.take_costs(),
         };
         if stream.send_data(Framed::new(report.encode_to_vec().into())).is_err() {
             return;

@@ -10,6 +10,7 @@ mod call_key;
 mod call_sink;
 mod connection;
 mod connection_state;
+mod costs;
 mod door;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing;
@@ -61,6 +62,7 @@ use router_io::{
 
 pub use batch::BatchState;
 pub use call_sink::CallSink;
+pub use costs::CostState;
 pub use http_head::HttpHead;
 use listeners::{OpenListener, OpenListeners};
 pub use measures::MethodMeasures;
@@ -309,6 +311,12 @@ impl Server {
     /// Reports the batcher's state; `None` unless there is one that handles most of the calls.
     pub fn set_batch(&self, batch: Option<BatchState>) {
         self.state.set_batch(batch);
+    }
+
+    /// Reports what the requests cost that the replica steps. Routers with a load stream are updated
+    /// at most every 100 ms.
+    pub fn set_costs(&self, costs: CostState) {
+        self.state.costs.set(costs);
     }
 
     /// The counts of each method, by path.

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderName};
+use router_core::Cost;
 use router_dispatch::is_asked;
 use router_io::{Peer, Recipient, Remote, TlsSession};
 use router_protocol::grpc::subtype;
@@ -97,6 +98,8 @@ pub struct ServedCall {
     /// Nanoseconds that user code worked exclusively on the call; 0 if it could have worked on
     /// others.
     pub(super) alone_ns: AtomicU64,
+    /// The bits of the amount that the call has cost so far; 0: unknown.
+    pub(super) cost: AtomicU64,
 }
 
 impl ServedCall {
@@ -105,6 +108,16 @@ impl ServedCall {
     pub fn note_alone(&self, worked: Duration) {
         let nanos = u64::try_from(worked.as_nanos()).unwrap_or(u64::MAX);
         self.alone_ns.store(nanos.max(1), Ordering::Relaxed);
+    }
+
+    /// Records what the call has cost so far. Call it before the answer.
+    pub fn note_cost(&self, cost: Cost) {
+        self.cost.store(cost.amount().to_bits(), Ordering::Relaxed);
+    }
+
+    /// See [`ServedCall::note_cost`].
+    pub(super) fn cost(&self) -> Cost {
+        Cost::new(f64::from_bits(self.cost.load(Ordering::Relaxed))).unwrap_or_default()
     }
 
     /// See [`ServedCall::note_alone`].

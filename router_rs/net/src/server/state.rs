@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use http::HeaderValue;
-use router_core::{AskerId, Gate, Lease, Load, Nanos};
+use router_core::{AskerId, Cost, Gate, Lease, Load, Nanos};
 use router_front::Proxies;
 use router_io::BriefMutex;
 use router_protocol::grpc::size_limit::{
@@ -21,6 +21,7 @@ use tokio::sync::{Notify, watch};
 use super::batch::{BatchCell, BatchState};
 use super::call_key::CallKey;
 use super::call_sink::CallSink;
+use super::costs::CostCell;
 use super::measures::{Measures, MethodMeasures, Said};
 use super::methods::Methods;
 use super::probation::Probations;
@@ -140,6 +141,7 @@ pub(super) struct ServerState {
     /// The origin of the gate's time.
     start: Instant,
     batch: BatchCell,
+    pub(super) costs: CostCell,
 }
 
 /// The gate, and whether it was shut for good.
@@ -221,6 +223,7 @@ impl ServerState {
             }),
             start: Instant::now(),
             batch: BatchCell::default(),
+            costs: CostCell::default(),
         }
     }
 
@@ -337,12 +340,13 @@ impl ServerState {
         }
     }
 
-    /// The load after a call of `weight`, which took this long, has gone.
+    /// The load after a call of `weight`, which took this long and has cost so much, has gone.
     pub(super) fn load_after(
         &self,
         weight: u32,
         took: Duration,
         alone: Option<Duration>,
+        cost: Cost,
     ) -> HeaderValue {
         let mut load = self.entrance.lock().gate.load();
         load.in_flight = load.in_flight.saturating_sub(weight);
@@ -350,6 +354,7 @@ impl ServerState {
         let nanos = |time: Duration| Nanos(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
         load.processing = Some(nanos(took));
         load.alone = alone.map(nanos);
+        load.cost = self.costs.load(cost);
         trailer(&load)
     }
 

@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 
 use http::HeaderValue;
 use prost::Message;
-use router_core::{BatchLoad, Load, Nanos};
+use router_core::{BatchLoad, Cost, CostLoad, Load, Nanos};
 
 /// The trailer of an answer, see `names::LOAD`.
 ///
@@ -27,7 +27,8 @@ pub fn trailer(load: &Load) -> HeaderValue {
 
 fn write_load(text: &mut String, load: &Load) -> std::fmt::Result {
     write!(text, "{};{}", load.in_flight, load.limit)?;
-    if load.processing.is_some() || load.batch.is_some() || load.alone.is_some() {
+    let has_more = load.batch.is_some() || load.alone.is_some() || load.cost.is_some();
+    if load.processing.is_some() || has_more {
         write!(text, ";{}", micros(load.processing.unwrap_or(Nanos::ZERO)))?;
     }
     if let Some(batch) = load.batch {
@@ -36,7 +37,16 @@ fn write_load(text: &mut String, load: &Load) -> std::fmt::Result {
             write!(text, ";{}", micros(time))?;
         }
     }
-    load.alone.map_or(Ok(()), |alone| write!(text, ";{ALONE}{}", micros(alone)))
+    load.alone.map_or(Ok(()), |alone| write!(text, ";{ALONE}{}", micros(alone)))?;
+    load.cost.map_or(Ok(()), |cost| write_cost(text, &cost))
+}
+
+fn write_cost(text: &mut String, cost: &CostLoad) -> std::fmt::Result {
+    write!(text, ";{COST}{}", cost.number)?;
+    for amount in [cost.budget, cost.running, cost.waiting, cost.own] {
+        write!(text, ",{}", amount.amount())?;
+    }
+    write!(text, ",{},{},{},{}", cost.calls, cost.places, micros(cost.step), micros(cost.wait))
 }
 
 fn micros(time: Nanos) -> u64 {
@@ -47,18 +57,41 @@ fn micros(time: Nanos) -> u64 {
 /// fields are identified by position; an earlier version stops parsing there.
 const ALONE: char = 'a';
 
+/// The prefix of the field with what the replica's requests cost, which has numbers with commas
+/// between: see `write_cost`.
+const COST: char = 'k';
+
 /// Parses the output of [`trailer`]; further fields belong to later versions.
 pub fn parse_trailer(value: &[u8]) -> Option<Load> {
     let text = std::str::from_utf8(value).ok()?;
     let alone = text.split(';').find_map(|field| field.strip_prefix(ALONE));
     let alone = alone.and_then(|micros| Some(Nanos::from_micros(micros.parse().ok()?)));
+    let cost = text.split(';').find_map(|field| field.strip_prefix(COST)).and_then(parse_cost);
     let mut fields = text.split(';');
     let (in_flight, limit) = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
     let Some(processing) = fields.next() else {
-        return Some(Load { in_flight, limit, processing: None, alone: None, batch: None });
+        return Some(Load {
+            in_flight,
+            limit,
+            processing: None,
+            alone: None,
+            batch: None,
+            cost: None,
+        });
     };
     let processing = Some(Nanos::from_micros(processing.parse().ok()?));
-    Some(Load { in_flight, limit, processing, alone, batch: parse_batch(fields) })
+    Some(Load { in_flight, limit, processing, alone, batch: parse_batch(fields), cost })
+}
+
+fn parse_cost(text: &str) -> Option<CostLoad> {
+    let mut fields = text.split(',');
+    let number = fields.next()?.parse().ok()?;
+    let mut amount = || Cost::parse(fields.next()?);
+    let (budget, running, waiting, own) = (amount()?, amount()?, amount()?, amount()?);
+    let (calls, places) = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
+    let mut time = || Some(Nanos::from_micros(fields.next()?.parse().ok()?));
+    let (step, wait) = (time()?, time()?);
+    Some(CostLoad { number, budget, running, waiting, calls, places, step, wait, own })
 }
 
 fn parse_batch<'a>(mut fields: impl Iterator<Item = &'a str>) -> Option<BatchLoad> {
@@ -82,7 +115,7 @@ pub struct LoadRequest {
     pub when_idle: bool,
 }
 
-#[derive(Clone, PartialEq, Eq, Message)]
+#[derive(Clone, PartialEq, Message)]
 pub struct LoadReport {
     #[prost(uint64, tag = "1")]
     pub sequence: u64,
@@ -94,6 +127,60 @@ pub struct LoadReport {
     pub models: Option<ModelList>,
     #[prost(uint32, tag = "5")]
     pub leases: u32,
+    #[prost(message, optional, tag = "6")]
+    pub costs: Option<CostReport>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct CostReport {
+    #[prost(uint32, tag = "1")]
+    pub number: u32,
+    #[prost(double, tag = "2")]
+    pub budget: f64,
+    #[prost(double, tag = "3")]
+    pub running: f64,
+    #[prost(double, tag = "4")]
+    pub waiting: f64,
+    #[prost(uint64, tag = "5")]
+    pub step_us: u64,
+    #[prost(uint64, tag = "6")]
+    pub wait_us: u64,
+    #[prost(uint32, tag = "7")]
+    pub calls: u32,
+    #[prost(uint32, tag = "8")]
+    pub places: u32,
+}
+
+// === impl CostReport ===
+
+impl CostReport {
+    pub fn of(load: &CostLoad) -> Self {
+        Self {
+            number: load.number,
+            budget: load.budget.amount(),
+            running: load.running.amount(),
+            waiting: load.waiting.amount(),
+            step_us: micros(load.step),
+            wait_us: micros(load.wait),
+            calls: load.calls,
+            places: load.places,
+        }
+    }
+
+    /// `None` if an amount is none.
+    pub fn load(&self) -> Option<CostLoad> {
+        Some(CostLoad {
+            number: self.number,
+            budget: Cost::new(self.budget)?,
+            running: Cost::new(self.running)?,
+            waiting: Cost::new(self.waiting)?,
+            calls: self.calls,
+            places: self.places,
+            step: Nanos::from_micros(self.step_us),
+            wait: Nanos::from_micros(self.wait_us),
+            own: Cost::ZERO,
+        })
+    }
 }
 
 #[derive(Clone, PartialEq, Eq, Message)]
@@ -115,19 +202,48 @@ mod tests {
         step_per_call: Nanos::from_micros(500),
     };
 
+    fn costs() -> CostLoad {
+        let amount = |amount| Cost::new(amount).expect("an amount");
+        CostLoad {
+            number: 7,
+            budget: amount(80_000.0),
+            running: amount(1_500.0),
+            waiting: amount(20.5),
+            calls: 12,
+            places: 32,
+            step: Nanos::from_micros(5_600),
+            wait: Nanos::from_micros(12_000),
+            own: amount(300.0),
+        }
+    }
+
     #[test]
     fn trailers_are_read_as_they_were_written() {
-        let plain = Load { in_flight: 3, limit: 128, processing: None, alone: None, batch: None };
+        let plain = Load {
+            in_flight: 3,
+            limit: 128,
+            processing: None,
+            alone: None,
+            batch: None,
+            cost: None,
+        };
         let timed = Load { processing: Some(Nanos::from_micros(250)), ..plain };
         let batched = Load { batch: Some(BATCH), ..timed };
         let alone = Load { alone: Some(Nanos::from_micros(240)), ..timed };
         let both = Load { alone: alone.alone, ..batched };
+        let costs = Load { cost: Some(costs()), ..plain };
+        let all = Load { cost: Some(costs.cost.unwrap()), ..both };
         for (text, load) in [
             ("3;128", plain),
             ("3;128;250", timed),
             ("3;128;250;a240", alone),
             ("3;128;250;32;3;1500;0;10000;500", batched),
             ("3;128;250;32;3;1500;0;10000;500;a240", both),
+            (
+                "3;128;0;k7,80000,1500,20.5,300,12,32,5600,12000",
+                Load { processing: Some(Nanos::ZERO), ..costs },
+            ),
+            ("3;128;250;32;3;1500;0;10000;500;a240;k7,80000,1500,20.5,300,12,32,5600,12000", all),
         ] {
             assert_eq!(text, trailer(&load));
             assert_eq!(Some(load), parse_trailer(text.as_bytes()), "{text}");
@@ -142,17 +258,34 @@ mod tests {
         }
         let half = parse_trailer(b"3;128;250;32;3;1500").expect("what is there");
         assert_eq!((3, None), (half.in_flight, half.batch));
+        for costs in ["k", "k1", "k1,2,3,4,5,6,7,8", "k1,-2,3,4,5,6,7,8,9", "k1,2,3,4,nan,6,7,8,9"]
+        {
+            let text = format!("3;128;250;{costs}");
+            assert_eq!(
+                None,
+                parse_trailer(text.as_bytes()).expect("what is there").cost,
+                "{costs}"
+            );
+        }
     }
 
     #[test]
     fn the_bytes_are_those_of_the_proto_file() {
         let model_ids = vec!["a".to_owned(), "bc".to_owned()];
         let models = Some(ModelList { model_ids });
-        let report = LoadReport { sequence: 1, in_flight: 2, limit: 300, models, leases: 1 };
+        let report =
+            LoadReport { sequence: 1, in_flight: 2, limit: 300, models, leases: 1, costs: None };
         // `LoadReport(...).SerializeToString()` of protobuf's Python.
         let expected = b"\x08\x01\x10\x02\x18\xac\x02\"\x07\n\x01a\n\x02bc(\x01";
         assert_eq!(&expected[..], report.encode_to_vec());
         assert_eq!(report, LoadReport::decode(&expected[..]).unwrap());
+        let costs = CostLoad { own: Cost::ZERO, ..costs() };
+        let report = CostReport::of(&costs);
+        assert_eq!(Some(costs), report.load());
+        let told = LoadReport { sequence: 1, costs: Some(report), ..LoadReport::default() };
+        let expected = b"\x08\x012\x27\x08\x07\x11\0\0\0\0\0\x88\xf3@\x19\0\0\0\0\0p\x97@!\0\0\0\0\0\x804@(\xe0+0\xe0]8\x0c@ ";
+        assert_eq!(&expected[..], told.encode_to_vec());
+        assert_eq!(told, LoadReport::decode(&expected[..]).unwrap());
         // An empty list is not the same as none.
         let empty = LoadReport { models: Some(ModelList::default()), ..LoadReport::default() };
         assert_eq!(b"\"\x00", &empty.encode_to_vec()[..]);

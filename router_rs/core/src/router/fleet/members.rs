@@ -1,7 +1,7 @@
 //! The replicas, and their slots.
 
 use super::Fleet;
-use crate::membership::ReplicaSpec;
+use crate::membership::{ReplicaId, ReplicaSpec};
 use crate::policy::Glance;
 use crate::replica::Replica;
 use crate::time::Nanos;
@@ -55,7 +55,12 @@ impl Fleet {
         self.members = self.replicas.iter().filter(|replica| replica.is_member).count() as u32;
         self.pardon_if_all_are_out(now);
         self.look_at_reach(now);
+        self.follow_costs(now);
         gained
+    }
+
+    pub(in crate::router) fn id(&self, slot: u32) -> ReplicaId {
+        self.replicas[slot as usize].id
     }
 
     fn slot_for(&mut self, spec: &ReplicaSpec) -> u32 {
@@ -66,6 +71,7 @@ impl Fleet {
             self.replicas[slot as usize] = Replica::new(spec);
             self.glances[slot as usize] = Glance::NONE;
             self.speeds.forget(slot);
+            self.costs.forget(slot);
             slot
         } else {
             self.replicas.push(Replica::new(spec));

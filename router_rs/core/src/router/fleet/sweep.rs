@@ -66,7 +66,7 @@ impl Fleet {
     fn hold_one_back(&mut self, slot: u32, now: Nanos) -> Option<Nanos> {
         let replica = &mut self.replicas[slot as usize];
         replica.pace.on_learnt(&self.pool, now);
-        let useful = if self.is_patient {
+        let useful = if self.is_patient && !self.costs.is_on {
             self.pool.useful_for(replica.pace.slowness(&self.pool), replica.tier)
         } else {
             None
