@@ -1,6 +1,7 @@
 //! Runs workloads of the family: `cargo bench -p pyserve-router-core --bench family`.
 //!
-//! `-- --count N` of them. `--first SEED` is the seed of the first one (by default the time),
+//! `-- --count N` of them. `--costs` plays the family for replicas that step many requests at once,
+//! whose rival chooses by the number of calls. `--first SEED` is the seed of the first one (by default the time),
 //! `--policy NAME` is judged against `--rival NAME`, `--show SEED` prints a workload, and
 //! `--minimise` prints for each broken one the simplest that is also broken. Exit code 1 if one is
 //! broken. Each has a dozen claims at 95 %, so a few in a thousand seem broken by chance: one counts
@@ -18,7 +19,9 @@ use std::thread;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use router_core::PolicyKind;
-use simulator::{Executes, Scenario, Verdict, judge, median, minimised, workload};
+use simulator::{
+    Executes, Rule, Scenario, Verdict, costs_workload, judge, median, minimised, workload,
+};
 
 fn main() {
     let arguments: Vec<String> = std::env::args().collect();
@@ -27,8 +30,10 @@ fn main() {
         arguments.get(place + 1).cloned()
     };
     let number = |name: &str| after(name).map(|text| text.parse::<u64>().expect("a number"));
+    let by_cost = arguments.iter().any(|argument| argument == "--costs");
+    let make = if by_cost { costs_workload } else { workload };
     if let Some(seed) = number("--show") {
-        return println!("{}", workload(seed));
+        return println!("{}", make(seed));
     }
     // In milliseconds, so that the next run begins beyond the seeds of this one.
     let fresh =
@@ -41,15 +46,17 @@ fn main() {
             PolicyKind::ALL.into_iter().find(is_it).expect("the name of a policy")
         })
     };
-    let rules = (policy("--policy", PolicyKind::LateBinding), policy("--rival", PolicyKind::Least));
+    let rival = policy("--rival", PolicyKind::Least);
+    let rival = if by_cost { Rule::Counting(rival) } else { Rule::Router(rival) };
+    let rules = (Rule::Router(policy("--policy", PolicyKind::LateBinding)), rival);
     let must_minimise = arguments.iter().any(|argument| argument == "--minimise");
     println!(
-        "{:?} beside {:?} in the workloads {first} to {}",
-        rules.0,
-        rules.1,
+        "{} beside {} in the workloads {first} to {}",
+        rules.0.name(),
+        rules.1.name(),
         first + count - 1
     );
-    let found = play(rules, first, count);
+    let found = play(make, rules, first, count);
     if !report(rules, &found, must_minimise) {
         std::process::exit(1);
     }
@@ -66,7 +73,7 @@ struct Found {
     is_chance: bool,
 }
 
-fn play(rules: (PolicyKind, PolicyKind), first: u64, count: u64) -> Vec<Found> {
+fn play(make: fn(u64) -> Scenario, rules: (Rule, Rule), first: u64, count: u64) -> Vec<Found> {
     let next = AtomicU64::new(first);
     let (sender, receiver) = mpsc::channel();
     thread::scope(|scope| {
@@ -78,7 +85,7 @@ fn play(rules: (PolicyKind, PolicyKind), first: u64, count: u64) -> Vec<Found> {
                     if seed >= first + count {
                         return;
                     }
-                    let scenario = workload(seed);
+                    let scenario = make(seed);
                     let played = panic::catch_unwind(|| judge_surely(&scenario, rules, seed));
                     let (verdict, is_chance) =
                         played.unwrap_or_else(|_| (Verdict::of_a_panic(), false));
@@ -95,11 +102,7 @@ fn play(rules: (PolicyKind, PolicyKind), first: u64, count: u64) -> Vec<Found> {
 }
 
 /// Judges a workload, and once more with other random numbers if it seems broken.
-fn judge_surely(
-    scenario: &Scenario,
-    rules: (PolicyKind, PolicyKind),
-    seed: u64,
-) -> (Verdict, bool) {
+fn judge_surely(scenario: &Scenario, rules: (Rule, Rule), seed: u64) -> (Verdict, bool) {
     let mut verdict = judge(scenario, rules, seed);
     if verdict.broken.is_empty() {
         return (verdict, false);
@@ -113,7 +116,7 @@ fn judge_surely(
 }
 
 /// Returns whether none is broken.
-fn report(rules: (PolicyKind, PolicyKind), found: &[Found], must_minimise: bool) -> bool {
+fn report(rules: (Rule, Rule), found: &[Found], must_minimise: bool) -> bool {
     let broken: Vec<&Found> = found.iter().filter(|one| !one.verdict.broken.is_empty()).collect();
     for Found { seed, scenario, verdict, .. } in &broken {
         let Scenario { executes, replicas, routers, limit, .. } = scenario;

@@ -35,6 +35,7 @@ impl Central {
             window: batches.then(|| millis(scenario.batch_window_ms)),
             places_each: match scenario.executes {
                 Executes::Serial | Executes::Shared => 1,
+                Executes::Steps => scenario.steps.running_max,
                 Executes::Parallel | Executes::Workers => scenario.limit as usize,
                 Executes::Batches => scenario.batch_size_max,
             },

@@ -3,9 +3,10 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
-use router_core::{BatchLoad, Nanos};
+use router_core::{BatchLoad, CostLoad, Nanos};
 
 use super::scenario::{Executes, Scenario, millis};
+use super::steps::Stepper;
 
 /// A call inside a replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -46,6 +47,7 @@ pub(crate) struct Executor {
 enum Kind {
     Serial(EventLoop),
     Shared(Shared),
+    Steps(Stepper),
     Parallel { running: BinaryHeap<Reverse<(Nanos, Job)>> },
     Workers { waiting: VecDeque<Job>, running: BinaryHeap<Reverse<(Nanos, Job)>>, free: usize },
     Batches { waiting: VecDeque<Job>, running: Vec<Job>, ends_at: Nanos, step: Step, line: Line },
@@ -103,6 +105,9 @@ impl Executor {
         let kind = match scenario.executes {
             Executes::Serial => Kind::Serial(EventLoop::default()),
             Executes::Shared => Kind::Shared(Shared::default()),
+            Executes::Steps => {
+                Kind::Steps(Stepper::new(&scenario.steps, millis(scenario.step_fixed_ms)))
+            }
             Executes::Parallel => Kind::Parallel { running: BinaryHeap::new() },
             Executes::Workers => Kind::Workers {
                 waiting: VecDeque::new(),
@@ -142,6 +147,7 @@ impl Executor {
             Kind::Serial(EventLoop { waiting, .. })
             | Kind::Batches { waiting, .. }
             | Kind::Workers { waiting, .. } => waiting.push_back(job),
+            Kind::Steps(stepper) => stepper.add(job),
             Kind::Shared(shared) => {
                 let takes = times(self.kept.work(&job, &mut self.counts), self.slowness);
                 shared.add(job, takes, now);
@@ -159,6 +165,7 @@ impl Executor {
         match &self.kind {
             Kind::Serial(event_loop) => event_loop.next_wakeup(),
             Kind::Shared(shared) => shared.next_wakeup(),
+            Kind::Steps(stepper) => stepper.next_wakeup(),
             Kind::Parallel { running } | Kind::Workers { running, .. } => {
                 running.peek().map(|Reverse((at, _))| *at)
             }
@@ -174,6 +181,7 @@ impl Executor {
         match &mut self.kind {
             Kind::Serial(event_loop) => event_loop.advance(self.slowness, now, done),
             Kind::Shared(shared) => shared.advance(now, done),
+            Kind::Steps(stepper) => stepper.advance(now, done),
             Kind::Parallel { running } => {
                 while running.peek().is_some_and(|Reverse((at, _))| *at <= now) {
                     done.extend(running.pop().map(|Reverse((_, job))| job));
@@ -204,6 +212,7 @@ impl Executor {
             }
             // Nobody cancels there.
             Kind::Shared(_) => false,
+            Kind::Steps(stepper) => stepper.cancel(call),
             Kind::Parallel { running } => {
                 let before = running.len();
                 running.retain(|Reverse((_, job))| job.call != call);
@@ -216,6 +225,7 @@ impl Executor {
     pub(crate) fn crash(&mut self, broken: &mut Vec<Job>) {
         match &mut self.kind {
             Kind::Serial(event_loop) => event_loop.crash(broken),
+            Kind::Steps(stepper) => stepper.crash(broken),
             Kind::Shared(shared) => broken.extend(shared.running.drain(..).map(|(_, job)| job)),
             Kind::Parallel { running } => {
                 broken.extend(running.drain().map(|Reverse((_, job))| job));
@@ -273,6 +283,14 @@ impl Executor {
         })
     }
 
+    /// What its requests cost, with the answer of `job` or by itself.
+    pub(crate) fn cost_load(&self, job: Option<&Job>) -> Option<CostLoad> {
+        match &self.kind {
+            Kind::Steps(stepper) => Some(stepper.report(job)),
+            _ => None,
+        }
+    }
+
     fn start(&mut self, now: Nanos) {
         let Self { kind, slowness, kept, counts } = self;
         match kind {
@@ -314,6 +332,7 @@ impl Executor {
                 counts.stepped += size as u64;
                 *ends_at = now.saturating_add(takes);
             }
+            Kind::Steps(stepper) => stepper.start(*slowness, counts, now),
             Kind::Serial(_) | Kind::Shared(_) | Kind::Parallel { .. } | Kind::Batches { .. } => {}
         }
     }
@@ -436,6 +455,6 @@ impl Kept {
     }
 }
 
-fn times(time: Nanos, factor: f64) -> Nanos {
+pub(super) fn times(time: Nanos, factor: f64) -> Nanos {
     Nanos((time.0 as f64 * factor).round() as u64)
 }

@@ -125,6 +125,7 @@ fn places_at_once(scenario: &Scenario, phase: &Phase) -> f64 {
             (whole / held.max(whole / f64::from(PARALLEL_MAX))).min(scenario.limit.into())
         }
         Executes::Shared => 1.0,
+        Executes::Steps => scenario.steps.running_max as f64,
         Executes::Parallel => f64::from(scenario.limit.min(PARALLEL_MAX)),
         Executes::Workers => scenario.workers as f64,
         Executes::Batches => f64::from(scenario.limit.min(scenario.batch_size_max as u32)),
@@ -174,30 +175,30 @@ fn faults(scenario: &mut Scenario, dice: &mut Dice) {
 }
 
 /// Draws from a seed.
-struct Dice(SplitMix64);
+pub(super) struct Dice(pub(super) SplitMix64);
 
 impl Dice {
-    fn chance(&mut self, of_one: f64) -> bool {
+    pub(super) fn chance(&mut self, of_one: f64) -> bool {
         uniform(&mut self.0) < of_one
     }
 
-    fn evenly(&mut self, least: f64, most: f64) -> f64 {
+    pub(super) fn evenly(&mut self, least: f64, most: f64) -> f64 {
         least + (most - least) * uniform(&mut self.0)
     }
 
     /// Evenly by the logarithm, with three digits.
-    fn between(&mut self, least: f64, most: f64) -> f64 {
+    pub(super) fn between(&mut self, least: f64, most: f64) -> f64 {
         let drawn = least * (most / least).powf(uniform(&mut self.0));
         let unit = 10_f64.powf(drawn.log10().floor() - 2.0);
         (drawn / unit).round() * unit
     }
 
-    fn whole(&mut self, least: usize, most: usize) -> usize {
+    pub(super) fn whole(&mut self, least: usize, most: usize) -> usize {
         let (least, most) = (least as f64, most as f64 + 1.0);
         (least * (most / least).powf(uniform(&mut self.0))).floor().min(most - 1.0) as usize
     }
 
-    fn one_of<T: Copy>(&mut self, these: &[T]) -> T {
+    pub(super) fn one_of<T: Copy>(&mut self, these: &[T]) -> T {
         these[self.0.below(these.len() as u32) as usize]
     }
 }

@@ -4,7 +4,7 @@
 //! this phase", is judged by the differences of as many seeds as it takes: it is broken if a 95 %
 //! interval of the mean difference leaves no doubt, so that noise is neither an excuse nor a fault.
 
-use router_core::{Nanos, PolicyKind};
+use router_core::Nanos;
 
 use super::log::{End, Log, mean, quantile};
 use super::scenario::{Scenario, millis, seconds};
@@ -56,11 +56,7 @@ impl Verdict {
 }
 
 /// Plays the workload under a rule and its rival with as many seeds as it takes to tell.
-pub(crate) fn judge(
-    scenario: &Scenario,
-    (rule, rival): (PolicyKind, PolicyKind),
-    first_seed: u64,
-) -> Verdict {
+pub(crate) fn judge(scenario: &Scenario, (rule, rival): (Rule, Rule), first_seed: u64) -> Verdict {
     let mut claims: Vec<Claim> = Vec::new();
     let mut seeds = 0;
     for enough in [SEEDS_MIN].into_iter().chain(SEEDS) {
@@ -98,14 +94,9 @@ fn best(claims: &[Claim], name: &str) -> f64 {
     ratios(claims, name).fold(f64::INFINITY, f64::min)
 }
 
-fn add_seed(
-    claims: &mut Vec<Claim>,
-    scenario: &Scenario,
-    (rule, rival): (PolicyKind, PolicyKind),
-    seed: u64,
-) {
-    let ours = run(scenario, Rule::Router(rule), seed);
-    let log = run(scenario, Rule::Router(rival), seed);
+fn add_seed(claims: &mut Vec<Claim>, scenario: &Scenario, (rule, rival): (Rule, Rule), seed: u64) {
+    let ours = run(scenario, rule, seed);
+    let log = run(scenario, rival, seed);
     for (index, phase) in scenario.phases.iter().enumerate() {
         let (from, until) = (phase.from(), seconds(scenario.end_of(phase)));
         let part = Part { ours: &ours, rival: &log, from, until };
@@ -206,11 +197,7 @@ impl Claim {
 }
 
 /// The simplest workload that still breaks a claim.
-pub(crate) fn minimised(
-    scenario: &Scenario,
-    rules: (PolicyKind, PolicyKind),
-    first_seed: u64,
-) -> Scenario {
+pub(crate) fn minimised(scenario: &Scenario, rules: (Rule, Rule), first_seed: u64) -> Scenario {
     let mut least = scenario.clone();
     let breaks = |scenario: &Scenario| !judge(scenario, rules, first_seed).broken.is_empty();
     loop {

@@ -16,17 +16,22 @@
 //! | `replica` | a gate, an executor and what the replica says about itself |
 //! | `world` | the events |
 //! | `system` | what a system answers to |
-//! | `routers` | the shipping router as a system, and its checkers |
+//! | `routers` | the shipping router as a system |
+//! | `desk` | one of these routers, and its checkers |
 //! | `central` | one queue for all replicas, as a system |
 //! | `seeds_rule` | two picks, cached lengths, sleeping backoff, as a system |
 //! | `field` | rules that others use, as policies of the shipping router |
 //! | `log` | what happened, and its figures |
 //! | `bars` | what must hold, by scenario |
 //! | `family` | workloads, each from a seed |
+//! | `steps` | a replica that steps many requests at once |
+//! | `costs` | workloads for such replicas, each from a seed |
 //! | `judge` | whether a rule is as good as its rivals in one of them |
 
 mod bars;
 mod central;
+mod costs;
+mod desk;
 mod executor;
 mod family;
 mod field;
@@ -37,12 +42,15 @@ mod replica;
 mod routers;
 mod scenario;
 mod seeds_rule;
+mod steps;
 mod system;
 mod traffic;
 mod world;
 
 #[allow(unused_imports)]
 pub(crate) use bars::{BARS, Bar, Figure, Limit, median};
+#[allow(unused_imports)]
+pub(crate) use costs::costs_workload;
 #[allow(unused_imports)]
 pub(crate) use executor::{Executor, Job};
 #[allow(unused_imports)]

@@ -37,6 +37,7 @@ pub(crate) struct Phase {
 pub(crate) struct Work {
     pub(crate) whole: Nanos,
     pub(crate) blocking: Nanos,
+    pub(crate) kind: usize,
 }
 
 impl Default for Phase {
@@ -91,7 +92,7 @@ impl Phase {
         let passed = (now.0 as f64 / 1e9 - self.from_s) / (end_s - self.from_s);
         let mean_ms = self.work_ms[kind] * self.drifts_to.powf(passed.clamp(0.0, 1.0));
         let whole_ms = draw(self.shape, mean_ms, rng);
-        Work { whole: millis(whole_ms), blocking: millis(whole_ms * self.blocks[kind]) }
+        Work { whole: millis(whole_ms), blocking: millis(whole_ms * self.blocks[kind]), kind }
     }
 
     fn kind(&self, nth: usize, rng: &mut SplitMix64) -> usize {

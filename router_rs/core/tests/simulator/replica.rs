@@ -15,6 +15,8 @@ pub(crate) struct Replica {
     /// Answers `RESOURCE_EXHAUSTED` instead of working.
     pub(crate) is_failing: bool,
     tells: bool,
+    /// The number of the costs that routers were told last.
+    pub(crate) told_costs: u32,
     /// Routers that want a place as soon as it idles although it has calls.
     pub(crate) idle_asks: Vec<AskerId>,
     /// When the world has last promised to come by.
@@ -37,6 +39,7 @@ impl Replica {
             is_alive: true,
             is_failing: false,
             tells: scenario.tells,
+            told_costs: 0,
             idle_asks: Vec::new(),
             visit_at: None,
             report_age: millis(scenario.report_age_ms),
@@ -49,7 +52,8 @@ impl Replica {
     /// The load in the answer to a call that was worked on.
     pub(crate) fn load_after(&mut self, job: &Job, now: Nanos) -> Load {
         let alone = job.alone.filter(|_| self.tells);
-        Load { alone, ..self.load(Some(job.entered_at), now) }
+        let cost = self.executor.cost_load(Some(job));
+        Load { alone, cost, ..self.load(Some(job.entered_at), now) }
     }
 
     /// The load in the answer to a call that entered at `entered_at`, before the call leaves.

@@ -1,27 +1,24 @@
 //! The shipping router as a system: one or several, each call at one of them, with checkers.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 
 use router_core::{
-    Decision, LeaseRequest, Load, Locality, Nanos, Offer, Outcome, Policy, PolicyKind, Refusal,
-    Release, ReplicaId, ReplicaSpec, RetryConfig, Router, RouterConfig, Ticket, WaiterId,
+    CostLoad, Decision, LeaseRequest, Load, Locality, Nanos, Offer, Outcome, Policy, PolicyKind,
+    Refusal, Release, ReplicaId, ReplicaSpec, RetryConfig, Router, RouterConfig, Ticket, WaiterId,
 };
 
+use super::desk::{BUDGET_PERCENT, Desk, RetryBudget};
 use super::field::{Field, Latencies, Peak};
 use super::log::End;
 use super::scenario::Scenario;
 use super::system::{Answer, Move, System};
 use super::traffic::Wants;
 
-/// Repetitions over the calls of the last ten seconds, and those that are always allowed.
-const BUDGET_PERCENT: u8 = 20;
-const REPETITIONS_MIN: usize = 10;
-/// No call waits longer than this plus what arrived before it has passed: `queue::HORIZON`.
-const HORIZON: Nanos = Nanos::from_secs(5);
-/// Of these calls one may rest, which replicas have refused, while others go where it was refused.
-const RESTS: Nanos = Nanos::from_millis(500);
 /// How long after news of a failure every send is checked, otherwise every 16th.
 const WATCHED: Nanos = Nanos::from_secs(1);
+
+/// The names of methods, by their numbers.
+const METHODS: [&str; 3] = ["/sim/One", "/sim/Two", "/sim/Three"];
 
 #[derive(Clone, Copy, Debug)]
 enum Place {
@@ -40,24 +37,6 @@ struct Open {
     place: Place,
 }
 
-/// One router and what is known about it without asking it.
-struct Desk {
-    router: Router,
-    parked: BTreeMap<WaiterId, u32>,
-    /// Parked calls that take any replica, by arrival.
-    patient: BTreeSet<(Nanos, u32)>,
-    in_flight: BTreeMap<ReplicaId, u32>,
-    /// Asks of this router that stand at gates.
-    asked: BTreeSet<LeaseRequest>,
-    offered: u64,
-    completed: u64,
-    budget: RetryBudget,
-    watched_until: Nanos,
-    sends: u64,
-    /// The latencies that a foreign rule reads.
-    latencies: Latencies,
-}
-
 pub(crate) struct Routers {
     desks: Vec<Desk>,
     calls: BTreeMap<u32, Open>,
@@ -68,6 +47,7 @@ pub(crate) struct Routers {
     released: Vec<Release>,
     wanted: Vec<LeaseRequest>,
     pub(crate) in_flight_max: u32,
+    hears_costs: bool,
 }
 
 /// The information that routers get about a call's key.
@@ -149,7 +129,13 @@ impl Routers {
             released: Vec::new(),
             wanted: Vec::new(),
             in_flight_max: 0,
+            hears_costs: true,
         }
+    }
+
+    /// Tells routers nothing of what calls cost.
+    pub(crate) fn counting(self) -> Self {
+        Self { hears_costs: false, ..self }
     }
 
     /// Tells routers nothing of models and sessions.
@@ -301,7 +287,15 @@ impl System for Routers {
         let desk = &mut self.desks[wants.router];
         desk.offered += 1;
         desk.budget.call(now);
-        let offer = Offer { deadline: wants.deadline, model, session, ..Offer::default() };
+        let offer = Offer {
+            deadline: wants.deadline,
+            model,
+            session,
+            cost: wants.told,
+            method: METHODS[wants.method],
+            request_bytes: wants.request_bytes,
+            ..Offer::default()
+        };
         let decision = desk.router.offer(offer, now);
         if matches!(decision, Decision::Send(_)) {
             desk.check_turn(now);
@@ -320,6 +314,7 @@ impl System for Routers {
         now: Nanos,
         moves: &mut Vec<Move>,
     ) {
+        let load = load.map(|load| Load { cost: load.cost.filter(|_| self.hears_costs), ..load });
         if matches!(answer, Answer::Done | Answer::Failure) {
             self.record(call, now);
         }
@@ -363,6 +358,15 @@ impl System for Routers {
         for router in 0..self.desks.len() {
             self.desks[router].router.models(replica, &models, now, &mut self.released);
             self.follow(router, now, moves);
+        }
+    }
+
+    fn costs(&mut self, replica: ReplicaId, costs: &CostLoad, now: Nanos, moves: &mut Vec<Move>) {
+        for router in 0..self.desks.len() {
+            if self.hears_costs {
+                self.desks[router].router.costs(replica, Some(costs), now, &mut self.released);
+                self.follow(router, now, moves);
+            }
         }
     }
 
@@ -412,83 +416,5 @@ impl System for Routers {
         for desk in &self.desks {
             desk.check_end();
         }
-    }
-}
-
-// === impl Desk ===
-
-impl Desk {
-    /// Counts a call that goes to `replica`, and checks that it may get one.
-    fn sent(&mut self, replica: ReplicaId, is_leased: bool, now: Nanos) -> u32 {
-        self.sends += 1;
-        if now < self.watched_until || self.sends.is_multiple_of(16) {
-            let stats = self.router.stats();
-            let found = stats.replicas.iter().find(|stats| stats.id == replica);
-            let found = found.expect("the router knows where it sends");
-            assert!(found.is_member, "{replica:?} is no member any more");
-            // A lease says that there is a place, so the backoff has no reason any more.
-            let backoff_until = found.backoff_until.filter(|_| !is_leased);
-            for until in [backoff_until, found.ejected_until].into_iter().flatten() {
-                assert!(until <= now, "{replica:?} is to be left alone: {found:?}");
-            }
-        }
-        let in_flight = self.in_flight.entry(replica).or_default();
-        *in_flight += 1;
-        *in_flight
-    }
-
-    fn back(&mut self, replica: ReplicaId) {
-        *self.in_flight.get_mut(&replica).expect("it has been sent a call") -= 1;
-    }
-
-    /// A call that was offered at `offered_at` is sent: nobody who has waited since longer than the
-    /// horizon before that may wait still.
-    fn check_turn(&self, offered_at: Nanos) {
-        if let Some((first, call)) = self.patient.first() {
-            let overtaken_for = offered_at.saturating_sub(*first);
-            assert!(
-                overtaken_for <= HORIZON.saturating_add(RESTS),
-                "call {call} is overtaken after {overtaken_for}"
-            );
-        }
-    }
-
-    fn check_end(&self) {
-        let stats = self.router.stats();
-        assert_eq!((0, 0), (stats.in_flight, stats.parked), "{stats:?}");
-        assert_eq!((self.offered, self.completed), (stats.offered, stats.completed), "{stats:?}");
-        assert_eq!((0, 0), (stats.stale_tickets, stats.stale_waiters), "{stats:?}");
-    }
-}
-
-// === impl RetryBudget ===
-
-/// When a router was offered calls and when it repeated some, lately.
-#[derive(Debug, Default)]
-struct RetryBudget {
-    calls: VecDeque<Nanos>,
-    repetitions: VecDeque<Nanos>,
-}
-
-impl RetryBudget {
-    fn call(&mut self, now: Nanos) {
-        self.calls.push_back(now);
-        forget(&mut self.calls, now, Nanos::from_secs(10));
-    }
-
-    fn repeat(&mut self, now: Nanos) {
-        forget(&mut self.calls, now, Nanos::from_secs(10));
-        self.repetitions.push_back(now);
-        // The router counts by seconds, of which the last one is not over.
-        forget(&mut self.repetitions, now, Nanos::from_secs(9));
-        let (calls, repetitions) = (self.calls.len(), self.repetitions.len());
-        let allowed = (calls * usize::from(BUDGET_PERCENT) / 100).max(REPETITIONS_MIN);
-        assert!(repetitions <= allowed, "{repetitions} repetitions of {calls} calls");
-    }
-}
-
-fn forget(times: &mut VecDeque<Nanos>, now: Nanos, age: Nanos) {
-    while times.front().is_some_and(|at| now.saturating_sub(*at) > age) {
-        times.pop_front();
     }
 }

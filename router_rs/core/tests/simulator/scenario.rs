@@ -12,6 +12,7 @@ use std::str::FromStr;
 use router_core::Nanos;
 
 use super::phases::Phase;
+use super::steps::Steps;
 
 /// How a replica spends its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +28,8 @@ pub(crate) enum Executes {
     Batches,
     /// All its calls at once, each as much slower as there are others.
     Shared,
+    /// In steps that calls join and leave, as far as a budget of costs goes.
+    Steps,
 }
 
 /// The distribution of a call's work.
@@ -132,6 +135,7 @@ pub(crate) struct Scenario {
     pub(crate) step_per_call_ms: f64,
     /// A step takes as long as the longest of its calls, beside that.
     pub(crate) step_takes_work: bool,
+    pub(crate) steps: Steps,
     /// If there are any, they say what comes instead of `load`, `users` and `work_ms`.
     pub(crate) phases: Vec<Phase>,
 }
@@ -192,6 +196,7 @@ impl Default for Scenario {
             step_fixed_ms: 0.0,
             step_per_call_ms: 0.0,
             step_takes_work: false,
+            steps: Steps::default(),
             phases: Vec::new(),
         }
     }
@@ -239,6 +244,7 @@ impl Scenario {
             "workers" => Some(Executes::Workers),
             "batches" => Some(Executes::Batches),
             "shared" => Some(Executes::Shared),
+            "steps" => Some(Executes::Steps),
             _ => None,
         });
         fields.number("tells", &mut self.tells);
@@ -296,6 +302,7 @@ impl Scenario {
         fields.number("step_fixed_ms", &mut self.step_fixed_ms);
         fields.number("step_per_call_ms", &mut self.step_per_call_ms);
         fields.number("step_takes_work", &mut self.step_takes_work);
+        self.steps.parse(fields);
     }
 }
 
@@ -314,6 +321,7 @@ impl Scenario {
             Executes::Serial | Executes::Shared => 1.0 / self.busy_ms(),
             Executes::Parallel => f64::from(self.limit) / self.busy_ms(),
             Executes::Workers => self.workers as f64 / self.busy_ms(),
+            Executes::Steps => self.steps.running_max as f64 / self.step_fixed_ms,
             Executes::Batches => {
                 let size = self.batch_size_max as f64;
                 size / (self.step_fixed_ms + size * self.step_per_call_ms)
@@ -326,7 +334,11 @@ impl Scenario {
     pub(crate) fn works_on(&self) -> Option<u32> {
         match self.executes {
             Executes::Serial => Some(1),
-            Executes::Parallel | Executes::Workers | Executes::Batches | Executes::Shared => None,
+            Executes::Parallel
+            | Executes::Workers
+            | Executes::Batches
+            | Executes::Shared
+            | Executes::Steps => None,
         }
     }
 
@@ -404,6 +416,7 @@ impl Display for Scenario {
             Executes::Workers => "workers",
             Executes::Batches => "batches",
             Executes::Shared => "shared",
+            Executes::Steps => "steps",
         };
         writeln!(text, "# {}", self.name)?;
         writeln!(text, "routers = {}\nreplicas = {}", self.routers, self.replicas)?;
@@ -420,6 +433,7 @@ impl Display for Scenario {
         writeln!(text, "step_fixed_ms = {}", self.step_fixed_ms)?;
         writeln!(text, "step_per_call_ms = {}", self.step_per_call_ms)?;
         writeln!(text, "step_takes_work = {}", self.step_takes_work)?;
+        self.steps.fmt(text)?;
         self.phases.iter().try_for_each(|phase| phase.fmt(text))
     }
 }

@@ -1,7 +1,7 @@
 //! The interface of a system: the world reports events to it and carries out the moves that it
 //! appends.
 
-use router_core::{LeaseRequest, Load, Nanos, PolicyKind, ReplicaId, ReplicaSpec};
+use router_core::{CostLoad, LeaseRequest, Load, Nanos, PolicyKind, ReplicaId, ReplicaSpec};
 
 use super::central::Central;
 use super::field::Field;
@@ -16,6 +16,8 @@ use super::traffic::Wants;
 pub(crate) enum Rule {
     /// The shipping router with this policy.
     Router(PolicyKind),
+    /// The same, which hears nothing of what calls cost.
+    Counting(PolicyKind),
     /// The same, without information about models, sessions and tiers: shows what a policy gains by
     /// them.
     Blind(PolicyKind),
@@ -78,6 +80,15 @@ pub(crate) trait System {
     fn gone(&mut self, call: u32, is_late: bool, now: Nanos, moves: &mut Vec<Move>);
     /// The replica has these keys, loaded or loading.
     fn keys(&mut self, _replica: ReplicaId, _keys: &[u32], _now: Nanos, _moves: &mut Vec<Move>) {}
+    /// The replica says what its requests cost.
+    fn costs(
+        &mut self,
+        _replica: ReplicaId,
+        _costs: &CostLoad,
+        _now: Nanos,
+        _moves: &mut Vec<Move>,
+    ) {
+    }
     /// Whether it asks for [`System::admitted`].
     fn wants_admissions(&self) -> bool {
         false
@@ -108,6 +119,7 @@ impl Rule {
     pub(crate) fn build(self, scenario: &Scenario, seed: u64) -> Box<dyn System> {
         match self {
             Self::Router(policy) => Box::new(Routers::new(scenario, policy, seed)),
+            Self::Counting(policy) => Box::new(Routers::new(scenario, policy, seed).counting()),
             Self::Blind(policy) => Box::new(Routers::new(scenario, policy, seed).blind()),
             Self::Field(field) => {
                 Box::new(Routers::with_field(&field.world(scenario), field, seed))
@@ -126,6 +138,7 @@ impl Rule {
     pub(crate) fn name(self) -> String {
         match self {
             Self::Router(policy) => snake_case(policy),
+            Self::Counting(policy) => format!("{} by count", snake_case(policy)),
             Self::Blind(policy) => format!("{} blind", snake_case(policy)),
             Self::Field(field) => field.name().to_owned(),
             Self::Central => "central queue".to_owned(),

@@ -1,9 +1,10 @@
 //! The calls that a seed gives, the same for every system.
 
-use router_core::{Nanos, SplitMix64};
+use router_core::{Cost, Nanos, SplitMix64};
 
 use super::phases::{Phase, Work};
-use super::scenario::{Scenario, Shape, millis, seconds};
+use super::scenario::{Executes, Scenario, Shape, millis, seconds};
+use super::steps::amount;
 
 /// One call, as its caller knows it; `work` only the world knows.
 #[derive(Clone, Copy, Debug)]
@@ -20,6 +21,11 @@ pub(crate) struct Wants {
     pub(crate) leaves_at: Option<Nanos>,
     /// The model or the session, if the scenario has any.
     pub(crate) key: Option<u32>,
+    /// What its client says that it costs.
+    pub(crate) told: Option<Cost>,
+    pub(crate) request_bytes: u64,
+    /// Its method, by number.
+    pub(crate) method: usize,
 }
 
 /// Draws calls in the order in which they are offered.
@@ -61,7 +67,7 @@ impl Traffic {
     pub(crate) fn call(&mut self, now: Nanos) -> Wants {
         let is_long = self.scenario.long_percent > 0.0
             && uniform(&mut self.works) * 100.0 < self.scenario.long_percent;
-        let Work { whole: work, blocking } = self.work(is_long, now);
+        let Work { whole: work, blocking, kind } = self.work(is_long, now);
         let Self { scenario, works: rng, .. } = self;
         let has_deadline = scenario.deadline_ms > 0.0;
         let has_deadline = has_deadline && uniform(rng) * 100.0 < scenario.deadline_percent;
@@ -74,9 +80,40 @@ impl Traffic {
             let drawn = uniform(rng);
             self.popularity.partition_point(|sum| *sum < drawn) as u32
         });
+        let (told, request_bytes) = self.signs(work);
+        let method = if self.scenario.steps.by_method { kind } else { 0 };
         self.drawn += 1;
         let router = self.drawn % self.scenario.routers;
-        Wants { router, work, blocking, is_long, deadline, leaves_at, key }
+        Wants {
+            router,
+            work,
+            blocking,
+            is_long,
+            deadline,
+            leaves_at,
+            key,
+            told,
+            request_bytes,
+            method,
+        }
+    }
+
+    /// What shows what a call costs: its client's word, its length or nothing.
+    fn signs(&mut self, work: Nanos) -> (Option<Cost>, u64) {
+        if self.scenario.executes != Executes::Steps {
+            return (None, 0);
+        }
+        let steps = &self.scenario.steps;
+        let (cost, drawn) = (steps.cost(work), uniform(&mut self.works));
+        let noise = (normal(&mut self.works) / 4.0).exp();
+        let bytes = (cost * 64.0 * noise) as u64;
+        if drawn < steps.told {
+            return (Some(amount(cost)), bytes);
+        }
+        if drawn < steps.told + steps.sized {
+            return (None, bytes);
+        }
+        (None, (64.0 * 1e4_f64.powf(uniform(&mut self.works))) as u64)
     }
 
     fn work(&mut self, is_long: bool, now: Nanos) -> Work {
@@ -85,7 +122,7 @@ impl Traffic {
             return phase.work(*drawn, now, scenario.end_of(phase), works);
         }
         let whole = millis(if is_long { self.long_ms() } else { self.work_ms() });
-        Work { whole, blocking: whole }
+        Work { whole, blocking: whole, kind: 0 }
     }
 
     fn long_ms(&mut self) -> f64 {

@@ -2,7 +2,7 @@
 
 use router_core::{Load, Nanos, ReplicaId};
 
-use super::{Call, Event, LoadIndex, World};
+use super::{COSTS_INTERVAL, Call, Event, LoadIndex, World};
 use crate::simulator::log::{End, Record};
 use crate::simulator::system::{Answer, Move};
 
@@ -197,5 +197,32 @@ impl World<'_> {
     /// One that took the place of another is as far away.
     pub(super) fn way(&self, replica: usize) -> Nanos {
         self.scenario.one_way(replica % self.scenario.replicas)
+    }
+}
+
+// === costs ===
+
+impl World<'_> {
+    /// What has changed goes to all routers, until nobody is here any more.
+    pub(super) fn say_costs(&mut self) {
+        for index in 0..self.replicas.len() {
+            let replica = &mut self.replicas[index];
+            let costs = replica.executor.cost_load(None).filter(|_| replica.is_alive);
+            if let Some(costs) = costs.filter(|costs| costs.number != replica.told_costs) {
+                replica.told_costs = costs.number;
+                let load = Load { cost: Some(costs), ..replica.load(None, self.now) };
+                let load = self.keep(Some(load));
+                self.after_network(index, Event::CostsSaid { replica: index as u32, load });
+            }
+        }
+        if self.open > 0 || self.now < self.offers_end_at {
+            self.schedule(COSTS_INTERVAL, Event::CostsDue);
+        }
+    }
+
+    pub(super) fn costs_said(&mut self, replica: u32, load: LoadIndex) {
+        if let Some(costs) = self.take(load).and_then(|load| load.cost) {
+            self.system.costs(ReplicaId(replica.into()), &costs, self.now, &mut self.moves);
+        }
     }
 }

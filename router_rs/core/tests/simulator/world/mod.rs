@@ -11,12 +11,14 @@ use router_core::{AskerId, LeaseRequest, Load, Nanos, Policy, ReplicaId};
 use crate::simulator::log::Log;
 use crate::simulator::replica::Replica;
 use crate::simulator::routers::Routers;
-use crate::simulator::scenario::{Scenario, seconds};
+use crate::simulator::scenario::{Executes, Scenario, seconds};
 use crate::simulator::system::{Answer, Move, Rule, System};
 use crate::simulator::traffic::{Traffic, Wants};
 
 /// The membership learns of a crash after this time; arbitrary.
 const CRASH_SEEN_AFTER: Nanos = Nanos::from_millis(200);
+/// How often a load stream reports costs that have changed: `COSTS_INTERVAL` of the server.
+const COSTS_INTERVAL: Nanos = Nanos::from_millis(100);
 /// How soon a replica that fails does so.
 const FAILS_AFTER: Nanos = Nanos::from_millis(1);
 
@@ -28,7 +30,7 @@ pub(crate) fn run(scenario: &Scenario, rule: Rule, seed: u64) -> Log {
         Rule::Central => world.batch_window_ms = 1e-6,
         Rule::PureHash => world.limit = 0,
         Rule::Field(field) => world = field.world(scenario),
-        Rule::Router(_) | Rule::Blind(_) | Rule::Seeds => {}
+        Rule::Router(_) | Rule::Counting(_) | Rule::Blind(_) | Rule::Seeds => {}
     }
     let traffic = Traffic::new(scenario, seed);
     World::new(&world, traffic, rule.build(scenario, seed), rule.is_remote()).play()
@@ -104,6 +106,12 @@ enum Event {
     },
     LeaseOver {
         replica: u32,
+    },
+    /// Replicas report costs on their load streams.
+    CostsDue,
+    CostsSaid {
+        replica: u32,
+        load: LoadIndex,
     },
     Slow {
         is_begin: bool,
@@ -240,6 +248,9 @@ impl<'a> World<'a> {
         if scenario.joins_at_s > 0.0 {
             self.schedule_at(seconds(scenario.joins_at_s), Event::Join);
         }
+        if scenario.executes == Executes::Steps {
+            self.schedule_at(Nanos::ZERO, Event::CostsDue);
+        }
         self.schedule_at(self.log.warm_at, Event::Warm);
         self.schedule_at(self.offers_end_at, Event::Cool);
     }
@@ -292,6 +303,8 @@ impl<'a> World<'a> {
                 let replica = ReplicaId(replica.into());
                 self.system.leased(router as usize, replica, self.now, &mut self.moves);
             }
+            Event::CostsDue => self.say_costs(),
+            Event::CostsSaid { replica, load } => self.costs_said(replica, load),
             Event::LeaseOver { replica } => self.grant(replica as usize),
             Event::Slow { is_begin } => self.slow(is_begin),
             Event::Failing { is_begin } => self.fail(is_begin),
