@@ -106,6 +106,9 @@ class AutoscalingConfig(Part):
         upscaling_factor, downscaling_factor: What part of a difference is made up for at once.
         aggregation_function: What is made of the numbers of calls in those times.
         policy: Who decides instead.
+        target_ongoing_cost: What the calls of each replica of a continuously batched class shall
+            cost at once, waiting ones included, in the unit of its ``cost``; None: their number
+            decides.
         target_wait_s: 99 of 100 calls shall wait at most so long for a replica.
         target_p99_s: 99 of 100 calls shall be answered within this time.
         advisory: Say what would be done, and do not do it.
@@ -123,6 +126,7 @@ class AutoscalingConfig(Part):
     downscaling_factor: float | None = 1.0
     aggregation_function: AggregationFunction | str = "mean"
     policy: AutoscalingPolicy | Mapping[str, object] | None = None
+    target_ongoing_cost: float | None = None
     target_wait_s: float | None = None
     target_p99_s: float | None = None
     advisory: bool = False
@@ -241,6 +245,21 @@ class AutoscalingConfig(Part):
                     raise refuse(
                         f"autoscaling_config.{name}", value, "none beside a policy of your own"
                     )
+        if self.target_ongoing_cost is not None:
+            check_number(
+                "autoscaling_config.target_ongoing_cost",
+                self.target_ongoing_cost,
+                minimum=0,
+                exclusive=True,
+            )
+            beside = "a policy of your own" if self.policy_path else ""
+            beside = beside or (self.latency_target or ("",))[0]
+            if beside:
+                raise refuse(
+                    "autoscaling_config.target_ongoing_cost",
+                    self.target_ongoing_cost,
+                    f"none beside {beside}",
+                )
         if self.target_wait_s is not None and self.target_p99_s is not None:
             raise refuse(
                 "autoscaling_config.target_p99_s", self.target_p99_s, "none beside target_wait_s"

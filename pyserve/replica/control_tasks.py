@@ -24,6 +24,7 @@ from pyserve.observe.log_rate_limit import LogRateLimit
 from pyserve.replica.health import HealthMeasures, HealthMonitor
 from pyserve.replica.hooks import Hook, HookFailed, Question, Questioner, StatsReporter
 from pyserve.replica.membership import Membership
+from pyserve.stepping.decorator import ongoing_cost
 from pyserve.wire.v1 import mesh_pb2
 
 Value = TypeVar("Value")
@@ -248,27 +249,32 @@ class LoadCounter:
 
     def __init__(self) -> None:
         self._ongoing = self._calls = 0
-        self._busy_s = 0.0
+        self._busy_s = self._cost = 0.0
         self._looked_at: float | None = None
-        self._told: tuple[int, int] | None = None
+        self._told: tuple[int, int, float] | None = None
         self._active_at = -math.inf
 
-    def look(self, ongoing: int, calls: int, now: float) -> mesh_pb2.ReplicaLoad | None:
+    def look(
+        self, ongoing: int, calls: int, now: float, *, cost: float = 0.0
+    ) -> mesh_pb2.ReplicaLoad | None:
         """Return the report due now; ``None``: nothing has changed."""
         if self._looked_at is not None:
             elapsed_s = now - self._looked_at
             self._busy_s += (self._ongoing + ongoing) / 2 * elapsed_s
-        self._ongoing, self._calls, self._looked_at = ongoing, calls, now
-        if ongoing or (ongoing, calls) != self._told:
+        self._ongoing, self._calls, self._cost, self._looked_at = ongoing, calls, cost, now
+        counts = ongoing, calls, cost
+        if ongoing or counts != self._told:
             self._active_at = now
-        if (ongoing, calls) == self._told:
+        if counts == self._told:
             return None
-        self._told = ongoing, calls
-        return mesh_pb2.ReplicaLoad(ongoing=ongoing, calls=calls, busy_s=self._busy_s)
+        self._told = counts
+        return self.again()
 
     def again(self) -> mesh_pb2.ReplicaLoad:
         """Return the last report."""
-        return mesh_pb2.ReplicaLoad(ongoing=self._ongoing, calls=self._calls, busy_s=self._busy_s)
+        return mesh_pb2.ReplicaLoad(
+            ongoing=self._ongoing, calls=self._calls, busy_s=self._busy_s, cost=self._cost
+        )
 
     def period_s(self, now: float) -> float:
         """Return after how long to look again."""
@@ -297,6 +303,7 @@ class LoadReporter(Questioner[str]):
         user_loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         self._counts = counts if options.scaling is not None else None
+        self._instance = instance
         method: Callable[[], object] | None = getattr(instance, "record_autoscaling_stats", None)
         hook = method and Hook(method, stats_json, timeout_s=_STATS_TIMEOUT_S, user_loop=user_loop)
         super().__init__(hook if self._counts is not None else None)
@@ -321,7 +328,8 @@ class LoadReporter(Questioner[str]):
     async def _look_forever(self, counts: Counts) -> None:
         loop = asyncio.get_running_loop()
         while True:
-            load = self._counter.look(*counts(), loop.time())
+            cost = ongoing_cost(self._instance)
+            load = self._counter.look(*counts(), loop.time(), cost=cost)
             if load is not None:
                 await self._report(load)
             await asyncio.sleep(self._counter.period_s(loop.time()))

@@ -111,7 +111,12 @@ class Autoscaling:
         if load.stats_json:
             signals.on_metrics(replica_id, _numbers(load.stats_json), now)
         signals.on_replica(
-            replica_id, ongoing=load.ongoing, calls=load.calls, busy_s=load.busy_s, now=now
+            replica_id,
+            ongoing=load.ongoing,
+            calls=load.calls,
+            busy_s=load.busy_s,
+            now=now,
+            cost=load.cost,
         )
         self._look_soon(now)
 

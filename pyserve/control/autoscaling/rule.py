@@ -38,21 +38,27 @@ class Settled:
 def calls_at_once(
     config: AutoscalingConfig, signals: Signals, running: int, target: int, now: float
 ) -> Proposal:
-    """Return the number of replicas at which each has ``target_ongoing_requests``.
+    """Return the number of replicas at which each has its target, of calls or of what they cost.
 
     Growing looks at the last moments and shrinking at the whole look-back period. If no replica
     runs, so that nothing was measured, the current calls count.
     """
-    each = config.target_ongoing_requests
+    each, what = config.target_ongoing_requests, "calls at once"
     recent = signals.total_recently(now) if running else float(signals.total)
-    if recent / each > target:
-        return Proposal(recent / each, f"{recent:.1f} calls at once, {each:g} for each replica")
     period = signals.total_over_period(now)
+    if config.target_ongoing_cost is not None:
+        each, what = config.target_ongoing_cost, "is what the calls at once cost"
+        recent = signals.cost_recently(now) if running else signals.total_cost
+        period = signals.cost_over_period(now)
+        if not target and signals.total:  # From nothing: what a call costs may not be known yet.
+            recent = max(recent, each)
+    if recent / each > target:
+        return Proposal(recent / each, f"{recent:.1f} {what}, {each:g} for each replica")
     calls = max(recent, period)
     # Long enough to be too few for the replicas, it is; and what grew meanwhile is not forgotten.
     return Proposal(
         min(calls / each, target),
-        f"{calls:.1f} calls at once in {config.look_back_period_s:g} s, {each:g} for each replica",
+        f"{calls:.1f} {what} in {config.look_back_period_s:g} s, {each:g} for each replica",
     )
 
 

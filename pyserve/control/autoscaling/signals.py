@@ -24,6 +24,7 @@ class _Replica:
     ongoing: int
     calls: int
     busy_s: float
+    cost: float = 0.0
 
 
 @dataclass(slots=True)
@@ -49,6 +50,9 @@ class Signals:
         self._look_back_s = look_back_s
         self._recent = Series(min(look_back_s, max(config.upscale_delay_s, GROWTH_WINDOW_S)))
         self._whole = Series(look_back_s)
+        self._recent_cost = Series(min(look_back_s, max(config.upscale_delay_s, GROWTH_WINDOW_S)))
+        self._whole_cost = Series(look_back_s)
+        self._mean_cost = 0.0  # Of a call, when some were last in replicas.
         self.arrivals = Arrivals(now)
         self.seasons = SeasonalCounts(now)
         self._replicas: dict[ReplicaId, _Replica] = {}
@@ -57,9 +61,19 @@ class Signals:
         self._services = Services(now)
 
     def on_replica(
-        self, replica: ReplicaId, *, ongoing: int, calls: int, busy_s: float, now: float
+        self,
+        replica: ReplicaId,
+        *,
+        ongoing: int,
+        calls: int,
+        busy_s: float,
+        now: float,
+        cost: float = 0.0,
     ) -> None:
-        """Take in a replica's running calls; the other two counts are since it began to serve."""
+        """Take in a replica's running calls, and what they cost.
+
+        The other two counts are since it began to serve.
+        """
         before = self._replicas.get(replica)
         if before is None:
             # Its counters run since its start: earlier calls are not evidence of the present ones.
@@ -74,6 +88,7 @@ class Signals:
                 now=now,
             )
         before.ongoing, before.calls, before.busy_s = ongoing, calls, busy_s
+        before.cost = cost
         self._count(now)
 
     def on_metrics(self, replica: ReplicaId, values: Mapping[str, float], now: float) -> None:
@@ -138,6 +153,14 @@ class Signals:
         """Calls that wait or run now."""
         return self.parked + self.ongoing
 
+    @property
+    def total_cost(self) -> float:
+        """What the calls cost that wait or run now; those in routers as the mean of the others."""
+        cost = sum(each.cost for each in self._replicas.values())
+        if self.ongoing and cost:
+            self._mean_cost = cost / self.ongoing
+        return cost + self.parked * self._mean_cost
+
     def service_s(self, now: float) -> float | None:
         """Return how long a replica takes for a call, learnt; None: no call has ended yet."""
         self._look(now)
@@ -150,6 +173,14 @@ class Signals:
     def total_recently(self, now: float) -> float:
         """Return the concurrent calls on which growing is decided."""
         return self._recent.aggregate(self._function, now)
+
+    def cost_recently(self, now: float) -> float:
+        """Return the cost of concurrent calls on which growing is decided."""
+        return self._recent_cost.aggregate(self._function, now)
+
+    def cost_over_period(self, now: float) -> float:
+        """Return the cost of concurrent calls over the whole look-back period."""
+        return self._whole_cost.aggregate(self._function, now)
 
     def total_over_period(self, now: float) -> float:
         """Return the concurrent calls over the whole look-back period."""
@@ -192,6 +223,9 @@ class Signals:
     def _count(self, now: float) -> None:
         self._recent.set(self.total, now)
         self._whole.set(self.total, now)
+        cost = self.total_cost
+        self._recent_cost.set(cost, now)
+        self._whole_cost.set(cost, now)
 
     def _work(self, *, busy_s: float, started: float, finished: float, now: float) -> None:
         self._look(now)

@@ -147,16 +147,18 @@ class RoutingStats(_message.Message):
     def __init__(self, json: _Optional[str] = ...) -> None: ...
 
 class ReplicaLoad(_message.Message):
-    __slots__ = ("ongoing", "calls", "busy_s", "stats_json")
+    __slots__ = ("ongoing", "calls", "busy_s", "stats_json", "cost")
     ONGOING_FIELD_NUMBER: _ClassVar[int]
     CALLS_FIELD_NUMBER: _ClassVar[int]
     BUSY_S_FIELD_NUMBER: _ClassVar[int]
     STATS_JSON_FIELD_NUMBER: _ClassVar[int]
+    COST_FIELD_NUMBER: _ClassVar[int]
     ongoing: int
     calls: int
     busy_s: float
     stats_json: str
-    def __init__(self, ongoing: _Optional[int] = ..., calls: _Optional[int] = ..., busy_s: _Optional[float] = ..., stats_json: _Optional[str] = ...) -> None: ...
+    cost: float
+    def __init__(self, ongoing: _Optional[int] = ..., calls: _Optional[int] = ..., busy_s: _Optional[float] = ..., stats_json: _Optional[str] = ..., cost: _Optional[float] = ...) -> None: ...
 
 class Draining(_message.Message):
     __slots__ = ()
