@@ -1,4 +1,5 @@
 //! The path of the answer: head, body and trailers from the connection to the caller.
+#![allow(clippy::result_large_err)] // an answer is moved once a call
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
