@@ -89,8 +89,14 @@ async fn a_load_stream_begins_with_the_whole_and_goes_on_with_changes_only() {
     let mut body = within("the head", call.response).await.unwrap().into_body();
     let models =
         |ids: &[&str]| Some(ModelList { model_ids: ids.iter().map(ToString::to_string).collect() });
-    let whole =
-        LoadReport { sequence: 1, in_flight: 0, limit: 7, models: models(&["a"]), leases: 0 };
+    let whole = LoadReport {
+        sequence: 1,
+        in_flight: 0,
+        limit: 7,
+        models: models(&["a"]),
+        leases: 0,
+        costs: None,
+    };
     assert_eq!(whole, report(&mut body).await);
     // Changes within one turn of the I/O thread make one report; events that change nothing make
     // none.
