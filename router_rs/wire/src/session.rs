@@ -52,16 +52,22 @@ pub struct Session {
     /// The number of the client's next call. Frames for an earlier call in its place are ignored.
     serial: u32,
     outgoing: Outgoing,
-    /// Memory that is shared with the other side.
-    arena: Option<Arena>,
-    /// The other side has mapped it.
-    is_mapped: bool,
+    memory: Memory,
     /// The driver's waker, while it waits.
     driver: Option<Waker>,
     /// `Last` was sent, or received.
     is_last_said: bool,
     is_last_heard: bool,
     owes_pong: bool,
+}
+
+/// The memory that is shared with the other side.
+#[derive(Debug)]
+enum Memory {
+    None,
+    /// The server may map it.
+    Offered(Arena),
+    Shared(Arena),
 }
 
 #[derive(Debug)]
@@ -94,8 +100,7 @@ impl Session {
             open: 0,
             serial: 0,
             outgoing: Outgoing::default(),
-            arena: None,
-            is_mapped: false,
+            memory: Memory::None,
             driver: None,
             is_last_said: false,
             is_last_heard: false,
@@ -107,11 +112,14 @@ impl Session {
     /// the server has said that it has mapped it.
     pub fn with_arena(side: Side, arena: Option<Arena>) -> Self {
         let mut session = Self::new(side);
-        if side == Side::Server && arena.is_some() {
-            session.is_mapped = true;
-            session.outgoing.put_sign(Kind::Mapped);
-        }
-        session.arena = arena;
+        session.memory = match (arena, side) {
+            (None, _) => Memory::None,
+            (Some(arena), Side::Client) => Memory::Offered(arena),
+            (Some(arena), Side::Server) => {
+                session.outgoing.put_sign(Kind::Mapped);
+                Memory::Shared(arena)
+            }
+        };
         session
     }
 
@@ -132,7 +140,7 @@ impl Session {
             (Frame::Trailers { id, payload }, Side::Client) => self.on_trailers(id, payload),
             (Frame::Piece { id, bytes, is_final }, _) => self.on_piece(id, bytes, is_final),
             (Frame::Lent { id, place, is_final }, _) => self.on_lent(id, place, is_final)?,
-            (Frame::Mapped, Side::Client) if self.arena.is_some() => self.is_mapped = true,
+            (Frame::Mapped, Side::Client) => self.memory.share()?,
             (Frame::Credit { id, bytes }, _) => self.on_credit(id, bytes as usize),
             (Frame::Reset { id, code }, _) => self.on_cut(id, Cut::Reset { code, is_remote: true }),
             (Frame::Last, _) => {
@@ -177,15 +185,20 @@ impl Session {
         self.side == Side::Server && self.outgoing.remaining() > UNWRITTEN_BYTES_MAX
     }
 
+    #[cfg(test)]
+    pub(crate) fn has_arena(&self) -> bool {
+        self.memory.arena().is_some()
+    }
+
     /// Whether the arena's memory is worth giving back some time; see [`Session::rest`].
     pub fn has_memory(&self) -> bool {
-        self.arena.as_ref().is_some_and(Arena::has_memory)
+        self.memory.arena().is_some_and(Arena::has_memory)
     }
 
     /// Gives the arena's memory back if nothing has been sent through it since the last call. The
     /// driver calls it from time to time while it [`Session::has_memory`].
     pub fn rest(&mut self) {
-        self.arena.iter_mut().for_each(Arena::rest);
+        self.memory.shared().into_iter().for_each(Arena::rest);
     }
 
     /// Sends a PING.
@@ -226,6 +239,8 @@ impl Session {
     pub fn lose(&mut self) {
         self.is_last_said = true;
         self.outgoing = Outgoing::default();
+        // Whoever still refers to the session must not keep the memory.
+        self.memory = Memory::None;
         for call in self.calls.iter_mut().flatten() {
             call.inbound.end.get_or_insert(Err(Cut::Lost));
             call.wake();
@@ -304,8 +319,7 @@ impl Session {
 
     fn write(&mut self, id: CallId) {
         let Some(call) = get(&mut self.calls, id) else { return };
-        let arena = self.arena.as_mut().filter(|_| self.is_mapped);
-        let put = call.outbound.write(id, &mut self.outgoing, arena);
+        let put = call.outbound.write(id, &mut self.outgoing, self.memory.shared());
         if call.outbound.is_sent() && self.side == Side::Server {
             self.take(id);
         }
@@ -359,6 +373,34 @@ impl Session {
 fn get(calls: &mut [Option<Call>], id: CallId) -> Option<&mut Call> {
     let call = calls.get_mut(id.place as usize)?.as_mut();
     call.filter(|call| call.serial == id.serial)
+}
+
+// === impl Memory ===
+
+impl Memory {
+    /// The other side has mapped it.
+    fn share(&mut self) -> Result<(), Malformed> {
+        match std::mem::replace(self, Memory::None) {
+            Memory::None => Err(Malformed::UNEXPECTED),
+            Memory::Offered(arena) | Memory::Shared(arena) => {
+                *self = Memory::Shared(arena);
+                Ok(())
+            }
+        }
+    }
+
+    /// What the other side may have lent from.
+    fn arena(&self) -> Option<&Arena> {
+        match self {
+            Memory::None => None,
+            Memory::Offered(arena) | Memory::Shared(arena) => Some(arena),
+        }
+    }
+
+    /// What may be lent from.
+    fn shared(&mut self) -> Option<&mut Arena> {
+        if let Memory::Shared(arena) = self { Some(arena) } else { None }
+    }
 }
 
 // === impl Call ===

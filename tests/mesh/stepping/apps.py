@@ -145,13 +145,12 @@ class Engine(echo_pb2_grpc.EchoServicer):
     EchoStream = pyserve.steps()
 
     def __init__(self) -> None:
-        self.admitted = self.closed = self.released = 0
+        self.closed = self.released = 0
 
     def cost(self, request: Any) -> int:
         return request.get("cost", 1) if isinstance(request, dict) else 1
 
     async def admit(self, request: Any) -> AsyncIterator[Any]:
-        self.admitted += 1
         state = _State.of(request)
         try:
             while True:
@@ -169,8 +168,12 @@ class Engine(echo_pb2_grpc.EchoServicer):
         self.released += 1
 
     async def tally(self) -> tuple[int, int, int]:
-        """Return how many states were made and released, and how many generators closed."""
-        return self.admitted, self.released, self.closed
+        """Return how many states were made and released, and how many generators closed.
+
+        A generator whose caller left at once is released without having run.
+        """
+        load = load_of(self)
+        return 0 if load is None else load.admitted, self.released, self.closed
 
     async def waiting(self) -> int:
         """Return how many requests wait for admission."""

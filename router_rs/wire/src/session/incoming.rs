@@ -105,7 +105,7 @@ impl Session {
         is_final: bool,
     ) -> Result<(), Malformed> {
         let is_long = place.bytes as usize >= LENT_BYTES_MIN;
-        let arena = self.arena.as_ref().filter(|_| is_long);
+        let arena = self.memory.arena().filter(|_| is_long);
         let borrowed = arena.and_then(|arena| arena.borrow(place.first_block, place.bytes));
         // It is returned if its call is over.
         let bytes = borrowed.ok_or(Malformed::UNEXPECTED)?;

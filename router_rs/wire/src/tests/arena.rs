@@ -93,6 +93,23 @@ fn a_client_lends_nothing_before_the_server_has_mapped_it() {
 }
 
 #[test]
+fn a_lost_connection_keeps_only_what_is_read() {
+    let mut pair = Pair::with_arena();
+    let (here, there) = begun(&mut pair, None);
+    pair.client.send(here, [body(MIB)]);
+    pair.settle();
+    let Poll::Ready(Some(Ok(piece))) = pair.server.poll_data(there, &cx()) else {
+        panic!("it has come");
+    };
+    for session in [&mut pair.client, &mut pair.server] {
+        assert!(session.has_arena());
+        session.lose();
+        assert!(!session.has_arena());
+    }
+    assert!(body(MIB).starts_with(&piece), "the peer is gone, the bytes are not");
+}
+
+#[test]
 fn places_that_do_not_exist_end_the_connection() {
     let mut pair = Pair::with_arena();
     let (_, id) = begun(&mut pair, None);
