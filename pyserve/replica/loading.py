@@ -181,17 +181,6 @@ def inference_doors(
     return InferenceDoors(model, methods, development=development)
 
 
-def add_inference(ready: mesh_pb2.Ready, loaded: Loaded) -> None:
-    """Announce the doors of the model that the class declares, if it does."""
-    if (model := loaded.model) is None:
-        return
-    from pyserve.inference import descriptors
-
-    ready.services.append(descriptors.SERVICE)
-    ready.file_descriptors.append(descriptors.file_descriptor())
-    ready.http_prefixes.append(model.prefix)
-
-
 def construct(loaded: Loaded) -> object:
     """Call the constructor; a function is returned as it is.
 

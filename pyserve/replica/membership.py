@@ -24,7 +24,7 @@ from pyserve.aio.mesh_channel import Redial, dial, is_reached, proof
 from pyserve.api.context import GangContext, ReplicaContext
 from pyserve.errors import MeshError
 from pyserve.replica.idempotence import idempotent_paths
-from pyserve.replica.loading import Loaded, add_inference
+from pyserve.replica.loading import Loaded
 from pyserve.replica.preparing import Constructed
 from pyserve.replica.servicers import file_descriptors
 from pyserve.types import ReplicaId, ReplicaRank
@@ -255,7 +255,7 @@ def ready(
         http=takes_http,
         idempotent_methods=idempotent_paths(loaded.target, loaded.methods, plain_service),
     )
-    add_inference(found, loaded)
+    _add_inference(found, loaded)
     return found
 
 
@@ -317,3 +317,14 @@ def hello(settings: WorkerSettings) -> mesh_pb2.Hello:
         external=settings.external,
         admin=settings.admin,
     )
+
+
+def _add_inference(ready: mesh_pb2.Ready, loaded: Loaded) -> None:
+    """Announce the doors of the model that the class declares, if it does."""
+    if (model := loaded.model) is None:
+        return
+    from pyserve.inference import descriptors
+
+    ready.services.append(descriptors.SERVICE)
+    ready.file_descriptors.append(descriptors.file_descriptor())
+    ready.http_prefixes.append(model.prefix)

@@ -21,11 +21,11 @@ from pyserve.signatures import read_signature
 from pyserve.stepping.calls import Call
 from pyserve.stepping.checks import check_class
 from pyserve.stepping.drivers import Driver, LoopDriver, ThreadDriver
+from pyserve.stepping.entries import Load
 from pyserve.stepping.measures import Tell
 from pyserve.stepping.moving import Elsewhere, Moved
 from pyserve.stepping.options import ContinuousOptions, Reserve, StepIn
 from pyserve.stepping.process_driver import ProcessDriver
-from pyserve.stepping.scheduler import Load
 from pyserve.stepping.stream_driver import StreamDriver
 from pyserve.stepping.streams import batches_itself
 

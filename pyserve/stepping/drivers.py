@@ -26,11 +26,10 @@ from pyserve.request import CURRENT
 from pyserve.stepping.calls import Call, Delivery
 from pyserve.stepping.endings import as_exception
 from pyserve.stepping.engine import Engine, optional
-from pyserve.stepping.entries import Entry
+from pyserve.stepping.entries import Entry, Load
 from pyserve.stepping.measures import StepMeasures, Tell
 from pyserve.stepping.moving import Elsewhere, Moved, Relays
 from pyserve.stepping.options import ContinuousOptions
-from pyserve.stepping.scheduler import Load
 
 _LOGGER = logging.getLogger(__name__)
 

@@ -17,11 +17,11 @@ from pyserve.errors import BatchError
 from pyserve.observe.separate import Separate
 from pyserve.stepping.calls import Delivery, Stepped
 from pyserve.stepping.endings import as_exception, ended, odd_result, refused
-from pyserve.stepping.entries import End, Entry, Phase
+from pyserve.stepping.entries import End, Entry, Load, Phase
 from pyserve.stepping.measures import CostReports, StepMeasures, Tell
 from pyserve.stepping.moving import HOPS_MAX, Moved
 from pyserve.stepping.options import ContinuousOptions
-from pyserve.stepping.scheduler import Load, Scheduler
+from pyserve.stepping.scheduler import Scheduler
 from pyserve.stepping.values import Done, Emit, Failed
 
 if TYPE_CHECKING:

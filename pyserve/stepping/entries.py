@@ -1,9 +1,10 @@
-"""A request on its way through the scheduler."""
+"""A request on its way through the scheduler, and all of them at one moment."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Hashable
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Generic, TypeVar
 
@@ -105,3 +106,30 @@ class Entry(Generic[Call]):
         self.reserved = 0.0  # What it takes of the budget while it is held.
         self.stopped: End | None = None  # It is to be ended between two steps.
         self.was_charged = False  # Its client's turn has been taken.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """The requests of a scheduler at one moment.
+
+    Attributes:
+        running, parked: States.
+        waiting: Requests without a state.
+        waiting_cost: What these cost.
+        used: What the held states take of the budget.
+        step_s: What a step is expected to take, in seconds; 0 while nothing is known.
+        wait_s: How long a new request of the mean cost would wait for a state, in seconds; 0 where
+            it would not, or nothing is known.
+        steps, admitted, preempted: How many there have been.
+    """
+
+    running: int
+    parked: int
+    waiting: int
+    waiting_cost: float
+    used: float
+    step_s: float
+    wait_s: float
+    steps: int
+    admitted: int
+    preempted: int

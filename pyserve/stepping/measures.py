@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from pyserve.observe.metrics.families import SIZE_BOUNDS, Tally
 from pyserve.stepping.calls import Stepped
+from pyserve.stepping.entries import Load
 from pyserve.stepping.options import ContinuousOptions
-from pyserve.stepping.scheduler import Load
 
 
 class StepMeasures:

@@ -26,11 +26,10 @@ from pyserve.stepping.child import CLOSE, FAILED, LENGTH, READY, deployed_class,
 from pyserve.stepping.drivers import PROCESS_DRIVERS, Command, Driver
 from pyserve.stepping.endings import NotStarted
 from pyserve.stepping.engine import optional
-from pyserve.stepping.entries import Entry
+from pyserve.stepping.entries import Entry, Load
 from pyserve.stepping.measures import CostReports, StepMeasures, Tell
 from pyserve.stepping.moving import Moved
 from pyserve.stepping.options import ContinuousOptions
-from pyserve.stepping.scheduler import Load
 
 # The child looks for modules where this process does.
 _START = (

@@ -13,13 +13,12 @@ import heapq
 import math
 from collections import deque
 from collections.abc import Hashable
-from dataclasses import dataclass
 from itertools import islice
 from typing import Generic, TypeVar
 
 from pyserve.batching.steps import StepTimes
 from pyserve.stepping.departures import Departures
-from pyserve.stepping.entries import End, Entry, Phase, Refusal
+from pyserve.stepping.entries import End, Entry, Load, Phase, Refusal
 from pyserve.stepping.options import ContinuousOptions
 from pyserve.stepping.waiting import Blocked, Waiting
 
@@ -51,33 +50,6 @@ class _Set(Generic[Call]):
         self.held = 0
         self.deficit_s = _STEP_MIN_S  # So that the first one has the first turn.
         self.times = times
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Load:
-    """The requests of a scheduler at one moment.
-
-    Attributes:
-        running, parked: States.
-        waiting: Requests without a state.
-        waiting_cost: What these cost.
-        used: What the held states take of the budget.
-        step_s: What a step is expected to take, in seconds; 0 while nothing is known.
-        wait_s: How long a new request of the mean cost would wait for a state, in seconds; 0 where
-            it would not, or nothing is known.
-        steps, admitted, preempted: How many there have been.
-    """
-
-    running: int
-    parked: int
-    waiting: int
-    waiting_cost: float
-    used: float
-    step_s: float
-    wait_s: float
-    steps: int
-    admitted: int
-    preempted: int
 
 
 class Scheduler(Generic[Call]):
