@@ -149,7 +149,7 @@ class StreamEngine(Engine):
         self._stopping: set[Entry[Any]] = set()
 
     def prepare(self) -> list[Entry[Any]]:
-        """End and admit; there are no steps."""
+        """End and admit requests; the engine makes the steps."""
         scheduler, now = self._scheduler, self._clock()
         for entry, why in scheduler.ending(now):
             if entry not in self._stopping:

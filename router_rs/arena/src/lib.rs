@@ -12,8 +12,8 @@
 //!
 //! Both sides can write to all of the arena at any time. A peer that misuses it can change the bytes
 //! of calls between these two processes, and nothing else: each connection has an arena of its own,
-//! its size cannot change (it is sealed), and positions are checked. Whoever checks the bytes and
-//! relies on the result later must copy them first.
+//! its size cannot change (it is sealed), and positions are checked. Code that checks the bytes
+//! and relies on the result later must copy them first.
 
 mod mapping;
 mod space;

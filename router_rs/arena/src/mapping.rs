@@ -118,7 +118,7 @@ impl Arena {
         }
     }
 
-    /// The bytes that the other side has lent; `None` if there is no such place.
+    /// The bytes that the other side has lent; `None` for a place outside of the arena.
     ///
     /// They are returned when the last reference is dropped, on whatever thread. See the crate about
     /// what may happen to them.
@@ -150,15 +150,15 @@ impl Lease<'_> {
         self.filled = end;
     }
 
-    /// Hands the run over; returns the number of its first block. Whoever drops a lease instead gets
-    /// the blocks back.
+    /// Hands the run over; returns the number of its first block. If a lease is dropped instead, its
+    /// blocks are free again.
     pub fn finish(self) -> u32 {
         self.mapping.mark(self.part, self.first).store(LENT, Ordering::Release);
         self.first as u32
     }
 }
 
-/// What the other side has lent. As long as it is there, the blocks are not used again.
+/// A run that the other side has lent. As long as it is there, the blocks are not used again.
 #[derive(Debug)]
 struct Borrowed {
     mapping: Arc<Mapping>,

@@ -24,7 +24,7 @@ impl Default for Space {
 impl Space {
     /// Takes `blocks` adjacent ones, and returns the first; `None` if there are not as many.
     ///
-    /// `is_returned` tells of the first block of a run whether the receiver has returned the run.
+    /// `is_returned`: whether the receiver has returned the run that begins with a block.
     pub fn take(&mut self, blocks: usize, is_returned: impl Fn(usize) -> bool) -> Option<usize> {
         let blocks =
             u8::try_from(blocks).ok().filter(|count| (1..=BLOCKS as u8).contains(count))?;

@@ -13,7 +13,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 const READS_PER_TURN_MAX: usize = 32;
 
 /// How long nothing large has been sent before the memory for it goes back to the system. Arbitrary:
-/// to get a page anew costs a microsecond.
+/// the first write to a page again costs a microsecond.
 const REST_TIME: Duration = Duration::from_secs(1);
 
 /// When the memory that a connection shares goes back to the system.

@@ -239,7 +239,7 @@ impl Session {
     pub fn lose(&mut self) {
         self.is_last_said = true;
         self.outgoing = Outgoing::default();
-        // Whoever still refers to the session must not keep the memory.
+        // References to the session must not keep the memory.
         self.memory = Memory::None;
         for call in self.calls.iter_mut().flatten() {
             call.inbound.end.get_or_insert(Err(Cut::Lost));
@@ -389,7 +389,7 @@ impl Memory {
         }
     }
 
-    /// What the other side may have lent from.
+    /// The memory from which the other side may have lent.
     fn arena(&self) -> Option<&Arena> {
         match self {
             Memory::None => None,
@@ -397,7 +397,7 @@ impl Memory {
         }
     }
 
-    /// What may be lent from.
+    /// The memory from which this side may lend.
     fn shared(&mut self) -> Option<&mut Arena> {
         if let Memory::Shared(arena) = self { Some(arena) } else { None }
     }

@@ -97,7 +97,7 @@ impl Session {
     /// A piece that is in the arena.
     ///
     /// # Errors
-    /// There is no such place, or no arena, or the piece is too short for it.
+    /// The place is outside of the arena, the piece is too short for it, or nothing is shared.
     pub(super) fn on_lent(
         &mut self,
         id: CallId,
