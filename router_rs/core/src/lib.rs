@@ -9,6 +9,8 @@
 //! | --- | --- |
 //! | `router` | send, park or refuse; what a completion, a snapshot or the time releases |
 //! | `router::affinity` | which replicas come first for a call that names a model |
+//! | `router::caching` | which replica comes first for a call that names cache entries |
+//! | `cache_log` | what a replica reports of its cache, and to whom |
 //! | `ejection` | which replicas are left out because they fail, and how they come back |
 //! | `policy` | which of the replicas with room gets the call |
 //! | `exclusive` | whether replicas work on one call at a time, so that calls are bound late |
@@ -28,6 +30,7 @@ mod access;
 mod adviser;
 mod backoff;
 mod batch;
+mod cache_log;
 mod callers;
 mod cost;
 mod demand;
@@ -57,6 +60,7 @@ pub use access::{
 };
 pub use adviser::{Adviser, Asked, Heard};
 pub use batch::BatchLoad;
+pub use cache_log::{CacheBatch, CacheLog, CacheReader};
 pub use cost::{Cost, CostChoice, CostLoad};
 pub use ejection::EjectionConfig;
 pub use gate::{Admission, AskerId, Full, Gate, LEASE_TIME, Lease};
@@ -67,11 +71,12 @@ pub use policy::{
     RoundRobin,
 };
 pub use replica::Load;
-pub use rng::SplitMix64;
+pub use rng::{SplitMix64, cache_key};
 pub use router::{
-    ASKED_MAX, Assignment, Decision, Explanation, Fate, LeaseRequest, Locality, Measures, NotSet,
-    Offer, Out, Outcome, Refusal, Release, ReleaseCause, ReplicaMeasures, ReplicaStats,
-    ReplicaView, RetryConfig, Router, RouterConfig, RouterStats, Ticket, Told, WaiterId,
+    ASKED_MAX, Assignment, CacheChange, Decision, Explanation, Fate, LeaseRequest, Locality,
+    Measures, NotSet, Offer, Out, Outcome, Refusal, Release, ReleaseCause, ReplicaMeasures,
+    ReplicaStats, ReplicaView, RetryConfig, Router, RouterConfig, RouterStats, Ticket, Told,
+    WaiterId,
 };
 pub use slowest::Slowest;
 pub use time::Nanos;

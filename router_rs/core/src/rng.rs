@@ -60,11 +60,13 @@ pub(crate) const fn mix(value: u64) -> u64 {
 /// FNV-1a (Fowler, Noll and Vo; RFC 9923) followed by [`mix`], so that similar texts get very
 /// different numbers. Not for tables with keys from outside.
 pub(crate) fn hash(text: &str) -> u64 {
-    if text.is_empty() {
-        return 0;
-    }
+    if text.is_empty() { 0 } else { cache_key(text.as_bytes()) }
+}
+
+/// The key of a cache entry that is known by these bytes; it is not 0.
+pub fn cache_key(bytes: &[u8]) -> u64 {
     let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3);
-    mix(text.bytes().fold(0xCBF2_9CE4_8422_2325, step)).max(1)
+    mix(bytes.iter().copied().fold(0xCBF2_9CE4_8422_2325, step)).max(1)
 }
 
 #[inline]

@@ -117,6 +117,26 @@ fn replicas_with_popular_sessions_have_fewer_of_them() {
 }
 
 #[test]
+fn calls_find_what_replicas_report_to_keep() {
+    check("caches");
+}
+
+#[test]
+fn prompts_that_begin_alike_find_what_follows() {
+    check("caches_alike");
+}
+
+#[test]
+fn what_many_calls_want_is_kept_twice_where_calls_wait() {
+    check("caches_serial");
+}
+
+#[test]
+fn four_routers_keep_entries_in_the_same_places() {
+    check("caches_four_routers");
+}
+
+#[test]
 fn caches_that_nobody_tells_of_keep_nobody_waiting() {
     check("prefixes_unknown");
 }

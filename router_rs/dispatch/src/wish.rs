@@ -43,6 +43,7 @@ impl<'a> Wish<'a> {
             deadline,
             model: self.model,
             session: self.session,
+            cache_keys: &[],
             priority: self.options.priority,
             caller: self.options.caller,
             locality: self.options.locality,

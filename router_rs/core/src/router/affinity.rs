@@ -21,11 +21,15 @@ pub(super) struct Wish {
     pub(super) patient_until: Nanos,
     /// A hash; 0: the call has no session.
     pub(super) session: u64,
-    /// For a parked call: where its session belongs.
+    /// For a parked call: where its session belongs, or what it names is kept.
     pub(super) home: Option<u32>,
     pub(super) locality: Locality,
     /// What it will cost; nothing where no replica reports costs.
     pub(super) cost: Cost,
+    /// It names cache entries, and they decide where it goes.
+    pub(super) has_keys: bool,
+    /// For a parked call with keys: the replica that it waits for.
+    pub(super) awaits: Option<u32>,
 }
 
 impl Wish {
@@ -55,6 +59,8 @@ pub(super) enum Choice {
     Slot(u32),
     /// Others have room, but the model is elsewhere.
     Wait,
+    /// Others have room, but waiting for this one costs less than what the call finds there saves.
+    WaitFor(u32),
     /// Some have room, but a better one is expected to be free sooner.
     Hold,
     /// Nobody has room.

@@ -28,6 +28,10 @@ pub struct RouterConfig {
     pub model_wait_max: Nanos,
     /// How long a replica that was sent a call counts as having the call's model without saying so.
     pub promise_max: Nanos,
+    /// Cache entries that the router knows of at most, each of any number of replicas.
+    pub cache_keys_max: usize,
+    /// The memory that they take at most, in bytes.
+    pub cache_bytes_max: usize,
     /// The policy that picks replicas.
     pub policy: PolicyKind,
     /// Of [`PolicyKind::ConsistentHash`]: how many times the mean of the calls in flight a replica
@@ -59,6 +63,8 @@ impl Default for RouterConfig {
             unreachable_max: Nanos::from_secs(20),
             model_wait_max: Nanos::from_secs(1),
             promise_max: Nanos::from_secs(10),
+            cache_keys_max: 1 << 17,
+            cache_bytes_max: 32 << 20,
             policy: PolicyKind::LateBinding,
             load_bound: 1.25,
             locality: Locality::default(),

@@ -113,7 +113,7 @@ pub(super) struct Fleet {
     pub(super) long_lived_at: Option<Nanos>,
     /// Brings what was learnt to the replicas; `None`: it has come to all.
     sweep: Option<Sweep>,
-    rng: SplitMix64,
+    pub(super) rng: SplitMix64,
 }
 
 impl Fleet {
@@ -356,7 +356,8 @@ impl Fleet {
     #[inline]
     pub(super) fn take(&mut self, slot: u32, now: Nanos) {
         let replica = &self.replicas[slot as usize];
-        debug_assert!(replica.has_room(), "{:?} gets a call without having room", replica.id);
+        let may_get = replica.has_room() || replica.is_held_back() && replica.spare() > 0;
+        debug_assert!(may_get, "{:?} gets a call without having room", replica.id);
         self.take_beyond(slot, now);
     }
 

@@ -8,6 +8,10 @@
 //! Who drives it: `router_dispatch`, one router per deployment and process behind one short mutex.
 
 mod affinity;
+mod cache_index;
+mod cache_savings;
+mod caches;
+mod caching;
 mod config;
 mod costs;
 mod explain;
@@ -22,6 +26,7 @@ mod measures;
 mod measuring;
 mod model_directory;
 mod reach;
+mod reports;
 mod retries;
 mod retry_budget;
 mod settings;
@@ -32,6 +37,7 @@ mod types;
 mod waiting;
 mod withholding;
 
+pub use cache_index::CacheChange;
 pub use config::{NotSet, RetryConfig, RouterConfig};
 pub use explain::{Explanation, Fate, Out, ReplicaView, Told};
 pub use lease_requests::{ASKED_MAX, LeaseRequest};
@@ -52,6 +58,8 @@ use crate::rng::hash;
 use crate::slab::{Slab, index_of};
 use crate::time::Nanos;
 use affinity::{Choice, Wish, choose, choose_impatient};
+use cache_index::CacheBounds;
+use caches::{Caches, Expected};
 use fleet::{Fleet, Query};
 use latencies::Latencies;
 use model_directory::{Answer, ModelDirectory};
@@ -68,6 +76,7 @@ pub struct Router {
     config: RouterConfig,
     fleet: Fleet,
     directory: ModelDirectory,
+    caches: Caches,
     calls: Slab<Call>,
     queue: ParkedQueue,
     /// Those of the parked calls.
@@ -95,6 +104,10 @@ struct Call {
     tried: Vec<ReplicaId>,
     /// Where its caller wants it, in this order; empty: anywhere.
     ranked: Vec<ReplicaId>,
+    /// The cache entries that it would like to find.
+    keys: Vec<u64>,
+    /// If it names any: what is expected of it where it was sent.
+    expected: Expected,
     /// How often it was sent after it had started.
     repeats: u8,
     /// It has a second place, or is one.
@@ -134,6 +147,10 @@ impl Router {
         Self {
             fleet: Fleet::new(policy, config.seed),
             directory: ModelDirectory::default(),
+            caches: Caches::new(
+                CacheBounds { keys_max: config.cache_keys_max, bytes_max: config.cache_bytes_max },
+                config.seed,
+            ),
             calls: Slab::new(),
             queue: ParkedQueue::default(),
             callers: Callers::default(),
@@ -158,13 +175,16 @@ impl Router {
             self.measures.failed.add(Nanos::ZERO);
             return Decision::Refused(Refusal::Expired);
         }
-        if offer.model.is_empty() {
+        if offer.model.is_empty() && offer.cache_keys.is_empty() {
             // The way of most calls, kept short.
             let choice = self.choose_for_any_call(offer, now);
             let index = self.admit(offer, now);
             return self.follow(index, choice, now);
         }
-        self.offer_with_model(offer, now)
+        if offer.model.is_empty() && offer.ranked.is_empty() {
+            return self.offer_with_keys(offer, now);
+        }
+        self.offer_with_wishes(offer, now)
     }
 
     /// Sends a call to `replica` whatever its load and its backoff; `None` if it is not a member.
@@ -253,34 +273,17 @@ impl Router {
     /// fall below what is in flight; then nothing is sent there until enough calls have ended.
     pub fn apply(&mut self, replicas: &[ReplicaSpec], now: Nanos, released: &mut Vec<Release>) {
         self.settle(now, released);
-        let directory = &mut self.directory;
+        let (directory, caches) = (&mut self.directory, &mut self.caches);
         let warm_at = now.saturating_add(self.config.slow_start);
-        if self.fleet.apply(replicas, (now, warm_at), |slot| directory.leave(slot)) {
+        let leave = |slot| {
+            directory.leave(slot);
+            caches.leave(slot);
+        };
+        if self.fleet.apply(replicas, (now, warm_at), leave) {
             self.wake_all();
         }
         self.measures.follow(&self.fleet);
         self.release(ReleaseCause::Members, now, released);
-    }
-
-    /// `replica` says that it has just these models, loaded or loading. Of no member: ignored.
-    pub fn models(
-        &mut self,
-        replica: ReplicaId,
-        models: &[String],
-        now: Nanos,
-        released: &mut Vec<Release>,
-    ) {
-        let Some(slot) = self.fleet.member(replica) else {
-            return;
-        };
-        self.settle(now, released);
-        self.directory.report(slot, models);
-        self.release(ReleaseCause::Models, now, released);
-    }
-
-    /// What `replica` last said that it has, by name. Empty for no member.
-    pub fn models_of(&self, replica: ReplicaId) -> Vec<String> {
-        self.fleet.member(replica).map_or_else(Vec::new, |slot| self.directory.reported(slot))
     }
 
     /// Does what is due: ends backoffs and rests, names late calls, sends who can be sent.
@@ -310,7 +313,7 @@ impl Router {
         choose(&mut self.fleet, &self.directory, wish, query)
     }
 
-    fn offer_with_model(&mut self, offer: Offer<'_>, now: Nanos) -> Decision {
+    fn offer_with_wishes(&mut self, offer: Offer<'_>, now: Nanos) -> Decision {
         let index = self.admit(offer, now);
         if self.queue.has_ready() {
             self.fleet.look_again_soon(now);
@@ -330,6 +333,8 @@ impl Router {
     fn admit(&mut self, offer: Offer<'_>, now: Nanos) -> u32 {
         let sequence = self.totals.offered;
         let mut wish = self.wish(offer);
+        wish.has_keys =
+            !offer.cache_keys.is_empty() && offer.model.is_empty() && offer.ranked.is_empty();
         if !offer.model.is_empty() {
             wish.model = Some(self.directory.open_call(offer.model));
             wish.patient_until = now.saturating_add(self.config.model_wait_max);
@@ -345,6 +350,8 @@ impl Router {
         call.tried.clear();
         call.ranked.clear();
         call.ranked.extend_from_slice(offer.ranked);
+        call.keys.clear();
+        call.keys.extend_from_slice(offer.cache_keys);
         call.repeats = 0;
         call.is_hedged = false;
         call.offered_at = now;
@@ -379,7 +386,15 @@ impl Router {
                 let query = call.wish.query(&call.tried, &call.ranked, now);
                 choose_impatient(&mut self.fleet, &self.directory, query)
             }
-            Choice::Wait | Choice::Hold | Choice::Nothing => None,
+            Choice::WaitFor(_) if !self.may_hold(0) => {
+                let call = self.calls.at_mut(index);
+                call.wish.patient_until = now;
+                match self.choose_by_keys(index, now) {
+                    Choice::Slot(slot) => Some(slot),
+                    _ => None,
+                }
+            }
+            Choice::Wait | Choice::WaitFor(_) | Choice::Hold | Choice::Nothing => None,
         };
         if let Some(slot) = slot {
             return Decision::Send(self.send(index, slot, now));
@@ -416,32 +431,13 @@ impl Router {
             let until = now.saturating_add(self.config.promise_max);
             self.directory.on_sent(model, slot, until, now);
         }
+        if !self.calls.at(index).keys.is_empty() {
+            self.expect_hits(index, slot, now);
+        }
         self.totals.sent += 1;
         self.measures.on_sent(slot, self.fleet.replicas[slot as usize].tier);
         let ticket = Ticket(self.calls.key_at(index));
         Assignment { ticket, replica: self.fleet.id(slot), is_leased: false, sent_at: now }
-    }
-
-    fn send_elsewhere(&mut self, index: u32, replica: ReplicaId, now: Nanos) -> Decision {
-        let call = self.calls.at_mut(index);
-        if is_past(call.deadline, now) {
-            self.measure_refused(index, now);
-            self.forget(index);
-            self.totals.expired += 1;
-            return Decision::Refused(Refusal::Expired);
-        }
-        let may_hold = self.may_hold(1);
-        let call = self.calls.at_mut(index);
-        let may_try = call.tried.len() + 1 < usize::from(self.config.refusals_max);
-        let choice = if may_try {
-            call.tried.push(replica);
-            let query = call.wish.query(&call.tried, &call.ranked, now);
-            let query = Query { may_hold, ..query };
-            choose(&mut self.fleet, &self.directory, call.wish, query)
-        } else {
-            Choice::Nothing
-        };
-        self.follow(index, choice, now)
     }
 
     /// Gives a call's place back. One freed place wakes one resting call, not all of them.
@@ -460,17 +456,13 @@ impl Router {
             let answer = Answer { took, ran: latency, alone_ns, now };
             self.directory.on_ended(model, slot, is_done.then_some(answer));
         }
+        if !self.calls.at(index).keys.is_empty() {
+            self.learn_hits(index, slot, outcome, latency);
+        }
         let leaving = Leaving { departure, latency, generation };
         if self.fleet.give_back(slot, leaving, now)
             && let Some(index) = self.queue.first_resting()
         {
-            self.wake(index);
-        }
-    }
-
-    /// Wakes the resting calls.
-    fn wake_all(&mut self) {
-        while let Some(index) = self.queue.first_resting() {
             self.wake(index);
         }
     }

@@ -1,7 +1,12 @@
-//! Calls that started and are sent again.
+//! Calls that are sent again: those that did not start, and those that started and may be repeated.
 
+use super::affinity::{Choice, choose};
 use super::config::RetryConfig;
-use super::{Decision, Outcome, Refusal, Release, ReleaseCause, Router, State, Ticket, WaiterId};
+use super::fleet::Query;
+use super::{
+    Decision, Outcome, Refusal, Release, ReleaseCause, Router, State, Ticket, WaiterId, is_past,
+};
+use crate::membership::ReplicaId;
 use crate::time::Nanos;
 
 impl Router {
@@ -46,6 +51,38 @@ impl Router {
         self.queue.pause(index, call.turn, call.deadline, until);
         self.release(ReleaseCause::Completion, now, released);
         Decision::Parked(WaiterId(self.calls.key_at(index)))
+    }
+
+    /// A call that did not start goes to a replica that it has not tried, or parks.
+    pub(super) fn send_elsewhere(
+        &mut self,
+        index: u32,
+        replica: ReplicaId,
+        now: Nanos,
+    ) -> Decision {
+        let call = self.calls.at_mut(index);
+        if is_past(call.deadline, now) {
+            self.measure_refused(index, now);
+            self.forget(index);
+            self.totals.expired += 1;
+            return Decision::Refused(Refusal::Expired);
+        }
+        let may_hold = self.may_hold(1);
+        let call = self.calls.at_mut(index);
+        let may_try = call.tried.len() + 1 < usize::from(self.config.refusals_max);
+        let choice = if may_try {
+            call.tried.push(replica);
+            let (wish, query) = (call.wish, call.wish.query(&call.tried, &call.ranked, now));
+            let query = Query { may_hold, ..query };
+            if wish.has_keys {
+                self.choose_by_keys(index, now)
+            } else {
+                choose(&mut self.fleet, &self.directory, wish, query)
+            }
+        } else {
+            Choice::Nothing
+        };
+        self.follow(index, choice, now)
     }
 
     fn may_retry(&mut self, index: u32, until: Nanos, now: Nanos) -> bool {

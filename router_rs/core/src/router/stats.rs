@@ -24,7 +24,10 @@ impl Router {
         RouterStats {
             in_flight: replicas.iter().map(|replica| u64::from(replica.in_flight)).sum(),
             parked: self.queue.len() as u64,
-            waiting_for_model: self.queue.faithful_len() as u64,
+            waiting_for_model: (self.queue.faithful_len() - self.caches.waiting_len()) as u64,
+            cache_keys: self.caches.index.len() as u64,
+            cache_bytes: self.caches.index.bytes() as u64,
+            cache_forgotten: self.caches.index.forgotten,
             replicas,
             ..self.totals.clone()
         }

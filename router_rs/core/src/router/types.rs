@@ -36,6 +36,9 @@ pub struct Offer<'a> {
     pub model: &'a str,
     /// Calls of equal sessions belong together; empty: it belongs to none.
     pub session: &'a str,
+    /// The cache entries that the call would like to find, each by its key, which is not 0; of a chain
+    /// in its order.
+    pub cache_keys: &'a [u64],
     /// Calls of higher priority leave the queue first.
     pub priority: i8,
     /// Who calls: the queue is fair between callers. 0: nobody in particular.
@@ -219,6 +222,16 @@ router_stats! {
     leased,
     /// Those sent for a model to a replica that did not have it, and was not about to.
     model_misses,
+    /// Cache entries that calls named and that the replica they were sent to has, or is about to have.
+    cache_hits,
+    /// Those that it does not have.
+    cache_misses,
+    /// Cache entries that the router knows of.
+    cache_keys,
+    /// The memory that they take, in bytes.
+    cache_bytes,
+    /// Cache entries that the router has forgotten because it may not know of more.
+    cache_forgotten,
     /// Calls that ended by `complete`, whatever the outcome.
     completed,
     /// Calls turned away because the queue was full, or too long for their deadlines.

@@ -47,7 +47,12 @@ impl Router {
         self.fleet.watch_long_lived(now);
         self.fleet.watch_silence(now);
         let has_open = self.fleet.has_open();
-        if let Some(model) = faithful_to(&self.fleet, &self.directory, call.wish, now) {
+        if let Choice::WaitFor(slot) = choice {
+            call.wish.awaits = Some(slot);
+            let until = call.wish.patient_until;
+            self.queue.be_faithful(index, call.turn, call.deadline, until);
+            self.caches.wait(slot, call.turn, index);
+        } else if let Some(model) = faithful_to(&self.fleet, &self.directory, call.wish, now) {
             let until = call.wish.patient_until;
             self.queue.be_faithful(index, call.turn, call.deadline, until);
             self.directory.wait(model, call.turn, index);
@@ -195,6 +200,9 @@ impl Router {
         if let Some(model) = call.wish.model {
             self.directory.stop_waiting(model, call.turn, index);
         }
+        if let Some(slot) = call.wish.awaits.take() {
+            self.caches.stop_waiting(slot, call.turn, index);
+        }
     }
 
     /// Ends the wait of a call that gets no replica.
@@ -212,7 +220,17 @@ impl Router {
             self.directory.stop_waiting(model, turn, index);
             self.directory.be_ready(model, turn, index);
         }
+        if let Some(slot) = self.calls.at_mut(index).wish.awaits.take() {
+            self.caches.stop_waiting(slot, turn, index);
+        }
         self.queue.wake(index, turn);
+    }
+
+    /// Wakes the resting calls.
+    pub(super) fn wake_all(&mut self) {
+        while let Some(index) = self.queue.first_resting() {
+            self.wake(index);
+        }
     }
 
     /// Brings everything to `now`, but sends nothing yet.
@@ -248,6 +266,9 @@ impl Router {
             while let Some(index) = self.directory.orphan() {
                 self.wake(index);
             }
+            while let Some(index) = self.caches.orphan(&self.fleet) {
+                self.wake(index);
+            }
         }
         self.fleet.looks_again();
         while self.fleet.has_open() {
@@ -258,8 +279,12 @@ impl Router {
             let call = self.calls.at_mut(index);
             // Only a call that has paused for another attempt has tried some.
             let query = call.wish.query(&call.tried, &call.ranked, now);
-            let query = Query { waiting, may_hold, ..query };
-            let choice = choose(&mut self.fleet, &self.directory, call.wish, query);
+            let (wish, query) = (call.wish, Query { waiting, may_hold, ..query });
+            let choice = if wish.has_keys {
+                self.choose_by_keys(index, now)
+            } else {
+                choose(&mut self.fleet, &self.directory, wish, query)
+            };
             if choice == Choice::Hold {
                 return;
             }
@@ -285,7 +310,8 @@ impl Router {
     fn next_in_turn(&self) -> Option<u32> {
         let ready = self.queue.first_ready();
         let faithful = if self.queue.has_faithful() {
-            self.directory.first_waiting(|slot| self.fleet.is_open(slot))
+            let of_models = self.directory.first_waiting(|slot| self.fleet.is_open(slot));
+            of_models.into_iter().chain(self.caches.first_waiting(&self.fleet.open)).min()
         } else {
             None
         };
@@ -305,7 +331,9 @@ impl Router {
     /// room. So sessions find their replica although nobody waits for it beside a free place.
     fn first_at_home(&self, turn: Turn, first: u32) -> Option<u32> {
         let home = |call: u32| self.calls.at(call).wish.home;
-        home(first)?;
+        if home(first).is_none() && !self.calls.at(first).wish.has_keys {
+            return None;
+        }
         let overtakes_max = Nanos((self.fleet.alone_ns() * HOME_OVERTAKES_MAX) as u64);
         let is_at_home = |(other, call): &(Turn, u32)| {
             other.is_within(overtakes_max, turn)

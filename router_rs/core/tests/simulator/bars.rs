@@ -6,6 +6,7 @@ use router_core::{Nanos, PolicyKind};
 
 use super::field::Field;
 use super::log::{End, Log, Record, mean, quantile};
+use super::oracle::shared_cache_hits;
 use super::scenario::{Executes, Scenario, seconds};
 use super::system::Rule;
 use super::world::run;
@@ -33,7 +34,7 @@ pub(crate) enum Limit {
     AtLeast(f64),
 }
 
-pub(crate) const BARS: [Bar; 27] = [
+pub(crate) const BARS: [Bar; 31] = [
     Bar { scenario: "l1_equal_replicas", measure: equal_replicas },
     Bar { scenario: "l2_unequal_replicas", measure: unequal_replicas },
     Bar { scenario: "l3_slow_replica", measure: slow_replica },
@@ -48,6 +49,10 @@ pub(crate) const BARS: [Bar; 27] = [
     Bar { scenario: "l7_prefixes_full", measure: waiting_prefixes },
     Bar { scenario: "l7_prefixes_loop", measure: looping_prefixes },
     Bar { scenario: "l7_prefixes_serial", measure: serial_prefixes },
+    Bar { scenario: "caches", measure: caches },
+    Bar { scenario: "caches_alike", measure: caches_alike },
+    Bar { scenario: "caches_serial", measure: caches_serial },
+    Bar { scenario: "caches_four_routers", measure: caches_of_four_routers },
     Bar { scenario: "prefixes_unknown", measure: unknown_prefixes },
     Bar { scenario: "l8_batches", measure: batches },
     Bar { scenario: "l10_near_replicas", measure: near_replicas },
@@ -233,6 +238,41 @@ fn without_bound(scenario: &Scenario) -> Scenario {
 
 fn rate(log: &Log) -> f64 {
     log.goodput_per_s()
+}
+
+/// What replicas report, against sessions that are hashed, and against one cache for all.
+fn caches(scenario: &Scenario, policy: PolicyKind, seed: u64) -> Vec<Figure> {
+    cache_figures(scenario, policy, seed, (0.95, 1.0))
+}
+
+fn caches_alike(scenario: &Scenario, policy: PolicyKind, seed: u64) -> Vec<Figure> {
+    cache_figures(scenario, policy, seed, (0.95, 2.0))
+}
+
+/// Some entries are popular enough to be worth a second copy, which one cache for all has not.
+fn caches_serial(scenario: &Scenario, policy: PolicyKind, seed: u64) -> Vec<Figure> {
+    cache_figures(scenario, policy, seed, (0.9, 1.0))
+}
+
+/// Each knows of the others' calls by what replicas report, a tenth of a second later.
+fn caches_of_four_routers(scenario: &Scenario, policy: PolicyKind, seed: u64) -> Vec<Figure> {
+    cache_figures(scenario, policy, seed, (0.95, 0.95))
+}
+
+fn cache_figures(
+    scenario: &Scenario,
+    policy: PolicyKind,
+    seed: u64,
+    (hits_min, rate_min): (f64, f64),
+) -> Vec<Figure> {
+    let ours = run(scenario, Rule::Router(policy), seed);
+    let by_session = Scenario { tells_keys: false, ..scenario.clone() };
+    let hashed = run(&by_session, Rule::Router(PolicyKind::ConsistentHash), seed);
+    let shared = shared_cache_hits(scenario, seed, &ours);
+    vec![
+        at_least("hits / hits of one shared cache", ours.hit_share() / shared, hits_min),
+        at_least("calls a second / those of hashing", rate(&ours) / rate(&hashed), rate_min),
+    ]
 }
 
 fn unknown_prefixes(scenario: &Scenario, policy: PolicyKind, seed: u64) -> Vec<Figure> {

@@ -13,6 +13,8 @@ const REPETITIONS_MIN: usize = 10;
 const HORIZON: Nanos = Nanos::from_secs(5);
 /// Of these calls one may rest, which replicas have refused, while others go where it was refused.
 const RESTS: Nanos = Nanos::from_millis(500);
+/// How long after news of a failure every send is checked, otherwise every 16th.
+pub(super) const WATCHED: Nanos = Nanos::from_secs(1);
 
 /// One router and what is known about it without asking it.
 pub(super) struct Desk {

@@ -10,6 +10,7 @@
 //! | module | has |
 //! | --- | --- |
 //! | `scenario` | what a file may say |
+//! | `fields` | the lines of such a file |
 //! | `phases` | how the calls of a scenario change |
 //! | `traffic` | the calls that a seed gives |
 //! | `executor` | how a replica spends its time |
@@ -21,6 +22,7 @@
 //! | `central` | one queue for all replicas, as a system |
 //! | `seeds_rule` | two picks, cached lengths, sleeping backoff, as a system |
 //! | `field` | rules that others use, as policies of the shipping router |
+//! | `oracle` | what the best choice could find in caches |
 //! | `log` | what happened, and its figures |
 //! | `bars` | what must hold, by scenario |
 //! | `family` | workloads, each from a seed |
@@ -35,8 +37,10 @@ mod desk;
 mod executor;
 mod family;
 mod field;
+mod fields;
 mod judge;
 mod log;
+mod oracle;
 mod phases;
 mod replica;
 mod routers;
@@ -61,6 +65,8 @@ pub(crate) use field::Field;
 pub(crate) use judge::{Verdict, judge, minimised};
 #[allow(unused_imports)]
 pub(crate) use log::{End, Log, Record, mean, quantile};
+#[allow(unused_imports)]
+pub(crate) use oracle::shared_cache_hits;
 #[allow(unused_imports)]
 pub(crate) use phases::Phase;
 #[allow(unused_imports)]

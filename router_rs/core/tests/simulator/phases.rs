@@ -4,7 +4,8 @@ use std::fmt::{self, Display};
 
 use router_core::{Nanos, SplitMix64};
 
-use super::scenario::{Fields, Shape, millis, seconds};
+use super::fields::Fields;
+use super::scenario::{Shape, millis, seconds};
 use super::traffic::{draw, uniform};
 
 /// One part of a scenario: a mix of calls and how they come.

@@ -7,6 +7,7 @@ use router_core::{AskerId, Gate, Lease, Load, Nanos};
 use super::executor::{Executor, Job};
 use super::scenario::{Scenario, millis};
 
+#[allow(clippy::struct_excessive_bools)] // each by itself: alive, failing, what it tells
 #[derive(Debug)]
 pub(crate) struct Replica {
     pub(crate) gate: Gate,
@@ -17,6 +18,8 @@ pub(crate) struct Replica {
     tells: bool,
     /// The number of the costs that routers were told last.
     pub(crate) told_costs: u32,
+    /// It has reported its keys, and does not report a change before a while.
+    pub(crate) tells_later: bool,
     /// Routers that want a place as soon as it idles although it has calls.
     pub(crate) idle_asks: Vec<AskerId>,
     /// When the world has last promised to come by.
@@ -40,6 +43,7 @@ impl Replica {
             is_failing: false,
             tells: scenario.tells,
             told_costs: 0,
+            tells_later: false,
             idle_asks: Vec::new(),
             visit_at: None,
             report_age: millis(scenario.report_age_ms),

@@ -3,19 +3,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use router_core::{
-    CostLoad, Decision, LeaseRequest, Load, Locality, Nanos, Offer, Outcome, Policy, PolicyKind,
-    Refusal, Release, ReplicaId, ReplicaSpec, RetryConfig, Router, RouterConfig, Ticket, WaiterId,
+    CacheChange, CostLoad, Decision, LeaseRequest, Load, Locality, Nanos, Offer, Outcome, Policy,
+    PolicyKind, Refusal, Release, ReplicaId, ReplicaSpec, RetryConfig, Router, RouterConfig,
+    Ticket, WaiterId,
 };
 
-use super::desk::{BUDGET_PERCENT, Desk, RetryBudget};
+use super::desk::{BUDGET_PERCENT, Desk, RetryBudget, WATCHED};
 use super::field::{Field, Latencies, Peak};
 use super::log::End;
 use super::scenario::Scenario;
 use super::system::{Answer, Move, System};
 use super::traffic::Wants;
-
-/// How long after news of a failure every send is checked, otherwise every 16th.
-const WATCHED: Nanos = Nanos::from_secs(1);
 
 /// The names of methods, by their numbers.
 const METHODS: [&str; 3] = ["/sim/One", "/sim/Two", "/sim/Three"];
@@ -42,6 +40,9 @@ pub(crate) struct Routers {
     calls: BTreeMap<u32, Open>,
     names: Vec<String>,
     what_keys_are: Keys,
+    all_alike: bool,
+    /// What each replica has reported.
+    reported: BTreeMap<ReplicaId, BTreeSet<u32>>,
     capacity: u32,
     queue_len_max: u32,
     released: Vec<Release>,
@@ -56,6 +57,15 @@ enum Keys {
     Nothing,
     Models,
     Sessions,
+    /// Cache entries, which replicas report.
+    Entries,
+}
+
+/// The entry with which all prompts begin, where they do.
+const COMMON: u64 = u64::MAX;
+
+fn entry(key: u32) -> u64 {
+    u64::from(key) + 1
 }
 
 impl Routers {
@@ -121,9 +131,12 @@ impl Routers {
                 .collect(),
             what_keys_are: match (scenario.models, scenario.sessions) {
                 (0, 0) => Keys::Nothing,
+                (0, _) if scenario.tells_keys => Keys::Entries,
                 (0, _) => Keys::Sessions,
                 _ => Keys::Models,
             },
+            all_alike: scenario.alike,
+            reported: BTreeMap::new(),
             capacity: scenario.capacity(),
             queue_len_max: scenario.queue_len_max,
             released: Vec::new(),
@@ -141,6 +154,24 @@ impl Routers {
     /// Tells routers nothing of models and sessions.
     pub(crate) fn blind(self) -> Self {
         Self { what_keys_are: Keys::Nothing, ..self }
+    }
+
+    /// Tells all routers the difference to what the replica had before.
+    fn entries(&mut self, replica: ReplicaId, keys: &[u32], now: Nanos, moves: &mut Vec<Move>) {
+        let has: BTreeSet<u32> = keys.iter().copied().collect();
+        let had = self.reported.insert(replica, has.clone()).unwrap_or_default();
+        let parent = if self.all_alike { COMMON } else { 0 };
+        let gone = had.difference(&has).map(|key| CacheChange::Removed { key: entry(*key) });
+        let new = has.difference(&had).map(|key| CacheChange::Stored { key: entry(*key), parent });
+        let mut changes: Vec<CacheChange> = gone.chain(new).collect();
+        if self.all_alike && had.is_empty() {
+            changes.insert(0, CacheChange::Stored { key: COMMON, parent: 0 });
+        }
+        for router in 0..self.desks.len() {
+            let desk = &mut self.desks[router].router;
+            desk.caches(replica, (false, &changes), now, &mut self.released);
+            self.follow(router, now, moves);
+        }
     }
 
     /// Does what a router decided about a call that is in no place now.
@@ -280,9 +311,16 @@ impl System for Routers {
     fn offer(&mut self, call: u32, wants: &Wants, now: Nanos, moves: &mut Vec<Move>) {
         let name = wants.key.map_or("", |key| &self.names[key as usize]);
         let (model, session) = match self.what_keys_are {
-            Keys::Nothing => ("", ""),
+            Keys::Nothing | Keys::Entries => ("", ""),
             Keys::Models => (name, ""),
+            Keys::Sessions if self.all_alike => ("", "alike"),
             Keys::Sessions => ("", name),
+        };
+        let entries = wants.key.map_or([0; 2], |key| [COMMON, entry(key)]);
+        let cache_keys: &[u64] = match (self.what_keys_are, self.all_alike) {
+            (Keys::Entries, true) => &entries,
+            (Keys::Entries, false) => &entries[1..],
+            _ => &[],
         };
         let desk = &mut self.desks[wants.router];
         desk.offered += 1;
@@ -291,6 +329,7 @@ impl System for Routers {
             deadline: wants.deadline,
             model,
             session,
+            cache_keys,
             cost: wants.told,
             method: METHODS[wants.method],
             request_bytes: wants.request_bytes,
@@ -350,8 +389,10 @@ impl System for Routers {
     }
 
     fn keys(&mut self, replica: ReplicaId, keys: &[u32], now: Nanos, moves: &mut Vec<Move>) {
-        if self.what_keys_are != Keys::Models {
-            return;
+        match self.what_keys_are {
+            Keys::Nothing | Keys::Sessions => return,
+            Keys::Entries => return self.entries(replica, keys, now, moves),
+            Keys::Models => {}
         }
         let models: Vec<String> =
             keys.iter().map(|key| self.names[*key as usize].clone()).collect();

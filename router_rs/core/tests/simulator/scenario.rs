@@ -3,14 +3,13 @@
 //! One `name = value` a line, in the part of TOML that needs no library: numbers, `true`, quoted
 //! words and lists of numbers in one line; `#` starts a comment. Units are part of the names.
 
-use std::collections::BTreeMap;
 use std::fmt::{self, Display};
 use std::fs;
 use std::path::Path;
-use std::str::FromStr;
 
 use router_core::Nanos;
 
+use super::fields::Fields;
 use super::phases::Phase;
 use super::steps::Steps;
 
@@ -120,6 +119,12 @@ pub(crate) struct Scenario {
     /// Calls belong to one of so many sessions, alike.
     pub(crate) sessions: usize,
     pub(crate) zipf: f64,
+    /// Sessions are named as cache keys, which replicas report, instead of by a header.
+    pub(crate) tells_keys: bool,
+    /// Replicas report changes of what they keep at most so often.
+    pub(crate) tells_every_ms: f64,
+    /// All sessions begin alike: who hashes their beginning takes them for one.
+    pub(crate) alike: bool,
     /// Each seed has other names for them, so that none is lucky with where sessions belong.
     pub(crate) fresh_names: bool,
     /// Models, or the prefixes of sessions, that a replica keeps: the least recently used leaves.
@@ -187,6 +192,9 @@ impl Default for Scenario {
             models: 0,
             sessions: 0,
             zipf: 1.0,
+            tells_keys: false,
+            tells_every_ms: 0.0,
+            alike: false,
             fresh_names: false,
             slots: 0,
             load_works: 0.0,
@@ -293,6 +301,9 @@ impl Scenario {
         fields.number("models", &mut self.models);
         fields.number("sessions", &mut self.sessions);
         fields.number("zipf", &mut self.zipf);
+        fields.number("tells_keys", &mut self.tells_keys);
+        fields.number("tells_every_ms", &mut self.tells_every_ms);
+        fields.number("alike", &mut self.alike);
         fields.number("fresh_names", &mut self.fresh_names);
         fields.number("slots", &mut self.slots);
         fields.number("load_works", &mut self.load_works);
@@ -435,62 +446,5 @@ impl Display for Scenario {
         writeln!(text, "step_takes_work = {}", self.step_takes_work)?;
         self.steps.fmt(text)?;
         self.phases.iter().try_for_each(|phase| phase.fmt(text))
-    }
-}
-
-// === impl Fields ===
-
-/// The lines of a file by name.
-pub(super) struct Fields(BTreeMap<String, String>);
-
-impl Fields {
-    fn of(text: &str) -> Self {
-        let mut fields = BTreeMap::new();
-        for line in text.lines() {
-            let line = line.split('#').next().unwrap_or_default().trim();
-            if line.is_empty() {
-                continue;
-            }
-            let (name, value) = line
-                .split_once('=')
-                .unwrap_or_else(|| panic!("{line}: this is not `name = value`"));
-            let known = fields.insert(name.trim().to_owned(), value.trim().to_owned());
-            assert!(known.is_none(), "{line}: said twice");
-        }
-        Self(fields)
-    }
-
-    pub(super) fn number<T: FromStr<Err: Display>>(&mut self, name: &str, field: &mut T) {
-        if let Some(text) = self.0.remove(name) {
-            let value = text.parse();
-            *field = value.unwrap_or_else(|error| panic!("{name} = {text}: {error}"));
-        }
-    }
-
-    pub(super) fn list(&mut self, name: &str, field: &mut Vec<f64>) {
-        if let Some(text) = self.0.remove(name) {
-            let inside = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
-            let inside = inside.unwrap_or_else(|| panic!("{name} = {text}: no list"));
-            let parse = |item: &str| {
-                item.trim().parse().unwrap_or_else(|error| panic!("{name} = {text}: {error}"))
-            };
-            *field = inside.split(',').map(parse).collect();
-        }
-    }
-
-    pub(super) fn word<T>(
-        &mut self,
-        name: &str,
-        field: &mut T,
-        meaning: impl Fn(&str) -> Option<T>,
-    ) {
-        if let Some(text) = self.0.remove(name) {
-            *field = meaning(text.trim_matches('"'))
-                .unwrap_or_else(|| panic!("{name} = {text}: unknown"));
-        }
-    }
-
-    fn finish(self) {
-        assert!(self.0.is_empty(), "nobody knows these fields: {:?}", self.0);
     }
 }

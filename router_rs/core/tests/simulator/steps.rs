@@ -10,7 +10,8 @@ use std::fmt::{self, Display};
 use router_core::{Cost, CostLoad, Nanos};
 
 use super::executor::{Counts, Job, times};
-use super::scenario::{Fields, millis};
+use super::fields::Fields;
+use super::scenario::millis;
 
 /// The rules of such replicas, and what is known of what calls cost.
 #[derive(Clone, Debug, PartialEq)]

@@ -86,6 +86,10 @@ enum Event {
         replica: u32,
         list: u32,
     },
+    /// A replica may report its keys again.
+    KeysDue {
+        replica: u32,
+    },
     ProbeArrived {
         replica: u32,
         tag: u64,
@@ -288,6 +292,7 @@ impl<'a> World<'a> {
                 let keys = std::mem::take(&mut self.key_lists[list as usize]);
                 self.system.keys(ReplicaId(replica.into()), &keys, self.now, &mut self.moves);
             }
+            Event::KeysDue { replica } => self.keys_due(replica as usize),
             Event::ProbeArrived { replica, tag } => {
                 let in_flight = self.replicas[replica as usize].gate.in_flight();
                 self.after_network(replica as usize, Event::Probed { replica, tag, in_flight });

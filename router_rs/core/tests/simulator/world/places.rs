@@ -5,6 +5,7 @@ use router_core::{AskerId, LeaseRequest, ReplicaId, ReplicaSpec, Tier};
 use super::{CRASH_SEEN_AFTER, Event, FAILS_AFTER, World};
 use crate::simulator::executor::{Counts, Job};
 use crate::simulator::replica::Replica;
+use crate::simulator::scenario::millis;
 use crate::simulator::system::Answer;
 use crate::simulator::traffic::Wants;
 
@@ -54,11 +55,8 @@ impl World<'_> {
             }
         }
         self.grant(index);
-        let replica = &mut self.replicas[index];
-        if let Some(keys) = replica.executor.changed_keys() {
-            self.key_lists.push(keys);
-            let (replica, list) = (index as u32, self.key_lists.len() as u32 - 1);
-            self.after_network(index, Event::KeysSaid { replica, list });
+        if !self.replicas[index].tells_later {
+            self.tell_keys(index);
         }
         let replica = &mut self.replicas[index];
         let next = replica.executor.next_wakeup();
@@ -68,6 +66,23 @@ impl World<'_> {
                 self.schedule_at(at, Event::Visit { replica: index as u32 });
             }
         }
+    }
+
+    /// Reports what a replica keeps, if that has changed since the last time.
+    fn tell_keys(&mut self, index: usize) {
+        let Some(keys) = self.replicas[index].executor.changed_keys() else { return };
+        self.key_lists.push(keys);
+        let (replica, list) = (index as u32, self.key_lists.len() as u32 - 1);
+        self.after_network(index, Event::KeysSaid { replica, list });
+        if self.scenario.tells_every_ms > 0.0 {
+            self.replicas[index].tells_later = true;
+            self.schedule(millis(self.scenario.tells_every_ms), Event::KeysDue { replica });
+        }
+    }
+
+    pub(super) fn keys_due(&mut self, index: usize) {
+        self.replicas[index].tells_later = false;
+        self.tell_keys(index);
     }
 
     pub(super) fn ask_arrived(&mut self, asker: AskerId, ask: LeaseRequest, is_wanted: bool) {
