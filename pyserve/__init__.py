@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pyserve import (
         aio,
         batching,
+        cache,
         config,
         context,
         exceptions,
@@ -140,6 +141,7 @@ _MODULE_OF_NAME = {
 _MODULES = (
     "aio",
     "batching",
+    "cache",
     "config",
     "context",
     "exceptions",
@@ -191,6 +193,7 @@ __all__ = [
     "aio",
     "batch",
     "batching",
+    "cache",
     "config",
     "context",
     "continuous",

@@ -408,6 +408,16 @@ class Server:
     def set_max_concurrent_calls(self, limit: int) -> None: ...
     def set_models(self, model_ids: Sequence[str]) -> None:
         """Say which models are loaded or loading; routers with a load stream learn it at once."""
+    def set_cache_keys_max(self, keys_max: int) -> None:
+        """Report at most so many cache entries; beyond that the oldest are dropped."""
+    def store_cache(
+        self, keys: Sequence[bytes | str | int], parent: bytes | str | int | None = None
+    ) -> None:
+        """Say which cache entries are there: a chain after the parent, or each by itself."""
+    def remove_cache(self, keys: Sequence[bytes | str | int]) -> None:
+        """Say which cache entries are not there any more."""
+    def clear_cache(self) -> None:
+        """Say that no cache entry is there any more."""
     def set_batch(
         self,
         *,
@@ -605,6 +615,7 @@ class CallOptions:
         idempotent: bool = False,  # may be sent again after it has started
         locality: tuple[bool, bool] | None = None,  # near first: node, zone; None: as deployed
         cost: float | None = None,  # what it costs its deployment; None: as calls like it
+        cache_keys: Sequence[bytes | str | int] = ...,  # sent as pyserve-cache-keys, and routed by
     ) -> CallOptions: ...
 
 @final

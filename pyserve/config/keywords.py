@@ -6,6 +6,7 @@ compares the names. Mappings stand for the objects of the same names.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Literal, TypedDict
 
 from pyserve.config.deployment_keywords import DeploymentKeywords
@@ -19,6 +20,7 @@ class HandleKeywords(TypedDict, total=False):
     stream: bool
     multiplexed_model_id: str
     session_id: str
+    cache_keys: Sequence[bytes | str | int] | Callable[..., Sequence[bytes | str | int]]
     method_name: str
     timeout_s: float | None
     priority: int

@@ -10,7 +10,9 @@ from pyserve.config.ingress import IngressSettings
 from pyserve.wire.v1 import control_pb2, mesh_pb2
 
 # The table's statistics that are not counters.
-_NOT_COUNTED = frozenset({"in_flight", "in_flight_total", "parked", "waiting_for_model"})
+_NOT_COUNTED = frozenset(
+    {"in_flight", "in_flight_total", "parked", "waiting_for_model", "cache_keys", "cache_bytes"}
+)
 
 
 def ingress_status(

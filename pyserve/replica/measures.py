@@ -161,6 +161,8 @@ def add_calls(scrape: Scrape, counts: Mapping[str, int], limit: int) -> None:
     scrape.add("pyserve_replica_calls_total", counts["calls"])
     scrape.add("pyserve_replica_refused_calls_total", counts["refused"])
     scrape.add("pyserve_replica_connections", counts["connections"])
+    scrape.add("pyserve_replica_cache_keys", counts["cache_keys"])
+    scrape.add("pyserve_replica_cache_dropped_total", counts["cache_dropped"])
     for name, reason in _BROKEN.items():
         scrape.add("pyserve_replica_broken_calls_total", counts[name], reason=reason)
 

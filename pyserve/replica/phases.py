@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
+from pyserve import cache
 from pyserve.aio import Server
 from pyserve.batching import PROCESS_ACTIVITY, StepState
 from pyserve.config import DeploymentOptions
@@ -119,6 +120,7 @@ class Serving(Constructing):
         # Models that are still loading are reported too, so that routers prefer this replica.
         PROCESS_DIRECTORY.subscribe(native.set_models)
         native.set_models(PROCESS_DIRECTORY.models())
+        cache.report_to(native)
         # The native half alone: the other one keeps the instance alive beyond its end.
         PROCESS_ACTIVITY.listen(partial(_tell_steps, native.set_batch, native.clear_batch))
         tell_costs(self.made.instance, native.set_costs)

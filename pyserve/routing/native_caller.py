@@ -62,6 +62,7 @@ class NativeCaller:
             caller=route.caller,
             idempotent=route.idempotent,
             locality=route.locality,
+            cache_keys=route.cache_keys,
         )
         return replace(route, native=options)
 

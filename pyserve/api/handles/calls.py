@@ -28,6 +28,7 @@ class Route:
         streaming: The answer is a stream.
         model_id: The multiplexed model, or ``""``.
         session_id: Equal ones go to the same replica where the policy looks at it; or ``""``.
+        cache_keys: The cache entries that the call would like to find, of a chain in its order.
         priority: Higher ones leave a queue first, from -128 to 127.
         cost: What it costs its deployment; ``None``: as calls like it.
         caller: Which handle calls; the queue is fair between handles.
@@ -43,6 +44,7 @@ class Route:
     streaming: bool
     model_id: str = ""
     session_id: str = ""
+    cache_keys: tuple[bytes | str | int, ...] = ()
     priority: int = 0
     cost: float | None = None
     caller: int = 0

@@ -100,6 +100,9 @@ class DeploymentHandle(Generic[Deployed_co]):
                 ``multiplexed_model_id`` (``""``): the model that the call needs;
                 ``session_id`` (``""``): equal ones go to the same replica, with the policy
                 ``"consistent_hash"``;
+                ``cache_keys`` (``()``): the cache entries that the call would like to find, of a
+                chain in its order, or a function of the call's arguments that returns them (see
+                ``pyserve.cache``);
                 ``timeout_s`` (None): time limit of the call in seconds; None: what is left of the
                 request that makes it;
                 ``priority`` (0): from -128 to 127, higher ones leave the queue first;

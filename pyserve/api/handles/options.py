@@ -18,6 +18,10 @@ _WAIT_S_MAX = 10 * 365 * 86400
 """Ten years: far within what a lock can wait for, and longer than anybody means."""
 
 
+_CACHE_KEYS_MAX = 256
+"""As many as the native half sends: ``KEYS_MAX`` of `router_rs/protocol/src/cache_keys.rs`."""
+
+
 def checked(options: Mapping[str, object]) -> None:
     """Check options that were given by name.
 
@@ -73,6 +77,27 @@ def _text(name: str, value: object) -> None:
         raise _refuse(name, value, "printable ASCII text", str)
 
 
+def _keys(name: str, value: object) -> None:
+    if not callable(value):
+        checked_keys(name, value)
+
+
+def checked_keys(name: str, value: object) -> tuple[bytes | str | int, ...]:
+    """Return the cache entries that a call names.
+
+    Raises:
+        OptionError: They are no list of keys, or too many.
+    """
+    allowed = (
+        f"a list of at most {_CACHE_KEYS_MAX} bytes, str or int, or a function that returns one"
+    )
+    if not isinstance(value, list | tuple) or len(value) > _CACHE_KEYS_MAX:
+        raise _refuse(name, value, allowed, list, tuple)
+    if any(isinstance(key, bool) or not isinstance(key, bytes | str | int) for key in value):
+        raise _refuse(name, value, allowed, list, tuple)
+    return tuple(value)
+
+
 def _method(name: str, value: object) -> None:
     public = isinstance(value, str) and value.isidentifier() and not value.startswith("_")
     if not public and value != "__call__":
@@ -115,6 +140,7 @@ _CHECKS: dict[str, Callable[[str, object], None]] = {
     "stream": _boolean,
     "multiplexed_model_id": _text,
     "session_id": _text,
+    "cache_keys": _keys,
     "method_name": _method,
     "timeout_s": _seconds,
     "priority": _priority,

@@ -37,7 +37,7 @@ from pyserve.errors import (
 from pyserve.observe.delays import PROCESS_DELAYS, CallDelay, wall_clock_from
 
 if TYPE_CHECKING:
-    from pyserve.api.handles.calls import Caller, Message, WireCall
+    from pyserve.api.handles.calls import Caller, Message, Route, WireCall
     from pyserve.api.handles.plan import Plan
     from pyserve.request import Request
 
@@ -59,6 +59,7 @@ class OutgoingCall:
         inputs: Keeps values that stay elsewhere alive until the call has ended.
         root: The request from outside the mesh after whose end held answers are not needed;
             ``None``: they live as long as they are referred to.
+        route: What differs from other calls of its plan; ``None``: nothing.
     """
 
     settled = False
@@ -72,6 +73,7 @@ class OutgoingCall:
     begun_at = 0.0  # of ``time.monotonic``, where it is of interest afterwards
     is_watched = False  # its request is traced, or was asked for
     root: Request | None = None
+    route: Route | None = None  # instead of the plan's
 
     def __init__(
         self, plan: Plan, request_id: str, caller: Caller, loop: asyncio.AbstractEventLoop
@@ -85,7 +87,8 @@ class OutgoingCall:
 
     def begin(self, message: Message, timeout_s: float | None) -> None:
         """Send the request; on the call's loop."""
-        self.wire = self.caller.start(self.plan.route, message, timeout_s, self, self.plan.place)
+        route = self.route or self.plan.route
+        self.wire = self.caller.start(route, message, timeout_s, self, self.plan.place)
 
     def begin_soon(self, message: Message, timeout_s: float | None) -> None:
         """Send the request from any thread."""

@@ -10,6 +10,7 @@ import asyncio
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from sys import modules
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -27,6 +28,7 @@ from pyserve.api.handles.framing import (
     held_bytes_min,
 )
 from pyserve.api.handles.inputs import Input, Use, arrived, encode_call, refusal_of_call
+from pyserve.api.handles.options import checked_keys
 from pyserve.api.handles.outgoing import OutgoingCall, running_loop
 from pyserve.errors import SerializationError
 from pyserve.observe.delays import PROCESS_DELAYS, asks
@@ -66,6 +68,7 @@ class Plan:
 
     __slots__ = (
         "_answer_codec",
+        "_cache_keys_of",
         "_caller",
         "_detached",
         "_flags",
@@ -111,6 +114,8 @@ class Plan:
         self._prefix = bytes((self._flags | ID,))
         self._timeout_s: float | None = get("timeout_s")
         self._detached = bool(get("detached", False))
+        keys = get("cache_keys", ())
+        self._cache_keys_of = keys if callable(keys) else None
         self._bind(attached())
 
     def _bind(self, mesh: Mesh) -> None:
@@ -129,6 +134,7 @@ class Plan:
             streaming=self.streaming,
             model_id=get("multiplexed_model_id", ""),
             session_id=get("session_id", ""),
+            cache_keys=() if self._cache_keys_of else get("cache_keys", ()),
             priority=get("priority", 0),
             cost=get("cost"),
             idempotent=get("idempotent", False),
@@ -167,6 +173,10 @@ class Plan:
         request_id = new_request_id() if request is None else request.request_id
         loop = running_loop()
         call = kind(self, request_id, caller, loop or mesh.calls_loop())
+        route = self.route
+        if self._cache_keys_of is not None:
+            keys = checked_keys("cache_keys", self._cache_keys_of(*args, **kwargs))
+            route = call.route = caller.prepare(replace(route, cache_keys=keys))
         if PROCESS_DELAYS.is_on:
             call.begun_at = time.monotonic()
             call.is_watched = IS_SAMPLED.get() or asks(CURRENT.get())
@@ -177,7 +187,7 @@ class Plan:
         elif loop is None:
             call.begin_soon(message, timeout_s)
         else:
-            call.wire = caller.start(self.route, message, timeout_s, call, self.place)
+            call.wire = caller.start(route, message, timeout_s, call, self.place)
         # Code that still runs on a loop after its request was cancelled has seen the cancellation:
         # it cleans up, or was shielded. Its calls go on.
         if (

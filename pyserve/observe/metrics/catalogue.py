@@ -259,6 +259,31 @@ _ROUTER = (
         counts={"model_misses": ""},
     ),
     counter(
+        "pyserve_router_cache_keys_found_total",
+        "Cache entries that calls named and that the replica they were sent to had.",
+        counts={"cache_hits": ""},
+    ),
+    counter(
+        "pyserve_router_cache_keys_missed_total",
+        "Those that it did not have, and was not about to.",
+        counts={"cache_misses": ""},
+    ),
+    gauge(
+        "pyserve_router_cache_index_keys",
+        "Cache entries of replicas that the router knows of.",
+        counts={"cache_keys": ""},
+    ),
+    gauge(
+        "pyserve_router_cache_index_bytes",
+        "The memory that they take.",
+        counts={"cache_bytes": ""},
+    ),
+    counter(
+        "pyserve_router_cache_keys_forgotten_total",
+        "Cache entries that the router has forgotten because it may not know of more.",
+        counts={"cache_forgotten": ""},
+    ),
+    counter(
         "pyserve_router_ended_attempts_total",
         "Attempts by how they ended: completed, failed, late, refused (the replica was full), "
         "connect_failed.",

@@ -68,6 +68,11 @@ _CALLS = (
         otel="`grpc.server.call.sent_total_compressed_message_size` (sum)",
     ),
     gauge("pyserve_replica_connections", "Connections of routers and clients that are open."),
+    gauge("pyserve_replica_cache_keys", "Cache entries that it reports (`pyserve.cache`)."),
+    counter(
+        "pyserve_replica_cache_dropped_total",
+        "Cache entries that it does not report because they are too many.",
+    ),
 )
 _LIFE = (
     gauge(

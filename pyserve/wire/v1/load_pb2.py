@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1apyserve/wire/v1/load.proto\x12\x0fpyserve.wire.v1\"-\n\x0bLoadRequest\x12\x0b\n\x03\x61sk\x18\x01 \x01(\x08\x12\x11\n\twhen_idle\x18\x02 \x01(\x08\"\xa8\x01\n\nLoadReport\x12\x10\n\x08sequence\x18\x01 \x01(\x04\x12\x11\n\tin_flight\x18\x02 \x01(\r\x12\r\n\x05limit\x18\x03 \x01(\r\x12*\n\x06models\x18\x04 \x01(\x0b\x32\x1a.pyserve.wire.v1.ModelList\x12\x0e\n\x06leases\x18\x05 \x01(\r\x12*\n\x05\x63osts\x18\x06 \x01(\x0b\x32\x1b.pyserve.wire.v1.CostReport\"\x8f\x01\n\nCostReport\x12\x0e\n\x06number\x18\x01 \x01(\r\x12\x0e\n\x06\x62udget\x18\x02 \x01(\x01\x12\x0f\n\x07running\x18\x03 \x01(\x01\x12\x0f\n\x07waiting\x18\x04 \x01(\x01\x12\x0f\n\x07step_us\x18\x05 \x01(\x04\x12\x0f\n\x07wait_us\x18\x06 \x01(\x04\x12\r\n\x05\x63\x61lls\x18\x07 \x01(\r\x12\x0e\n\x06places\x18\x08 \x01(\r\"\x1e\n\tModelList\x12\x11\n\tmodel_ids\x18\x01 \x03(\tb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1apyserve/wire/v1/load.proto\x12\x0fpyserve.wire.v1\"=\n\x0bLoadRequest\x12\x0b\n\x03\x61sk\x18\x01 \x01(\x08\x12\x11\n\twhen_idle\x18\x02 \x01(\x08\x12\x0e\n\x06\x63\x61\x63hes\x18\x03 \x01(\x08\"\xd5\x01\n\nLoadReport\x12\x10\n\x08sequence\x18\x01 \x01(\x04\x12\x11\n\tin_flight\x18\x02 \x01(\r\x12\r\n\x05limit\x18\x03 \x01(\r\x12*\n\x06models\x18\x04 \x01(\x0b\x32\x1a.pyserve.wire.v1.ModelList\x12\x0e\n\x06leases\x18\x05 \x01(\r\x12*\n\x05\x63osts\x18\x06 \x01(\x0b\x32\x1b.pyserve.wire.v1.CostReport\x12+\n\x05\x63\x61\x63he\x18\x08 \x01(\x0b\x32\x1c.pyserve.wire.v1.CacheReport\"\x8f\x01\n\nCostReport\x12\x0e\n\x06number\x18\x01 \x01(\r\x12\x0e\n\x06\x62udget\x18\x02 \x01(\x01\x12\x0f\n\x07running\x18\x03 \x01(\x01\x12\x0f\n\x07waiting\x18\x04 \x01(\x01\x12\x0f\n\x07step_us\x18\x05 \x01(\x04\x12\x0f\n\x07wait_us\x18\x06 \x01(\x04\x12\r\n\x05\x63\x61lls\x18\x07 \x01(\r\x12\x0e\n\x06places\x18\x08 \x01(\r\"a\n\x0b\x43\x61\x63heReport\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12\x10\n\x08is_whole\x18\x02 \x01(\x08\x12\x0e\n\x06stored\x18\x03 \x03(\x06\x12\x0f\n\x07parents\x18\x04 \x03(\x06\x12\x0f\n\x07removed\x18\x05 \x03(\x06\"\x1e\n\tModelList\x12\x11\n\tmodel_ids\x18\x01 \x03(\tb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -32,11 +32,13 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'pyserve.wire.v1.load_pb2', 
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_LOADREQUEST']._serialized_start=47
-  _globals['_LOADREQUEST']._serialized_end=92
-  _globals['_LOADREPORT']._serialized_start=95
-  _globals['_LOADREPORT']._serialized_end=263
-  _globals['_COSTREPORT']._serialized_start=266
-  _globals['_COSTREPORT']._serialized_end=409
-  _globals['_MODELLIST']._serialized_start=411
-  _globals['_MODELLIST']._serialized_end=441
+  _globals['_LOADREQUEST']._serialized_end=108
+  _globals['_LOADREPORT']._serialized_start=111
+  _globals['_LOADREPORT']._serialized_end=324
+  _globals['_COSTREPORT']._serialized_start=327
+  _globals['_COSTREPORT']._serialized_end=470
+  _globals['_CACHEREPORT']._serialized_start=472
+  _globals['_CACHEREPORT']._serialized_end=569
+  _globals['_MODELLIST']._serialized_start=571
+  _globals['_MODELLIST']._serialized_end=601
 # @@protoc_insertion_point(module_scope)

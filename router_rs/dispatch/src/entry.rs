@@ -23,8 +23,8 @@ use std::time::Instant;
 use http::HeaderValue;
 use parking_lot::MutexGuard;
 use router_core::{
-    Assignment, CostLoad, LeaseRequest, Nanos, Outcome, Release, ReplicaId, ReplicaSpec, Router,
-    RouterConfig, Ticket, WaiterId,
+    Assignment, CacheChange, CostLoad, LeaseRequest, Nanos, Outcome, Release, ReplicaId,
+    ReplicaSpec, Router, RouterConfig, Ticket, WaiterId,
 };
 use router_io::BriefMutex;
 use router_io::random::any_u64;
@@ -155,6 +155,15 @@ impl DeploymentEntry {
         let mut guard = self.locked.lock();
         let locked = &mut *guard;
         locked.router.models(replica, models, now, &mut locked.released);
+        self.finish(guard);
+    }
+
+    /// `replica` has reported changes of its cache, or all of it.
+    pub(super) fn on_cache(&self, replica: ReplicaId, is_whole: bool, changes: &[CacheChange]) {
+        let now = self.clock.now();
+        let mut guard = self.locked.lock();
+        let locked = &mut *guard;
+        locked.router.caches(replica, (is_whole, changes), now, &mut locked.released);
         self.finish(guard);
     }
 

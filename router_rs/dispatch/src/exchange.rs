@@ -200,7 +200,7 @@ impl<'a, C: Caller> Exchange<'a, C> {
             Placement::Any => return self.through(entry).await,
             Placement::Replica(replica_id) => {
                 self.begin(entry);
-                let ticket = entry.pin(&replica_id, self.model());
+                let ticket = entry.pin(&replica_id, self.model(), &self.head.cache_keys);
                 self.head.parts.headers.insert(BYPASS, HeaderValue::from_static("1"));
                 ticket.ok_or_else(|| {
                     let (application, deployment) = (&entry.application, &entry.deployment);
@@ -274,6 +274,7 @@ impl<'a, C: Caller> Exchange<'a, C> {
             deadline: self.limits.deadline,
             model: self.model(),
             session: names::session_id(&self.head.parts.headers),
+            cache_keys: &self.head.cache_keys,
             options: self.head.options,
             ranked: &self.head.ranked,
         }

@@ -27,6 +27,8 @@ pub struct Wish<'a> {
     pub model: &'a str,
     /// Empty: none.
     pub session: &'a str,
+    /// The cache entries that it would like to find; empty: none.
+    pub cache_keys: &'a [u64],
     pub options: CallOptions,
     /// The order in which replicas are tried; empty: the policy's.
     pub ranked: &'a [ReplicaId],
@@ -43,7 +45,7 @@ impl<'a> Wish<'a> {
             deadline,
             model: self.model,
             session: self.session,
-            cache_keys: &[],
+            cache_keys: self.cache_keys,
             priority: self.options.priority,
             caller: self.options.caller,
             locality: self.options.locality,

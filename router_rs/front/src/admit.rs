@@ -13,6 +13,7 @@ use router_call::Door;
 use router_dispatch::{
     Awaited, COLLECTED_BYTES_MAX, CallOptions, Deployment, End, Head, strip_mesh_headers,
 };
+use router_protocol::cache_keys::cache_keys;
 use router_protocol::content_length;
 use router_protocol::grpc::{
     ClientTimeout, Code, HttpFailure, Status, is_grpc_content_type, lower_content_type,
@@ -149,6 +150,8 @@ fn admit_call(
 ) -> Result<Forward, Status> {
     let received = Instant::now();
     let deadline = read_grpc_head(&parts.headers, received)?;
+    let cache_keys = cache_keys(&parts.headers)
+        .map_err(|invalid| Status::new(Code::InvalidArgument, invalid.to_string()))?;
     let GrpcRoute { upstream, mirror, share } =
         connection.lookup.grpc(parts.uri.path(), &parts.headers, asker)?;
     let timeout = match deadline {
@@ -171,6 +174,7 @@ fn admit_call(
         timeout_since,
         options,
         ranked: Vec::new(),
+        cache_keys,
         share,
     };
     Ok(Forward { head, deadline, acceptance: None, upstream, mirror })
@@ -364,6 +368,8 @@ fn prepare<T: Transport>(
     check_length(connection, &parts.headers)?;
     let route = connection.lookup.http(parts.uri.path(), &parts.headers, asker)?;
     let client_timeout = client_timeout(&parts.headers)?;
+    let cache_keys = cache_keys(&parts.headers)
+        .map_err(|invalid| HttpFailure::new(StatusCode::BAD_REQUEST, invalid.to_string()))?;
     let timeout = match client_timeout {
         ClientTimeout::After(timeout) => Some(timeout),
         ClientTimeout::Never => None,
@@ -406,6 +412,7 @@ fn prepare<T: Transport>(
         timeout_since: None,
         options,
         ranked: Vec::new(),
+        cache_keys,
         share,
     };
     Ok(Forward { head, deadline, acceptance, upstream, mirror })

@@ -40,6 +40,7 @@ pub(super) fn start(
         let ranked = mirror.rank(&parts).await;
         let options = CallOptions { priority: i8::MIN, ..CallOptions::default() };
         let head = Head::new(parts, Door::Mirror, Instant::now(), options);
+        let head = head.expect("invariant: the call itself was admitted with these headers");
         let head = Head { ranked, ..head };
         let limits = Limits::new(Some(deadline), &Forever);
         let mut mirrored = MirroredCall { body: body.into_iter().peekable() };

@@ -19,6 +19,6 @@ pub mod server;
 pub use router_dispatch as dispatch;
 pub use router_front::ingress;
 pub use router_io::{self as io, BriefMutex};
-pub use router_protocol::{grpc, mesh, names, trace_context};
+pub use router_protocol::{cache_keys, grpc, mesh, names, trace_context};
 pub use router_transcode as transcode;
 pub use router_upstream as upstream;

@@ -96,6 +96,7 @@ async fn a_load_stream_begins_with_the_whole_and_goes_on_with_changes_only() {
         models: models(&["a"]),
         leases: 0,
         costs: None,
+        cache: None,
     };
     assert_eq!(whole, report(&mut body).await);
     // Changes within one turn of the I/O thread make one report; events that change nothing make

@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod cache_keys;
 mod content_length;
 pub mod grpc;
 mod hop_by_hop;

@@ -54,6 +54,10 @@ pub const BATCH_END: HeaderName = HeaderName::from_static("pyserve-batch-end");
 /// send it.
 pub const COST: HeaderName = HeaderName::from_static("pyserve-cost");
 
+/// Request metadata: the cache entries that the call would like to find, see
+/// [`crate::cache_keys`]. Anybody may send it.
+pub const CACHE_KEYS: HeaderName = HeaderName::from_static("pyserve-cache-keys");
+
 /// Request header: `<version> <scheme> <client> <root path>`, of a plain HTTP request that an ingress
 /// forwards; `-` for an unknown client, the root path may be empty. Trusted connections only.
 pub const HTTP: HeaderName = HeaderName::from_static("pyserve-http");
@@ -80,7 +84,7 @@ pub const REFUSE_UNKNOWN_FIELDS: HeaderName =
 
 /// Whether a header is meant for the two ends of a call, so that routers pass it on unchanged.
 pub fn passes(name: &HeaderName) -> bool {
-    !name.as_str().starts_with(PREFIX) || *name == BATCH_END || *name == COST
+    !name.as_str().starts_with(PREFIX) || *name == BATCH_END || *name == COST || *name == CACHE_KEYS
 }
 
 /// What a request says that it costs, `None` when it does not say so.

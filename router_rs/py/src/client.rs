@@ -113,6 +113,9 @@ impl Channel {
         if let Some(session) = options.and_then(|options| options.session.as_ref()) {
             metadata.insert(names::SESSION_ID, session.clone());
         }
+        if let Some(keys) = options.and_then(|options| options.cache_header.as_ref()) {
+            metadata.insert(names::CACHE_KEYS, keys.clone());
+        }
         let new = NewCall {
             path,
             metadata,
@@ -150,6 +153,7 @@ impl Channel {
             timeout: timeout_s.map(convert::timeout),
             model: model_id,
             session: options.map_or_else(String::new, CallOptions::session),
+            cache_keys: options.map_or_else(Vec::new, |options| options.cache_keys.clone()),
             options: options.map_or_else(Default::default, |options| options.options),
         };
         let token = self.channel.choose(ring.clone(), new);

@@ -15,6 +15,7 @@ use crate::convert::{self, encoding, encodings, limit_bytes};
 use crate::descriptors;
 use crate::endpoint::Endpoint;
 use crate::measures;
+use crate::routing::{hashed_key, hashed_keys};
 use crate::runtime;
 use crate::tls::ServerTls;
 
@@ -189,6 +190,30 @@ impl Server {
 
     fn set_models(&self, model_ids: Vec<String>) {
         self.server.set_models(model_ids);
+    }
+
+    fn set_cache_keys_max(&self, keys_max: usize) {
+        self.server.caches().set_keys_max(keys_max);
+    }
+
+    #[pyo3(signature = (keys, parent = None))]
+    fn store_cache(
+        &self,
+        keys: Vec<Bound<'_, PyAny>>,
+        parent: Option<Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
+        let parent = parent.as_ref().map(hashed_key).transpose()?;
+        self.server.caches().store(&hashed_keys(&keys)?, parent);
+        Ok(())
+    }
+
+    fn remove_cache(&self, keys: Vec<Bound<'_, PyAny>>) -> PyResult<()> {
+        self.server.caches().remove(&hashed_keys(&keys)?);
+        Ok(())
+    }
+
+    fn clear_cache(&self) {
+        self.server.caches().clear();
     }
 
     #[pyo3(signature = (*, size_max, running, busy_s, window_s, step_fixed_s, step_per_call_s))]

@@ -235,6 +235,7 @@ def test_methods_are_told_by_how_calls_ended():
 def test_calls_of_the_mesh_itself_are_in_no_metric_of_calls():
     """``pyserve explain`` asks replicas; and a counter never falls."""
     native = {"calls": 3, "in_flight": 1, "refused": 0, "connections": 1}
+    native |= {"cache_keys": 2, "cache_dropped": 1}
     native |= dict.fromkeys(("cancelled_by_client", "deadlines_exceeded", "shut_down"), 0)
     measured = {
         "codes": {0: 2},

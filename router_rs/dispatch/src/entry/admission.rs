@@ -17,8 +17,11 @@ impl DeploymentEntry {
     pub(crate) fn offer(self: &Arc<Self>, wish: &Wish<'_>) -> Admission {
         let now = self.clock.now();
         let deadline = wish.deadline.map(|deadline| self.clock.at(deadline));
-        if !wish.model.is_empty() || self.hears_costs() {
+        if !wish.model.is_empty() || !wish.cache_keys.is_empty() || self.hears_costs() {
             self.listen_to_loads(now);
+        }
+        if !wish.cache_keys.is_empty() {
+            self.loads.name_keys(now);
         }
         let mut locked = self.locked.lock();
         if let Some(refused) = locked.closed() {
@@ -29,14 +32,20 @@ impl DeploymentEntry {
     }
 
     /// A place at the replica with that name, whatever its load; `None` if it is not a member.
-    pub(crate) fn pin(self: &Arc<Self>, replica_id: &str, model: &str) -> Option<TicketGuard> {
+    pub(crate) fn pin(
+        self: &Arc<Self>,
+        replica_id: &str,
+        model: &str,
+        cache_keys: &[u64],
+    ) -> Option<TicketGuard> {
         let now = self.clock.now();
         let mut locked = self.locked.lock();
         let is_it = |(_, target): &&(ReplicaId, Arc<Target>)| {
             target.as_replica().is_some_and(|replica| replica.replica_id == replica_id)
         };
         let id = locked.members.iter().find(is_it)?.0;
-        let assignment = locked.router.pin(id, Offer { model, ..Offer::default() }, now)?;
+        let offer = Offer { model, cache_keys, ..Offer::default() };
+        let assignment = locked.router.pin(id, offer, now)?;
         Some(self.guard(&locked, assignment))
     }
 

@@ -87,6 +87,7 @@ async fn listen(mut guard: ListenGuard) {
                 Listening(tokio::task::spawn_local(follower).abort_handle())
             });
         }
+        entry.loads.forget_caches(entry.now());
         if entry.loads.may_end(entry.now()) {
             guard.is_done = true;
             return;
@@ -118,6 +119,7 @@ async fn follow(entry: Weak<DeploymentEntry>, id: ReplicaId, target: Arc<Target>
             End::Unreachable => {
                 if let Some(entry) = entry.upgrade() {
                     entry.on_models(id, &[]);
+                    entry.on_cache(id, true, &[]);
                 }
             }
         }
@@ -136,9 +138,9 @@ async fn listen_once(
     target: &Arc<Target>,
     heard: &mut bool,
 ) -> End {
-    let Some((asker, asked)) = entry.upgrade().map(|entry| {
+    let Some((asker, asked, wants_caches)) = entry.upgrade().map(|entry| {
         let loads = &entry.loads;
-        (loads.asker.clone(), loads.asked.subscribe())
+        (loads.asker.clone(), loads.asked.subscribe(), loads.wants_caches.subscribe())
     }) else {
         return End::Denied;
     };
@@ -148,7 +150,15 @@ async fn listen_once(
     };
     let _costs_end = CostsEnd { entry: entry.clone(), id };
     let mut reports = MessageReader::new(body, REPORT_BYTES_MAX);
-    let mut asking = Asking { id, asked, sending, ask: None };
+    let mut asking = Asking {
+        id,
+        asked,
+        wants_caches,
+        sending,
+        sent: LoadRequest::default(),
+        ask: None,
+        batches: 0,
+    };
     asking.asked.mark_changed();
     loop {
         tokio::select! {
@@ -157,8 +167,11 @@ async fn listen_once(
                     return End::Broken;
                 };
                 *heard = true;
-                asking.on_report(&entry, report);
+                if asking.on_report(&entry, report).is_err() {
+                    return End::Broken;
+                }
             }
+            changed = asking.wants_caches.changed() => if changed.is_err() { return End::Denied },
             changed = asking.asked.changed() => if changed.is_err() { return End::Denied },
         }
         if asking.update().is_err() {
@@ -188,10 +201,26 @@ struct Asking {
     sending: RequestBody,
     /// The ask that the replica has from this router.
     ask: Option<LeaseRequest>,
+    wants_caches: watch::Receiver<bool>,
+    /// The last request to the replica.
+    sent: LoadRequest,
+    /// Batches of its cache's changes that have come.
+    batches: u64,
 }
 
+/// A batch is missing, so the replica has to report its whole cache again.
+struct Gap;
+
 impl Asking {
-    fn on_report(&mut self, entry: &DeploymentEntry, report: LoadReport) {
+    fn on_report(&mut self, entry: &DeploymentEntry, report: LoadReport) -> Result<(), Gap> {
+        if let Some(cache) = &report.cache {
+            let is_next = cache.number == self.batches + 1;
+            if !cache.is_whole && !is_next {
+                return Err(Gap);
+            }
+            self.batches = cache.number;
+            entry.on_cache(self.id, cache.is_whole, &cache.changes());
+        }
         if let Some(models) = report.models {
             entry.on_models(self.id, &models.model_ids);
         }
@@ -207,6 +236,7 @@ impl Asking {
                 self.ask = Some(LeaseRequest { replica: self.id, when_idle: false });
             }
         }
+        Ok(())
     }
 
     /// Sends the replica any change of the ask.
@@ -214,12 +244,19 @@ impl Asking {
         let wanted = self.asked.borrow_and_update();
         let ask = wanted.iter().copied().find(|ask| ask.replica == self.id);
         drop(wanted);
+        let caches = *self.wants_caches.borrow_and_update();
+        if caches != self.sent.caches {
+            // The place that it has, if any, stays as it is.
+            self.sent.caches = caches;
+            self.sending.send_data(frame(&self.sent), false)?;
+        }
         if ask == self.ask {
             return Ok(());
         }
         self.ask = ask;
         let when_idle = ask.is_some_and(|ask| ask.when_idle);
-        self.sending.send_data(frame(&LoadRequest { ask: ask.is_some(), when_idle }), false)
+        self.sent = LoadRequest { ask: ask.is_some(), when_idle, caches };
+        self.sending.send_data(frame(&self.sent), false)
     }
 }
 

@@ -15,6 +15,10 @@ pub(super) struct Loads {
     /// When a call last named a model or asked, or came where replicas report costs.
     pub(super) last_call: AtomicU64,
     pub(super) is_listening: AtomicBool,
+    /// When a call last named cache entries; 0: none has.
+    last_keys: AtomicU64,
+    /// Replicas are to report their caches.
+    pub(super) wants_caches: watch::Sender<bool>,
     /// The members have changed.
     pub(super) changed: Notify,
     /// The asks for places.
@@ -29,9 +33,32 @@ impl Loads {
         Self {
             last_call: AtomicU64::new(0),
             is_listening: AtomicBool::new(false),
+            last_keys: AtomicU64::new(0),
+            wants_caches: watch::Sender::new(false),
             changed: Notify::new(),
             asked: watch::Sender::new(Vec::new()),
             asker: HeaderValue::from(asker),
+        }
+    }
+
+    /// A call names cache entries.
+    pub(super) fn name_keys(&self, now: Nanos) {
+        self.last_keys.store(now.0.max(1), Ordering::SeqCst);
+        self.want_caches(true);
+    }
+
+    /// Replicas need not report their caches if no call has named entries for a while.
+    pub(super) fn forget_caches(&self, now: Nanos) {
+        let last = Nanos(self.last_keys.load(Ordering::SeqCst));
+        if now >= last.saturating_add(QUIET) {
+            self.want_caches(false);
+        }
+    }
+
+    fn want_caches(&self, wanted: bool) {
+        // Reading is cheaper, and mostly nothing has changed.
+        if *self.wants_caches.borrow() != wanted {
+            self.wants_caches.send_replace(wanted);
         }
     }
 

@@ -44,6 +44,8 @@ pub struct NewChoice {
     pub model: String,
     /// Empty: none.
     pub session: String,
+    /// The cache entries that the call would like to find.
+    pub cache_keys: Vec<u64>,
     pub options: CallOptions,
 }
 

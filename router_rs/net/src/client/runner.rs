@@ -60,7 +60,12 @@ pub(super) async fn run(channel: Arc<ChannelShared>, call: Arc<ClientCall>, new:
         Ok(told) => options.cost = options.cost.or(told),
         Err(text) => return user.finish(Some(Status::new(Code::InvalidArgument, text))),
     }
-    let head = Head::new(parts, Door::Handle, received, options);
+    let head = match Head::new(parts, Door::Handle, received, options) {
+        Ok(head) => head,
+        Err(invalid) => {
+            return user.finish(Some(Status::new(Code::InvalidArgument, invalid.to_string())));
+        }
+    };
     let stop = CloseListener::new(&channel);
     let limits = Limits::new(call.link().deadline, &stop);
     let ending = match &channel.destination {
@@ -105,9 +110,10 @@ pub(super) async fn choose_place(channel: Arc<ChannelShared>, choice: Choice) {
         Ok(deployment) => {
             let limits = Limits::new(deadline, &stop);
             let options = channel.options(new.options);
-            let NewChoice { model, session, .. } = &new;
+            let NewChoice { model, session, cache_keys, .. } = &new;
             let ranked = &deployment.rank_place(session, model).await;
-            let wish = Wish { deadline, model, session, options, ranked, ..Wish::default() };
+            let wish =
+                Wish { deadline, model, session, cache_keys, options, ranked, ..Wish::default() };
             choose(&deployment.entry, &wish, limits).await
         }
     };

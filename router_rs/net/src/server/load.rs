@@ -12,21 +12,22 @@ use std::time::Duration;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, Response, request};
 use prost::Message;
-use router_core::{AskerId, CostLoad, LEASE_TIME};
+use router_core::{AskerId, CacheBatch, CostLoad, LEASE_TIME};
 use router_protocol::grpc::{CONTENT_TYPE_GRPC, Code, Framed, Status};
-use router_protocol::mesh::load::{CostReport, LoadReport, LoadRequest, ModelList};
+use router_protocol::mesh::load::{CacheReport, CostReport, LoadReport, LoadRequest, ModelList};
 use router_protocol::mesh::messages::MessageReader;
 use router_protocol::names;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
+use super::caches::CacheFollower;
 use super::connection_state::ConnectionState;
 use super::refusal::refuse;
 use super::request_body::Incoming;
 use super::sink::{Respond, Sink};
 use super::state::{Granted, Models, ServerState};
 
-/// A request with one flag has two bytes; a longer one is invalid.
+/// A request with three flags has six bytes; a longer one is invalid.
 const REQUEST_BYTES_MAX: usize = 64;
 
 /// Costs change with each step; a router is told of the last change after so long. Arbitrary: answers
@@ -71,6 +72,15 @@ struct Asks {
     /// The router has ended its side.
     is_over: bool,
     lease_end: Option<Instant>,
+    wants_caches: bool,
+}
+
+/// The result of a router's requests.
+enum Said {
+    /// So many places are kept for it now.
+    Leases(u32),
+    /// It wants reports of the cache, or no more.
+    Caches(bool),
 }
 
 impl Asks {
@@ -82,19 +92,25 @@ impl Asks {
             requests: MessageReader::new(body, REQUEST_BYTES_MAX),
             is_over: false,
             lease_end: None,
+            wants_caches: false,
         }
     }
 
-    /// Handles the router's requests; returns how many places are kept for it now.
-    async fn next_leases(&mut self) -> u32 {
+    /// Handles the router's requests, until there is something to do.
+    async fn next(&mut self) -> Said {
         loop {
             let lease_end = self.lease_end;
             tokio::select! {
                 leases = self.granted.wait() => {
                     self.lease_end = Some(Instant::now() + Duration::from_nanos(LEASE_TIME.0));
-                    return leases;
+                    return Said::Leases(leases);
                 }
-                request = self.requests.next(), if !self.is_over => self.follow(request),
+                request = self.requests.next(), if !self.is_over => {
+                    let said = self.follow(request);
+                    if said.is_some() {
+                        return Said::Caches(said == Some(true));
+                    }
+                }
                 () = until(lease_end) => {
                     self.lease_end = None;
                     self.server.end_leases();
@@ -103,20 +119,26 @@ impl Asks {
         }
     }
 
-    fn follow(&mut self, request: Option<LoadRequest>) {
+    /// Returns whether the router wants reports of the cache, if that has changed.
+    fn follow(&mut self, request: Option<LoadRequest>) -> Option<bool> {
+        let Some(request) = request else {
+            self.is_over = true;
+            self.server.withdraw(self.asker);
+            return None;
+        };
+        let before = std::mem::replace(&mut self.wants_caches, request.caches);
         match request {
-            Some(LoadRequest { ask: true, when_idle: true }) => {
+            // Each request has both wishes, and only one of them is new.
+            LoadRequest { caches, .. } if caches != before => return Some(caches),
+            LoadRequest { ask: true, when_idle: true, .. } => {
                 ServerState::ask_when_idle(&self.server, self.asker, &self.granted);
             }
-            Some(LoadRequest { ask: true, when_idle: false }) => {
+            LoadRequest { ask: true, when_idle: false, .. } => {
                 self.server.ask(self.asker, &self.granted);
             }
-            Some(LoadRequest { ask: false, .. }) => self.server.withdraw(self.asker),
-            None => {
-                self.is_over = true;
-                self.server.withdraw(self.asker);
-            }
+            LoadRequest { ask: false, .. } => self.server.withdraw(self.asker),
         }
+        None
     }
 }
 
@@ -134,9 +156,16 @@ async fn until(instant: Option<Instant>) {
     }
 }
 
-async fn next_leases(asks: &mut Option<Asks>) -> u32 {
+async fn next_said(asks: &mut Option<Asks>) -> Said {
     match asks {
-        Some(asks) => asks.next_leases().await,
+        Some(asks) => asks.next().await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn next_batch(follower: &mut Option<CacheFollower>) -> CacheBatch {
+    match follower {
+        Some(follower) => follower.next().await,
         None => std::future::pending().await,
     }
 }
@@ -184,8 +213,9 @@ async fn report(
         news.costs.mark_changed();
     }
     let mut sequence = 0;
+    let mut follower: Option<CacheFollower> = None;
     loop {
-        let (mut leases, mut has_new_models) = (0, false);
+        let (mut leases, mut cache, mut has_new_models) = (0, None, false);
         tokio::select! {
             biased;
             _ = draining.wait_for(|is_draining| *is_draining) => break,
@@ -194,8 +224,15 @@ async fn report(
                 Ok(()) => has_new_models = true,
                 Err(_) => break,
             },
-            granted = next_leases(&mut asks) => leases = granted,
+            said = next_said(&mut asks) => match said {
+                Said::Leases(granted) => leases = granted,
+                Said::Caches(wanted) => {
+                    follower = wanted.then(|| connection.server.caches.follow());
+                    continue;
+                }
+            },
             () = changed(&news.costs, news.costs_at) => {}
+            batch = next_batch(&mut follower) => cache = Some(CacheReport::of(&batch)),
         }
         sequence += 1;
         // A report is about what has changed, all of it.
@@ -209,6 +246,7 @@ async fn report(
             models: model_ids.map(|model_ids| ModelList { model_ids }),
             leases,
             costs: news.take_costs(),
+            cache,
         };
         if stream.send_data(Framed::new(report.encode_to_vec().into())).is_err() {
             return;

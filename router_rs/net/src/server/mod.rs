@@ -5,6 +5,7 @@
 
 mod admit;
 mod batch;
+mod caches;
 mod call;
 mod call_key;
 mod call_sink;
@@ -51,6 +52,7 @@ use tokio::net::UnixListener;
 use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 
+pub use caches::Caches;
 use connection_state::Host;
 use door::{Guard, Stranger};
 pub use router_io::phase::Phase;
@@ -308,6 +310,11 @@ impl Server {
         self.state.set_models(models.into());
     }
 
+    /// The cache entries that it reports to routers.
+    pub fn caches(&self) -> &Caches {
+        &self.state.caches
+    }
+
     /// Reports the batcher's state; `None` unless there is one that handles most of the calls.
     pub fn set_batch(&self, batch: Option<BatchState>) {
         self.state.set_batch(batch);
@@ -328,8 +335,11 @@ impl Server {
     pub fn stats(&self) -> Vec<(&'static str, u64)> {
         let counters = &self.state.counters;
         let read = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
+        let caches = self.state.caches.counts();
         vec![
             ("in_flight", u64::from(self.in_flight())),
+            ("cache_keys", caches.keys),
+            ("cache_dropped", caches.dropped),
             ("calls", read(&counters.calls)),
             ("wire_calls", read(&counters.wire_calls)),
             ("refused", read(&counters.refused)),

@@ -19,6 +19,7 @@ use router_protocol::names;
 use tokio::sync::{Notify, watch};
 
 use super::batch::{BatchCell, BatchState};
+use super::caches::Caches;
 use super::call_key::CallKey;
 use super::call_sink::CallSink;
 use super::costs::CostCell;
@@ -137,6 +138,7 @@ pub(super) struct ServerState {
     pub(super) sink: Arc<dyn CallSink>,
     pub(super) counters: Counters,
     pub(super) models: watch::Sender<Models>,
+    pub(super) caches: Arc<Caches>,
     entrance: BriefMutex<Entrance>,
     /// The origin of the gate's time.
     start: Instant,
@@ -213,6 +215,7 @@ impl ServerState {
             sink,
             counters: Counters::default(),
             models: watch::Sender::new(Models::default()),
+            caches: Arc::new(Caches::new()),
             entrance: BriefMutex::new(Entrance {
                 gate,
                 measures: Measures::default(),

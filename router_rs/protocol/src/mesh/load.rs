@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 
 use http::HeaderValue;
 use prost::Message;
-use router_core::{BatchLoad, Cost, CostLoad, Load, Nanos};
+use router_core::{BatchLoad, CacheBatch, CacheChange, Cost, CostLoad, Load, Nanos};
 
 /// The trailer of an answer, see `names::LOAD`.
 ///
@@ -113,6 +113,8 @@ pub struct LoadRequest {
     pub ask: bool,
     #[prost(bool, tag = "2")]
     pub when_idle: bool,
+    #[prost(bool, tag = "3")]
+    pub caches: bool,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -129,6 +131,8 @@ pub struct LoadReport {
     pub leases: u32,
     #[prost(message, optional, tag = "6")]
     pub costs: Option<CostReport>,
+    #[prost(message, optional, tag = "8")]
+    pub cache: Option<CacheReport>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -183,6 +187,56 @@ impl CostReport {
     }
 }
 
+/// A batch of changes of a replica's cache.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct CacheReport {
+    #[prost(uint64, tag = "1")]
+    pub number: u64,
+    #[prost(bool, tag = "2")]
+    pub is_whole: bool,
+    #[prost(fixed64, repeated, tag = "3")]
+    pub stored: Vec<u64>,
+    #[prost(fixed64, repeated, tag = "4")]
+    pub parents: Vec<u64>,
+    #[prost(fixed64, repeated, tag = "5")]
+    pub removed: Vec<u64>,
+}
+
+// === impl CacheReport ===
+
+impl CacheReport {
+    /// The message for a batch.
+    pub fn of(batch: &CacheBatch) -> Self {
+        let mut report = Self { number: batch.number, is_whole: batch.is_whole, ..Self::default() };
+        for change in &batch.changes {
+            match *change {
+                CacheChange::Stored { key, parent } => {
+                    report.stored.push(key);
+                    report.parents.push(parent);
+                }
+                CacheChange::Removed { key } => report.removed.push(key),
+            }
+        }
+        if report.parents.iter().all(|parent| *parent == 0) {
+            report.parents.clear();
+        }
+        report
+    }
+
+    /// The changes in it; keys of 0, which are none, are left out.
+    pub fn changes(&self) -> Vec<CacheChange> {
+        let parent = |index: usize| self.parents.get(index).copied().unwrap_or(0);
+        let stored = self.stored.iter().enumerate();
+        let stored =
+            stored.map(|(index, key)| CacheChange::Stored { key: *key, parent: parent(index) });
+        let removed = self.removed.iter().map(|key| CacheChange::Removed { key: *key });
+        let is_key = |change: &CacheChange| match change {
+            CacheChange::Stored { key, .. } | CacheChange::Removed { key } => *key > 0,
+        };
+        removed.chain(stored).filter(is_key).collect()
+    }
+}
+
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct ModelList {
     #[prost(string, repeated, tag = "1")]
@@ -191,6 +245,8 @@ pub struct ModelList {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     const BATCH: BatchLoad = BatchLoad {
@@ -270,11 +326,44 @@ mod tests {
     }
 
     #[test]
+    fn a_report_says_what_its_batch_does() {
+        let changes = vec![
+            CacheChange::Removed { key: 4 },
+            CacheChange::Stored { key: 1, parent: 0 },
+            CacheChange::Stored { key: 2, parent: 1 },
+        ];
+        let mut batch = CacheBatch { number: 7, is_whole: true, changes };
+        assert_eq!(batch.changes, CacheReport::of(&batch).changes());
+        batch.changes.pop();
+        assert_eq!(batch.changes, CacheReport::of(&batch).changes(), "none has a parent");
+        let odd = CacheReport { stored: vec![0, 5], parents: vec![8], ..CacheReport::default() };
+        assert_eq!(vec![CacheChange::Stored { key: 5, parent: 0 }], odd.changes());
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn any_bytes_are_a_report_or_none(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            if let Ok(LoadReport { cache: Some(cache), .. }) = LoadReport::decode(&bytes[..]) {
+                let (changes, named) = (cache.changes(), cache.stored.len() + cache.removed.len());
+                prop_assert!(changes.len() <= named);
+            }
+        }
+    }
+
+    #[test]
     fn the_bytes_are_those_of_the_proto_file() {
         let model_ids = vec!["a".to_owned(), "bc".to_owned()];
         let models = Some(ModelList { model_ids });
-        let report =
-            LoadReport { sequence: 1, in_flight: 2, limit: 300, models, leases: 1, costs: None };
+        let report = LoadReport {
+            sequence: 1,
+            in_flight: 2,
+            limit: 300,
+            models,
+            leases: 1,
+            ..LoadReport::default()
+        };
         // `LoadReport(...).SerializeToString()` of protobuf's Python.
         let expected = b"\x08\x01\x10\x02\x18\xac\x02\"\x07\n\x01a\n\x02bc(\x01";
         assert_eq!(&expected[..], report.encode_to_vec());
@@ -286,6 +375,20 @@ mod tests {
         let expected = b"\x08\x012\x27\x08\x07\x11\0\0\0\0\0\x88\xf3@\x19\0\0\0\0\0p\x97@!\0\0\0\0\0\x804@(\xe0+0\xe0]8\x0c@ ";
         assert_eq!(&expected[..], told.encode_to_vec());
         assert_eq!(told, LoadReport::decode(&expected[..]).unwrap());
+        let cache = CacheReport {
+            number: 3,
+            is_whole: true,
+            stored: vec![1, 2],
+            parents: vec![0, 1],
+            removed: vec![9],
+        };
+        let report = LoadReport { cache: Some(cache), ..LoadReport::default() };
+        let [one, two, nine, none] = [1, 2, 9, 0].map(u64::to_le_bytes).map(|bytes| bytes.to_vec());
+        let mut expected = b"B2\x08\x03\x10\x01\x1a\x10".to_vec();
+        expected.extend([one.clone(), two, b"\"\x10".to_vec(), none, one].concat());
+        expected.extend([b"*\x08".to_vec(), nine].concat());
+        assert_eq!(expected, report.encode_to_vec());
+        assert_eq!(report, LoadReport::decode(&expected[..]).unwrap());
         // An empty list is not the same as none.
         let empty = LoadReport { models: Some(ModelList::default()), ..LoadReport::default() };
         assert_eq!(b"\"\x00", &empty.encode_to_vec()[..]);
