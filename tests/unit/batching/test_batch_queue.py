@@ -450,6 +450,9 @@ class Asked:
         self.made += 1
         return self._request
 
+    def note_cost(self, cost: float) -> None:
+        raise AssertionError("nothing here has a cost")
+
 
 @virtual
 async def test_requests_of_callers_are_made_only_where_the_batch_asks_for_its_own():

@@ -161,6 +161,9 @@ class Call:
     def model_and_deadline(self) -> tuple[str, float | None]:
         return self.made.model_and_deadline()
 
+    def note_cost(self, cost: float) -> None:
+        raise AssertionError("nothing here has a cost")
+
 
 def test_a_sampled_call_has_its_trace_in_each_line(lines: list[str], form: str) -> None:
     token = CURRENT.set(Call(f"00-{TRACE}-00f067aa0ba902b7-01"))
