@@ -21,6 +21,8 @@ OF_USERS = {"fastapi", "numpy"}
 OF_LATER_PYTHONS = {"annotationlib"}
 # Comes with pydantic, in the one version that it works with.
 OF_PYDANTIC = {"pydantic-core"}
+# Of packages that may be absent here, by what is imported.
+OF_EXTRAS = {"zmq": "pyzmq"}
 # A program that protoc runs, and types that checkers read beside stubs.
 NOT_IMPORTED = {"mypy-protobuf", "types-grpcio"}
 
@@ -44,7 +46,7 @@ def _imported() -> list[set[str]]:
     names = {name for file in files for name in _imports(file.read_text(encoding="utf-8"))}
     known = packages_distributions()
     return [
-        {canonicalize_name(each) for each in known.get(name, [name])}
+        {canonicalize_name(each) for each in known.get(name, [OF_EXTRAS.get(name, name)])}
         for name in names - {"pyserve", *sys.stdlib_module_names, *OF_LATER_PYTHONS}
     ]
 
