@@ -16,8 +16,13 @@ _PACKAGE = Path(pyserve.__path__[0])
 # What can start a program; of `os` the names that begin so.
 _MODULES = {"subprocess", "pty", "multiprocessing"}
 # They run this interpreter with a command of pyserve: `deploy` for REST, `run` after an edit, the
-# controller of a program's mesh.
-_OWN_COMMANDS = {"control/server/rest.py", "cli/reloading.py", "driver/own_mesh.py"}
+# controller of a program's mesh, the child that steps for a replica.
+_OWN_COMMANDS = {
+    "control/server/rest.py",
+    "cli/reloading.py",
+    "driver/own_mesh.py",
+    "stepping/process_driver.py",
+}
 # py-spy, which nothing but `pyserve profile` needs, and which says so where it is absent.
 _PROFILER = {"cli/diagnosis.py"}
 _OF_OS = ("exec", "spawn", "posix_spawn", "system", "popen")
