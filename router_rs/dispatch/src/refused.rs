@@ -16,7 +16,7 @@ pub(crate) enum Refused {
     },
     QueueCostFull {
         limit: Cost,
-        /// What the call costs, and what those that wait do.
+        /// The cost of the call, and of all that wait.
         cost: Cost,
         waiting: f64,
         crowd: Crowd,

@@ -15,7 +15,7 @@ pub struct CallOptions {
     pub locality: Option<Locality>,
     /// It may be retried after it has started.
     pub is_idempotent: bool,
-    /// What it costs, by its client's word.
+    /// The cost that its client has stated.
     pub cost: Option<Cost>,
 }
 

@@ -87,10 +87,10 @@ pub fn passes(name: &HeaderName) -> bool {
     !name.as_str().starts_with(PREFIX) || *name == BATCH_END || *name == COST || *name == CACHE_KEYS
 }
 
-/// What a request says that it costs, `None` when it does not say so.
+/// The cost that a request states; `None` if it states none.
 ///
 /// # Errors
-/// A sentence for its client, if the value is no amount.
+/// A sentence for its client about a value that is not an amount.
 pub fn cost(headers: &HeaderMap) -> Result<Option<Cost>, String> {
     let Some(value) = headers.get(COST) else { return Ok(None) };
     let text = String::from_utf8_lossy(value.as_bytes());

@@ -67,12 +67,7 @@ impl RequestBody {
     /// # Errors
     /// Like [`RequestBody::poll_room`].
     pub fn send_data(&mut self, piece: Bytes, is_end: bool) -> Result<(), Closed> {
-        match self {
-            RequestBody::Http2(stream) => stream.send_data(piece, is_end).map_err(|_| Closed),
-            RequestBody::Wire(upload) => {
-                upload.send_data(piece, is_end).then_some(()).ok_or(Closed)
-            }
-        }
+        self.send_pieces([piece].into_iter(), is_end)
     }
 }
 

@@ -309,11 +309,6 @@ impl WireUpload {
     }
 
     /// False: the other side accepts no more.
-    pub(super) fn send_data(&mut self, piece: Bytes, is_end: bool) -> bool {
-        self.send_pieces([piece].into_iter(), is_end)
-    }
-
-    /// Like [`WireUpload::send_data`].
     pub(super) fn send_pieces(
         &mut self,
         pieces: impl Iterator<Item = Bytes>,

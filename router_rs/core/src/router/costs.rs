@@ -54,7 +54,7 @@ impl Router {
         self.fleet.costs.is_heard
     }
 
-    /// What the parked calls will cost.
+    /// The cost of the parked calls, by its estimates.
     pub fn waiting_cost(&self) -> f64 {
         self.parked_cost
     }

@@ -81,7 +81,7 @@ pub struct Router {
     queue: ParkedQueue,
     /// Those of the parked calls.
     callers: Callers,
-    /// What the parked calls will cost.
+    /// The cost of the parked calls, by its estimates.
     parked_cost: f64,
     repetitions: Repetitions,
     latencies: Latencies,

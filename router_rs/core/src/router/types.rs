@@ -100,7 +100,7 @@ pub enum Refusal {
     QueueCostFull {
         /// `queue_cost_max`.
         limit: Cost,
-        /// What the call costs.
+        /// The cost of the call.
         cost: Cost,
     },
     /// Its deadline has passed.
@@ -144,7 +144,7 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// What the replica said of itself, if it said anything.
+    /// The load that the replica reported with its answer, if any.
     #[inline]
     pub(super) fn load(&self) -> Option<&Load> {
         match self {

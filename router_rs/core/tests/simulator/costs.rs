@@ -69,7 +69,7 @@ pub(crate) fn costs_workload(seed: u64) -> Scenario {
     scenario
 }
 
-/// What comes in each phase, without how much of it.
+/// The kinds of calls in each phase, still without their rates.
 fn kinds(dice: &mut Dice) -> Vec<Phase> {
     let count = if dice.chance(0.4) { 1 } else { dice.whole(2, 3) };
     let phase = |dice: &mut Dice| {

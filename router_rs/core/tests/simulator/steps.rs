@@ -154,7 +154,7 @@ impl Stepper {
         }
     }
 
-    /// What it says with the answer of `job`, or by itself.
+    /// Its report with the answer of `job`, or by itself.
     pub(super) fn report(&self, job: Option<&Job>) -> CostLoad {
         let own = job.map_or(Cost::ZERO, |job| amount(self.rules.cost(job.work)));
         CostLoad { own, ..self.report }

@@ -1,11 +1,11 @@
-//! What the requests of a replica cost that steps them, for the load that is reported to routers.
+//! The costs of the requests that a replica steps, as part of the load that it reports to routers.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use router_core::{Cost, CostLoad, Nanos};
 use tokio::sync::watch;
 
-/// The state between two steps; see [`CostLoad`] for what its fields mean.
+/// The state between two steps; [`CostLoad`] explains its fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CostState {
     pub budget: Cost,

@@ -30,8 +30,8 @@ use super::state::{Granted, Models, ServerState};
 /// A request with three flags has six bytes; a longer one is invalid.
 const REQUEST_BYTES_MAX: usize = 64;
 
-/// Costs change with each step; a router is told of the last change after so long. Arbitrary: answers
-/// bring it news besides.
+/// Costs change with each step; routers get the last change after this time. Arbitrary: answers bring
+/// them news besides.
 const COSTS_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The id of a router; `None` if the value is not one.
@@ -170,7 +170,7 @@ async fn next_batch(follower: &mut Option<CacheFollower>) -> CacheBatch {
     }
 }
 
-/// What a stream reports of.
+/// The sources of the reports of one stream.
 struct News {
     models: watch::Receiver<Models>,
     costs: watch::Receiver<Option<CostLoad>>,

@@ -203,7 +203,7 @@ impl World<'_> {
 // === costs ===
 
 impl World<'_> {
-    /// What has changed goes to all routers, until nobody is here any more.
+    /// Reports changes to all routers, as long as there are calls.
     pub(super) fn say_costs(&mut self) {
         for index in 0..self.replicas.len() {
             let replica = &mut self.replicas[index];
