@@ -133,11 +133,14 @@ def test_when_the_replica_with_the_entry_is_killed_no_call_is_lost(
 def test_a_header_names_what_a_request_would_like_to_find(
     mesh_environment: dict[str, str],
 ) -> None:
-    with foreground(mesh_environment, "tests.mesh.caches.apps:remembering") as running:
+    with (
+        foreground(mesh_environment, "tests.mesh.caches.apps:remembering") as running,
+        httpx.Client(base_url=f"http://{running.address}", timeout=20) as client,
+    ):
 
         def get(key: str, header: str) -> tuple[int, str]:
-            url = f"http://{running.address}/?key={key}"
-            found = httpx.get(url, headers={"pyserve-cache-keys": header}, timeout=20)
+            headers = {"pyserve-cache-keys": header}
+            found = client.get("/", params={"key": key}, headers=headers)
             return found.status_code, found.text
 
         def pid_of(key: str) -> tuple[int, bool]:
