@@ -19,6 +19,7 @@ from pyserve.driver.local import LocalMesh
 from pyserve.driver.local.server import LocalServer
 from pyserve.gateway import IngressSecurity
 from pyserve.observe.logs.sink import log_to_standard_error
+from pyserve.observe.uncaught import log_uncaught
 
 if TYPE_CHECKING:
     from pyserve.api.graph import PackedApplication
@@ -48,6 +49,7 @@ def run_in_process(
     raise_descriptor_limit()
     settings = read_settings()
     log_to_standard_error(encoding=settings.logs.encoding)
+    log_uncaught()
     security = IngressSecurity(replace(settings.security, tls=tls or settings.security.tls))
     # After a breakpoint, Ctrl-C is the debugger's, which opens where this process waits: a user
     # who quits it there wants the end.

@@ -30,6 +30,7 @@ from pyserve.errors import MeshError, OptionError, WrongMoment
 from pyserve.observe.logs.sink import log_to_standard_error
 from pyserve.observe.metrics import ProcessMetrics
 from pyserve.observe.traces.process import PROCESS_TRACING
+from pyserve.observe.uncaught import log_uncaught
 from pyserve.replica.loading import StopRequested
 from pyserve.replica.worker import Worker, WorkerSettings
 from pyserve.types import ApplicationName, DeploymentName, ReplicaId
@@ -107,6 +108,7 @@ def prepare_process() -> None:
     with contextlib.suppress(OptionError):  # Whoever reads all settings tells what is wrong.
         _, encoding = read_log_defaults()
         log_to_standard_error(encoding=encoding or LogSettings.encoding)
+        log_uncaught()
     separate_forks()
     explain_breakpoints()
     # Before a listener or user code asks how many there may be.

@@ -94,6 +94,17 @@ class Broken(Process):
 
 
 @continuous(step_in="process")
+class Threaded(Process):
+    """Has a thread that raises."""
+
+    def setup(self) -> None:
+        super().setup()
+        thread = threading.Thread(target=_raise)
+        thread.start()
+        thread.join()
+
+
+@continuous(step_in="process")
 class Awaiting(Process):
     """Has an ``async def admit``."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import json
 import os
 import signal
 import subprocess
@@ -40,6 +41,7 @@ from tests.unit.stepping.processes import (
     Raising,
     Refusing,
     Reporting,
+    Threaded,
 )
 
 TIMEOUT_S = 30
@@ -95,6 +97,16 @@ async def test_values_come_from_another_process(kind: type[Process], tmp_path: P
         assert (load.admitted, load.running, load.waiting) == (80, 0, 0)
         assert load.steps == sum(driver.measures.sizes.counts)
         assert sum(driver.measures.first_values.counts) >= 40
+
+
+async def test_it_logs_as_its_replica(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PYSERVE_LOG_ENCODING", "JSON")
+    async with stepping(Threaded(tmp_path)):
+        pass
+    (line,) = (each for each in capfd.readouterr().err.splitlines() if "no request" in each)
+    assert json.loads(line)["exc_text"].endswith("LookupError: no request")
 
 
 async def test_the_loop_is_free_while_it_steps(tmp_path: Path) -> None:
