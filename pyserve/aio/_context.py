@@ -401,8 +401,8 @@ class ServicerContext:
         self._done_callbacks.append(callback)
 
     def cancelled(self) -> bool:
-        """Tell whether the call was cancelled."""
-        return self.cancel_reason == rust.CANCEL_CLIENT or self._code is grpc.StatusCode.CANCELLED
+        """Tell whether the call was cut short: by its client, its deadline or the server's end."""
+        return self.cancel_reason is not None or self._code is grpc.StatusCode.CANCELLED
 
     def done(self) -> bool:
         """Tell whether the call is over, in whatever way."""

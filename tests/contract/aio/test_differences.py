@@ -144,6 +144,33 @@ async def test_difference_4_aborts_without_await_end_the_call(network: Network) 
     assert grpc.StatusCode.PERMISSION_DENIED is (await failure(stub.unary()(b"x"))).code()
 
 
+@pytest.mark.parametrize("why", ["client", "deadline", "stop"])
+async def test_difference_4_cleanup_learns_that_the_call_was_cut_short(
+    network: Network, why: str
+) -> None:
+    started: asyncio.Event = asyncio.Event()
+    told: asyncio.Queue[bool] = asyncio.Queue()
+
+    async def wait(_request: bytes, context: Any) -> bytes:
+        assert not context.cancelled()
+        started.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            told.put_nowait(context.cancelled())
+        return b""
+
+    server, target = await network.start({"Call": unary(wait)})
+    call = Stub(network.channel(target)).unary()(b"", timeout=1.0 if why == "deadline" else 30)
+    await within(started.wait())
+    if why == "client":
+        call.cancel()
+    elif why == "stop":
+        await within(server.stop(0))
+    assert (network.server_side is PYSERVE) == await within(told.get())
+    await within(call.code())
+
+
 async def test_difference_5_ports_are_shared_on_request_only(network: Network) -> None:
     def add(port: int, **arguments: Any) -> int:
         server = network.new_server({"Call": unary(echo)}, **arguments)
