@@ -25,7 +25,10 @@ TRACE_CONTEXT, BAGGAGE = TraceContextTextMapPropagator(), W3CBaggagePropagator()
 """What carries the context of a call from process to process."""
 
 # The attributes that the end of a call adds to its span.
-_END_ATTRIBUTES = ("rpc.response.status_code", "http.response.status_code", "error.type")
+_ERROR_TYPE = "error.type"
+_END_ATTRIBUTES = ("rpc.response.status_code", "http.response.status_code", _ERROR_TYPE)
+_REFUSALS = 400
+"""From this status of HTTP on, an answer says by itself that something went wrong."""
 # Of the caller's, those that are a span's own too.
 _FLAGS = TraceFlags.SAMPLED | TraceFlags.RANDOM_TRACE_ID
 
@@ -80,6 +83,7 @@ class ServedSpan(Span):
         self._call, self._id = call, span_id
         self._provided = resource, processor, limits
         self._own_context: SpanContext | None = None
+        self._failed_by = ""
 
     def get_span_context(self) -> SpanContext:
         """See ``Span``."""
@@ -106,13 +110,13 @@ class ServedSpan(Span):
 
     def fail(self, error: BaseException) -> None:
         """Note what user code has raised."""
-        record_failure(self, error)
+        self._failed_by = record_failure(self, error)
 
     def on_call_end(self, unix_ns: int, encoded: bytes) -> None:
         """End it, made in full, with what the native side says of the answer."""
         with self._making:
             pass  # Another thread may be at it still. Processors are the user's, and keep no lock.
-        _end_as(self, unix_ns, decoded(encoded, self._provided[0]))
+        _end_as(self, unix_ns, decoded(encoded, self._provided[0]), self._failed_by)
 
     def _caller(self) -> SpanContext:
         context = caller_context(self._call.trace_headers())
@@ -158,35 +162,44 @@ class ProvidedSpan:
     """
 
     span: trace.Span = trace.INVALID_SPAN
+    _failed_by = ""
 
     def fail(self, error: BaseException) -> None:
         """Note what user code has raised."""
-        record_failure(self.span, error)
+        self._failed_by = record_failure(self.span, error)
 
     def on_call_end(self, unix_ns: int, encoded: bytes) -> None:
         """End it with what the native side says of the answer."""
-        _end_as(self.span, unix_ns, decoded(encoded, Resource.get_empty()))
+        _end_as(self.span, unix_ns, decoded(encoded, Resource.get_empty()), self._failed_by)
 
 
-def record_failure(span: trace.Span, error: BaseException) -> None:
-    """Make an event of it, with the frames that its author can act upon."""
+def record_failure(span: trace.Span, error: BaseException) -> str:
+    """Make an event of it, with the frames that its author can act upon; return its type."""
+    kind = type(error)
+    module = "" if kind.__module__ == "builtins" else f"{kind.__module__}."
+    name = f"{module}{kind.__qualname__}"
     if span.is_recording():
-        kind = type(error)
-        module = "" if kind.__module__ == "builtins" else f"{kind.__module__}."
         # As the SDK's own, which reads attributes and texts that may be code of the user's.
         said = {
-            "exception.type": f"{module}{kind.__qualname__}",
+            "exception.type": name,
             "exception.message": text_of(error),
             "exception.stacktrace": format_from_user_code(error),
             "exception.escaped": "False",
         }
         span.add_event("exception", said)
+    return name
 
 
-def _end_as(span: trace.Span, unix_ns: int, ended: ReadableSpan) -> None:
+def _end_as(span: trace.Span, unix_ns: int, ended: ReadableSpan, failed_by: str) -> None:
     said = ended.attributes or {}
     span.set_attributes({key: said[key] for key in _END_ATTRIBUTES if key in said})
-    span.set_status(ended.status)
+    status: object = said.get("http.response.status_code")
+    if failed_by and isinstance(status, int) and status < _REFUSALS:
+        # The answer had begun as one that goes well: event streams, WebSockets.
+        span.set_attribute(_ERROR_TYPE, failed_by)
+        span.set_status(trace.StatusCode.ERROR)
+    else:
+        span.set_status(ended.status)
     span.end(unix_ns)
 
 
