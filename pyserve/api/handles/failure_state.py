@@ -8,11 +8,12 @@ dataclasses do, and need not know of the attributes that Python itself sets on i
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from types import MemberDescriptorType
 from typing import Any
 
 from pyserve.api.handles.failure_values import Repr
+from pyserve.errors import RemoteError
 
 _Member = MemberDescriptorType
 # Python's own descriptors: a type may override how its attributes are set.
@@ -125,6 +126,39 @@ def put_args(error: BaseException, arguments: tuple[object, ...]) -> None:
 def put_cause(error: BaseException, cause: BaseException) -> None:
     """Set the cause, as ``raise error from cause`` does."""
     _CAUSE.__set__(error, cause)
+
+
+class Parts:
+    """Makes the groups that ``except*`` and ``split`` take from a group, with its traceback.
+
+    Python copies the cause to them, and no other attribute. It stands in a group's own
+    ``derive``; it does not refer to the group, which would then wait for the garbage collector.
+    """
+
+    __slots__ = ("_message", "_trace")
+
+    def __init__(self, message: str, trace: str) -> None:
+        self._message = message
+        self._trace = trace
+
+    def __call__(self, members: Sequence[Exception]) -> ExceptionGroup[Exception]:
+        """Return a group of some of the members."""
+        part = ExceptionGroup(self._message, members)
+        part.__dict__.update(remote_traceback=self._trace, derive=self)
+        return part
+
+
+def put_traceback(error: BaseException, trace: str) -> None:
+    """Set ``remote_traceback``; a group has one that includes those of its members."""
+    error.__dict__["remote_traceback"] = trace
+    if not isinstance(error, BaseExceptionGroup) or not trace:
+        return
+    if type(error).derive is BaseExceptionGroup.derive:  # Not one of the user's.
+        error.__dict__["derive"] = Parts(error.message, trace)
+    for member in error.exceptions:
+        # Its text has its traceback, and the text of the group would have this one many times.
+        if not isinstance(member, RemoteError):
+            put_traceback(member, trace)
 
 
 def put_note(error: BaseException, note: str) -> None:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from pyserve.api.handles.failure_state import (
+    Parts,
     call_status,
     has_setter,
     made_by_base,
@@ -25,6 +26,7 @@ from pyserve.api.handles.failure_state import (
     put_cause,
     put_note,
     put_state,
+    put_traceback,
 )
 from pyserve.api.handles.failure_values import (
     DEPTH_MAX,
@@ -218,7 +220,7 @@ def _rebuilt(
     else:
         if trace:  # An exception inside of another one has none of its own.
             put_cause(error, RemoteTraceback(trace))
-        error.__dict__["remote_traceback"] = trace
+        put_traceback(error, trace)
     notes = fields.get("notes")
     for note in notes if isinstance(notes, list) else ():
         # Values of subclasses of texts stay what they are; what stands for a value is its text.
@@ -289,7 +291,7 @@ def _fields_of(
         "state": {
             exact(str(key)): _plain(value, depth, values)
             for key, value in state.items()
-            if key not in _OF_THIS_PROCESS
+            if key not in _OF_THIS_PROCESS and not isinstance(value, Parts)
         },
     }
 

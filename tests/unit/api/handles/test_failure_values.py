@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import datetime
 import decimal
 import enum
@@ -196,19 +197,50 @@ def test_a_group_keeps_its_members() -> None:
 
 
 def test_the_traceback_of_a_group_is_that_of_its_members_too() -> None:
-    """They have no empty one of their own; what ``except*`` parts keeps the cause."""
+    """So have the groups that ``except*`` and ``split`` make of some members."""
     rebuilt = sent(ExceptionGroup("several", [KeyError(1), ExceptionGroup("x", [OSError(2, "")])]))
     assert isinstance(rebuilt, ExceptionGroup)
     first, second = rebuilt.exceptions
     assert isinstance(second, ExceptionGroup)
+    trace = vars(rebuilt)["remote_traceback"]
+    assert "FileNotFoundError: [Errno 2]" in trace
     for member in (first, second, second.exceptions[0]):
-        assert ("", None) == (vars(member)["remote_traceback"], member.__cause__)
+        # No cause: the printed traceback of a group has those of its members.
+        assert (trace, None) == (vars(member)["remote_traceback"], member.__cause__)
+    for part in (*rebuilt.split(KeyError), rebuilt.subgroup(KeyError), second.subgroup(OSError)):
+        assert part is not None
+        assert trace == vars(part)["remote_traceback"]
     for part in rebuilt.split(KeyError):
         assert part is not None
         assert isinstance(part.__cause__, RemoteTraceback)
-        assert vars(rebuilt)["remote_traceback"] == part.__cause__.text
+        again = part.subgroup(lambda error: isinstance(error, KeyError | OSError))
+        assert again is not None
+        assert trace == vars(again)["remote_traceback"]
     # In an argument, too.
     assert sent(ValueError(KeyError(1))).args[0].__cause__ is None
+
+
+def test_a_group_that_goes_on_is_as_it_came() -> None:
+    rebuilt = sent(ExceptionGroup("several", [KeyError(1), ValueError(2)]))
+    assert isinstance(rebuilt, ExceptionGroup)
+    for again in (sent(rebuilt), pickle.loads(pickle.dumps(rebuilt)), copy.copy(rebuilt)):
+        assert ExceptionGroup is type(again)
+        assert str(rebuilt) == str(again)
+        part = again.subgroup(KeyError)
+        assert "ValueError: 2" in vars(part)["remote_traceback"]
+
+
+class Refined(ExceptionGroup[Exception]):
+    """A group whose parts are of its type."""
+
+    def derive(self, members: Any) -> Refined:
+        return Refined(self.message, members)
+
+
+def test_a_group_that_makes_its_own_parts_does_so() -> None:
+    rebuilt = sent(Refined("several", [KeyError(1), ValueError(2)]))
+    assert isinstance(rebuilt, Refined)
+    assert Refined is type(rebuilt.subgroup(KeyError))
 
 
 def test_a_member_that_is_not_known_here_leaves_the_group() -> None:
@@ -216,6 +248,7 @@ def test_a_member_that_is_not_known_here_leaves_the_group() -> None:
     rebuilt = sent(ExceptionGroup("several", [unknown("why"), ValueError(1)]))
     assert isinstance(rebuilt, ExceptionGroup)
     assert [RemoteError, ValueError] == [type(each) for each in rebuilt.exceptions]
+    assert "Traceback" not in str(rebuilt.exceptions[0])
 
 
 @pytest.mark.parametrize(
