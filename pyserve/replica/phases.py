@@ -124,8 +124,13 @@ class Serving(Constructing):
         # The native half alone: the other one keeps the instance alive beyond its end.
         PROCESS_ACTIVITY.listen(partial(_tell_steps, native.set_batch, native.clear_batch))
         tell_costs(self.made.instance, native.set_costs)
+        self._apply_limit()
+
+    def _apply_limit(self) -> None:
         if self.changes.limit is not None:
             self.server.set_maximum_concurrent_rpcs(self.changes.limit)
+        if self.made.application is not None:
+            self.made.application.set_places(self.limit())
 
     def limit(self) -> int:
         """Return how many calls may run at once now."""
@@ -139,7 +144,7 @@ class Serving(Constructing):
     def set_limit(self, limit: int) -> None:
         """Change how many calls run at once."""
         super().set_limit(limit)
-        self.server.set_maximum_concurrent_rpcs(limit)
+        self._apply_limit()
 
     def follow(self, options: DeploymentOptions) -> None:
         """Take other options."""

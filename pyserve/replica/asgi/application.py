@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyserve.errors import PyserveError
 from pyserve.observe.failures import format_from_user_code, user_code_logger
+from pyserve.observe.log_rate_limit import LogRateLimit
 from pyserve.replica.asgi.http import serve_http
 from pyserve.replica.asgi.routes import RouteMeasures
 from pyserve.replica.asgi.scope import scope_of
@@ -51,6 +52,8 @@ class AsgiApplication:
         self._sessions: set[WebSocketSession] = set()
         self._turns = Turns()
         self._is_draining = False
+        self._places: int | None = None
+        self._lines = LogRateLimit()
 
     async def startup(self) -> None:
         """Run the startup of the application's lifespan.
@@ -73,12 +76,28 @@ class AsgiApplication:
 
         session = WebSocketSession(self._app, call, self._state, self._turns)
         self._sessions.add(session)
+        self._warn_if_full()
         if self._is_draining:
             session.drain()
         try:
             await session.run()
         finally:
             self._sessions.discard(session)
+
+    def set_places(self, places: int) -> None:
+        """Say how many requests and WebSockets may be open at once."""
+        self._places = places
+        self._warn_if_full()
+
+    def _warn_if_full(self) -> None:
+        """Say that requests wait for WebSockets, which nothing else would show."""
+        places = self._places
+        if places is not None and len(self._sessions) >= places and self._lines.allows():
+            _LOGGER.warning(
+                "WebSockets have every place of this replica (max_ongoing_requests=%d): other "
+                "requests wait until one is closed or another replica has room; set a higher limit",
+                places,
+            )
 
     def drain(self) -> None:
         """Ask the clients of all WebSockets, also of later ones, to reconnect; requests go on."""

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from anyio.to_thread import current_default_thread_limiter
-from fastapi import FastAPI
+from fastapi import FastAPI, WebSocket
 from starlette.requests import Request
 
 import pyserve
@@ -31,6 +31,13 @@ class Crowd:
     @api.get("/threads")
     async def threads(self) -> float:
         return current_default_thread_limiter().total_tokens
+
+    @api.websocket("/talk")
+    async def talk(self, websocket: WebSocket) -> None:
+        """Stay until the client leaves."""
+        await websocket.accept()
+        async for _ in websocket.iter_text():
+            pass
 
 
 @asynccontextmanager
