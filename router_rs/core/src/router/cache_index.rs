@@ -7,7 +7,9 @@
 //!
 //! What replicas report is known until they report otherwise. What this router has just sent a call
 //! for is a *promise*: the replica is assumed to have it until a report confirms it or the promise
-//! ends, so that a burst of calls for a new key goes to one replica.
+//! ends, so that a burst of calls for a new key goes to one replica. Further calls do not prolong a
+//! promise, and the answer of a call shortens it: keys that replicas never store would otherwise
+//! hold all calls that name them at one replica.
 //!
 //! The index is bounded in keys and in bytes. Beyond that the keys that were used longest ago leave;
 //! of a chain the last block is the first to leave. Forgetting a key costs a call its hit, never its
@@ -164,6 +166,21 @@ impl CacheIndex {
         }
     }
 
+    /// A call that named `keys` has ended at `slot`: its promises end by `until`, because what the
+    /// replica has stored for it is reported by then.
+    pub(super) fn shorten(&mut self, slot: u32, keys: &[u64], until: Nanos) {
+        let generation = self.book(slot).generation;
+        for key in keys {
+            let Some(place) = self.places.get(key).copied() else { continue };
+            let holders = self.nodes[place as usize].holders.iter_mut();
+            for holder in holders.filter(|holder| holder.slot == slot) {
+                if !holder.is_reported(generation) {
+                    holder.until = holder.until.min(until);
+                }
+            }
+        }
+    }
+
     fn store(&mut self, slot: u32, (key, parent): (u64, u64), until: Nanos, now: Nanos) {
         let generation = self.book(slot).generation;
         let place = match self.places.get(&key) {
@@ -177,8 +194,9 @@ impl CacheIndex {
         let known = node.holders.iter_mut().find(|holder| holder.slot == slot);
         let was_reported = known.as_ref().is_some_and(|holder| holder.is_reported(generation));
         match known {
-            // A promise takes nothing from what was reported.
+            // A promise takes nothing from what was reported, and is not prolonged.
             Some(_) if was_reported => {}
+            Some(holder) if until != Nanos::MAX && holder.is_promise(generation, now) => {}
             Some(holder) => *holder = Holder { slot, generation, until },
             None => {
                 node.holders.push(Holder { slot, generation, until });
@@ -374,6 +392,10 @@ impl Holder {
     #[inline]
     fn is_valid(&self, slots: &[SlotBook], now: Nanos) -> bool {
         self.until > now && self.generation == slots[self.slot as usize].generation
+    }
+
+    fn is_promise(&self, generation: u32, now: Nanos) -> bool {
+        self.until != Nanos::MAX && self.until > now && self.generation == generation
     }
 
     fn is_reported(&self, generation: u32) -> bool {

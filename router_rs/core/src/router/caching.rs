@@ -18,6 +18,10 @@ use super::fleet::Fleet;
 use super::{Decision, Offer, Outcome, Router};
 use crate::time::Nanos;
 
+/// By this time after the answer of a call its replica has reported what it stored for it. Arbitrary:
+/// some reports, which are a tenth of a second apart, on a busy machine.
+const REPORTED_AFTER: Nanos = Nanos::from_millis(500);
+
 // === impl Fleet ===
 
 impl Fleet {
@@ -125,11 +129,13 @@ impl Router {
         caches.index.promise(slot, &call.keys, until, now);
     }
 
-    /// A call that names keys is over at `slot`, where it was for `latency`.
-    pub(super) fn learn_hits(&mut self, index: u32, slot: u32, outcome: Outcome, latency: Nanos) {
+    /// A call that names keys is over at `slot`.
+    pub(super) fn learn_hits(&mut self, index: u32, slot: u32, outcome: Outcome, now: Nanos) {
         let Self { caches, calls, .. } = self;
-        let expected = calls.at(index).expected;
+        let call = calls.at(index);
+        let (expected, latency) = (call.expected, now.saturating_sub(call.sent_at));
         caches.on_ended(slot, expected);
+        caches.index.shorten(slot, &call.keys, now.saturating_add(REPORTED_AFTER));
         if let Outcome::Done { load, is_failure: false, .. } = outcome {
             let took = load.and_then(|load| load.processing).unwrap_or(latency);
             caches.savings.on_answer(Lesson {

@@ -457,7 +457,7 @@ impl Router {
             self.directory.on_ended(model, slot, is_done.then_some(answer));
         }
         if !self.calls.at(index).keys.is_empty() {
-            self.learn_hits(index, slot, outcome, latency);
+            self.learn_hits(index, slot, outcome, now);
         }
         let leaving = Leaving { departure, latency, generation };
         if self.fleet.give_back(slot, leaving, now)

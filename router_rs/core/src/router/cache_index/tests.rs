@@ -61,6 +61,16 @@ fn a_promise_ends_and_a_report_confirms_it() {
     // A promise takes nothing from what was reported, and a report may take a promise back.
     index.promise(0, &[1], until, Nanos(9));
     assert_eq!((1, 1), (found(&mut index, &[1], later)[0], index.reported(0)));
+    // Nor does it end later because of another, but sooner when the call is over.
+    index.promise(2, &[2], until, Nanos(9));
+    index.promise(2, &[2], Nanos(99), Nanos(9));
+    assert_eq!((1, 0), (found(&mut index, &[2], Nanos(9))[2], found(&mut index, &[2], later)[2]));
+    index.promise(2, &[2], Nanos(99), later);
+    index.shorten(2, &[2], Nanos(50));
+    assert_eq!(
+        (1, 0),
+        (found(&mut index, &[2], Nanos(49))[2], found(&mut index, &[2], Nanos(50))[2])
+    );
     index.promise(1, &[1], Nanos(99), later);
     index.apply(1, CacheChange::Removed { key: 1 }, later);
     assert_eq!(vec![1, 0, 0, 0], found(&mut index, &[1], later));
@@ -116,6 +126,7 @@ enum Step {
     Apply(u32, CacheChange),
     Clear(u32),
     Promise(u32, Vec<u64>, u64),
+    Shorten(u32, Vec<u64>, u64),
     LookUp(Vec<u64>),
     Pass(u64),
 }
@@ -130,6 +141,7 @@ fn step() -> impl Strategy<Value = Step> {
             .prop_map(|(slot, key)| Step::Apply(slot, CacheChange::Removed { key })),
         1 => (0..SLOTS).prop_map(Step::Clear),
         2 => (0..SLOTS, keys(), 1..20_u64).prop_map(|(slot, keys, time)| Step::Promise(slot, keys, time)),
+        2 => (0..SLOTS, keys(), 0..10_u64).prop_map(|(slot, keys, time)| Step::Shorten(slot, keys, time)),
         4 => keys().prop_map(Step::LookUp),
         1 => (1..10_u64).prop_map(Step::Pass),
     ]
@@ -148,6 +160,18 @@ impl Model {
         let kept = self.has.get(&(slot, key)).is_some_and(|known| *known == u64::MAX);
         if !kept {
             self.has.insert((slot, key), until);
+        }
+    }
+
+    fn promise(&mut self, slot: u32, key: u64, until: u64) {
+        if self.has.get(&(slot, key)).is_none_or(|known| *known <= self.now) {
+            self.has.insert((slot, key), until);
+        }
+    }
+
+    fn shorten(&mut self, slot: u32, key: u64, until: u64) {
+        if let Some(known) = self.has.get_mut(&(slot, key)).filter(|known| **known != u64::MAX) {
+            *known = until.min(*known);
         }
     }
 
@@ -186,7 +210,13 @@ fn check(steps: &[Step]) {
             Step::Promise(slot, keys, time) => {
                 index.promise(*slot, keys, Nanos(model.now + time), now);
                 for key in keys {
-                    model.put(*slot, *key, model.now + time);
+                    model.promise(*slot, *key, model.now + time);
+                }
+            }
+            Step::Shorten(slot, keys, time) => {
+                index.shorten(*slot, keys, Nanos(model.now + time));
+                for key in keys {
+                    model.shorten(*slot, *key, model.now + time);
                 }
             }
             Step::LookUp(keys) => {

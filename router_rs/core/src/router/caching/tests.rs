@@ -121,6 +121,20 @@ fn a_burst_for_a_new_entry_goes_to_one_replica() {
     assert_eq!(calls[0].replica, call.replica);
 }
 
+/// Such as the beginning that all prompts share, where replicas store whole prompts.
+#[test]
+fn a_key_that_no_replica_ever_stores_does_not_hold_calls_at_one() {
+    let (mut router, mut now) = learnt(2, 100);
+    let mut calls = [0; 2];
+    for key in 0..600 {
+        let call = send(&mut router, &[99, 5_000 + key], now);
+        calls[call.replica.0 as usize] += 1;
+        now = now.saturating_add(MISS);
+        complete(&mut router, call, MISS, now);
+    }
+    assert!(calls.iter().all(|calls| *calls >= 150), "{calls:?}");
+}
+
 #[test]
 fn calls_spread_again_when_a_replica_has_removed_all() {
     let (mut router, now) = learnt(4, 100);
