@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 
-from pyserve.aio._callbacks import run_callbacks
 from pyserve.aio._metadata import CODE_BY_NUMBER, WireMetadata, as_aio_metadata
-from pyserve.aio._streams import MessageStream
+from pyserve.aio._streams import MessageStream, run_callbacks
 from pyserve.bridge import rust
 
 if TYPE_CHECKING:

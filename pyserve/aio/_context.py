@@ -7,7 +7,6 @@ handlers, on a thread of the pool.
 from __future__ import annotations
 
 import asyncio
-import inspect
 import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from functools import partial
@@ -15,8 +14,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import grpc
 
-from pyserve.aio._aborts import PendingAbort, counts_as_async, pend
-from pyserve.aio._callbacks import run_callbacks
 from pyserve.aio._metadata import (
     MetadataLike,
     Metadatum,
@@ -27,7 +24,8 @@ from pyserve.aio._metadata import (
     to_wire,
 )
 from pyserve.aio._options import compression_number
-from pyserve.aio._streams import MessageStream
+from pyserve.aio._outcome import PendingAbort, counts_as_async, pend
+from pyserve.aio._streams import MessageStream, is_unstarted, run_callbacks
 from pyserve.bridge import rust
 from pyserve.request import Request
 
@@ -467,14 +465,6 @@ class SyncServicerContext(ServicerContext):
     def is_active(self) -> bool:
         """Tell whether the client still waits."""
         return not self.done()
-
-
-def is_unstarted(task: asyncio.Task[None]) -> bool:
-    """Return whether a task has not had its first step; cancelled now, it runs no line at all."""
-    coroutine = task.get_coro()
-    return inspect.iscoroutine(coroutine) and (
-        inspect.getcoroutinestate(coroutine) == inspect.CORO_CREATED
-    )
 
 
 def _request_of(context: ServicerContext) -> Request:

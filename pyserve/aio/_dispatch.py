@@ -14,7 +14,6 @@ from typing import Any, TypeAlias
 import grpc
 
 from pyserve.aio._context import ServicerContext, SyncServicerContext
-from pyserve.aio._deferred import DeferredUnary, starter_of_deferred
 from pyserve.aio._handlers import (
     CallKit,
     Method,
@@ -24,17 +23,18 @@ from pyserve.aio._handlers import (
     make_method,
 )
 from pyserve.aio._metadata import Metadatum, received
-from pyserve.aio._outcome import fail, release
+from pyserve.aio._outcome import METHOD_NOT_FOUND, fail, release
 from pyserve.aio._streams import MessageStream
 from pyserve.aio._tasks import (
     AsyncRunner,
+    DeferredUnary,
     run_response_stream,
     run_stream_unary,
     run_unary_unary,
     starter_of,
+    starter_of_deferred,
 )
 from pyserve.aio._threads import ThreadedCall
-from pyserve.aio.strangers import METHOD_NOT_FOUND
 from pyserve.bridge import CallStarter, rust
 from pyserve.request import CURRENT
 

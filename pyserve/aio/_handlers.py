@@ -14,8 +14,14 @@ from typing import Any, Protocol, TypeAlias
 
 import grpc
 
-from pyserve.aio._failure_sizes import CLIENT_METADATA_BYTES, Fitted, fitting_failure
-from pyserve.aio._metadata import WireMetadata, fitting, size_bytes
+from pyserve.aio._metadata import (
+    CLIENT_METADATA_BYTES,
+    Fitted,
+    WireMetadata,
+    fitting,
+    fitting_failure,
+    size_bytes,
+)
 from pyserve.aio._options import ServerSettings
 from pyserve.aio._outcome import UnreadableRequestError, WrongResponseError
 from pyserve.bridge import EventReceiver, rust

@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING
 
 import grpc
 
-from pyserve.aio._context import is_unstarted
 from pyserve.aio._metadata import WireMetadata, status_number
-from pyserve.aio._streams import MessageStream
+from pyserve.aio._streams import MessageStream, is_unstarted
 from pyserve.bridge import rust
 from pyserve.request import Request
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 
-from pyserve.aio._failure_sizes import CLIENT_METADATA_BYTES
+from pyserve.aio._metadata import CLIENT_METADATA_BYTES
 from pyserve.aio._service_config import ServiceConfig, read_service_config, without_retries
 from pyserve.bridge import rust
 from pyserve.config.proxies import check_networks

@@ -1,19 +1,22 @@
-"""Message queue and write gate of one streaming call; server and client side share it."""
+"""What calls of server and client share: message queue, write gate, done callbacks, tasks."""
 
 from __future__ import annotations
 
 import asyncio
+import inspect
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Protocol
 
 import grpc
 
 from pyserve.bridge import rust
+from pyserve.observe.failures import exc_info_of, failure_logger
 
 if TYPE_CHECKING:
     from pyserve.aio._context import ServicerContext
+
 
 _HALF_CLOSE = rust.HALF_CLOSE
 _MESSAGE = rust.MESSAGE
@@ -172,3 +175,45 @@ def _wake(waiters: list[asyncio.Future[None]]) -> None:
         if not future.done():
             future.set_result(None)
     waiters.clear()
+
+
+# No call has failed: once a minute is enough.
+_LOGGER = failure_logger(__name__, lines=None)
+
+
+def is_unstarted(task: asyncio.Task[None]) -> bool:
+    """Return whether a task has not had its first step; cancelled now, it runs no line at all."""
+    coroutine = task.get_coro()
+    return inspect.iscoroutine(coroutine) and (
+        inspect.getcoroutinestate(coroutine) == inspect.CORO_CREATED
+    )
+
+
+def run_callbacks(
+    loop: asyncio.AbstractEventLoop, callbacks: Iterable[Callable[[], object]], place: str
+) -> None:
+    """Call each of them; what one raises goes to the exception handler of ``loop``.
+
+    As asyncio does it for callbacks of its own: the others run, and only what ends the process
+    (SystemExit, KeyboardInterrupt) is raised.
+
+    Args:
+        loop: Its exception handler is told.
+        callbacks: In their order.
+        place: Of what they are the callbacks, for the message.
+    """
+    for callback in callbacks:
+        try:
+            callback()
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as error:
+            _tell(loop, f"a done callback of {place} failed", error)
+
+
+def _tell(loop: asyncio.AbstractEventLoop, message: str, error: BaseException) -> None:
+    if loop.get_exception_handler() is None:
+        # The loop would log every one, and clients decide how many there are.
+        _LOGGER.error("%s", message, exc_info=exc_info_of(error))
+    else:
+        loop.call_exception_handler({"message": message, "exception": error})

@@ -1,11 +1,10 @@
 """The parts of the server and of its calls that other packages of pyserve use; not for users."""
 
-from pyserve.aio._deferred import DeferredUnary
-from pyserve.aio._failure_sizes import CLIENT_METADATA_BYTES
 from pyserve.aio._handlers import Messages
 from pyserve.aio._loaded import find_service, loaded_files
-from pyserve.aio._outcome import LATE_DETAILS, is_late
-from pyserve.aio._tasks import on_thread, steps_on_threads
+from pyserve.aio._metadata import CLIENT_METADATA_BYTES
+from pyserve.aio._outcome import LATE_DETAILS, is_late, refuse_strangers
+from pyserve.aio._tasks import DeferredUnary, on_thread, steps_on_threads
 from pyserve.aio._watched import note_failure
 
 __all__ = [
@@ -18,5 +17,6 @@ __all__ = [
     "loaded_files",
     "note_failure",
     "on_thread",
+    "refuse_strangers",
     "steps_on_threads",
 ]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import grpc
 
 from pyserve.aio import payload
-from pyserve.aio.strangers import refuse_strangers
+from pyserve.aio.internal import refuse_strangers
 from pyserve.errors import ReferenceLost
 from pyserve.types import ApplicationName, DeploymentKey, DeploymentName, ReplicaId
 

@@ -8,7 +8,7 @@ from typing import Any
 import grpc
 import orjson
 
-from pyserve.aio.strangers import refuse_strangers
+from pyserve.aio.internal import refuse_strangers
 from pyserve.observe.delays import PROCESS_DELAYS
 
 SERVICE = "pyserve.delays"

@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 import orjson
 
-from pyserve.aio.strangers import refuse_strangers
+from pyserve.aio.internal import refuse_strangers
 
 SERVICE = "pyserve.describing"
 HTTP = f"/{SERVICE}/Http"

@@ -7,7 +7,7 @@ from typing import Any
 import grpc
 import pytest
 
-from pyserve.aio._deferred import DeferredUnary
+from pyserve.aio._tasks import DeferredUnary
 from pyserve.request import CURRENT
 from tests.contract.aio.sides import PYSERVE, SERVICE, Network, Side, failure, unary, within
 

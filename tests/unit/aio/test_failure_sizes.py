@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyserve.aio._failure_sizes import CLIENT_METADATA_BYTES, fitting_failure
-from pyserve.aio._metadata import WireMetadata, size_bytes
+from pyserve.aio._metadata import CLIENT_METADATA_BYTES, WireMetadata, fitting_failure, size_bytes
 
 _ROOM = CLIENT_METADATA_BYTES - 512
 _KEYS = st.sampled_from(["a", "report", "item-1"])

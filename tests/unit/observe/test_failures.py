@@ -268,7 +268,7 @@ def test_a_cycle_of_causes_ends(log: Log, caplog) -> None:
 @pytest.mark.parametrize(
     "module",
     [
-        "pyserve.aio._callbacks",
+        "pyserve.aio._streams",
         "pyserve.aio._http_tasks",
         "pyserve.aio._outcome",
         "pyserve.batching.results",

@@ -15,7 +15,7 @@ from opentelemetry.sdk.trace import SpanProcessor
 
 import pyserve
 from pyserve import aio
-from pyserve.aio._deferred import DeferredUnary
+from pyserve.aio._tasks import DeferredUnary
 from pyserve.observe.traces.process import PROCESS_TRACING
 from tests.support.waiting import eventually
 from tests.unit.observe.traces.conftest import Kept
