@@ -34,7 +34,7 @@ from pyserve.errors import PyserveError
 from pyserve.wire.v1 import control_pb2
 
 if TYPE_CHECKING:
-    from pyserve.control.state.run import Run
+    from pyserve.control.state.specs import Run
     from pyserve.driver.session import Session
 
 # Editors write a file in several steps, and several files at once. Arbitrary: as long as nobody

@@ -42,7 +42,7 @@ from pyserve.cli.target import Asked, app_dir_option, as_asked, runtime_env_opti
 from pyserve.config import check_address, check_name
 from pyserve.config.http import RoutePrefix
 from pyserve.config.launchers import LauncherConfig
-from pyserve.control.state.run import Run
+from pyserve.control.state.specs import Run
 from pyserve.driver.api import deploy
 from pyserve.driver.applying import all_ready, apply, ready
 from pyserve.driver.ingress_options import IngressOptions

@@ -38,12 +38,11 @@ with importing():
     )
     from pyserve.control.controller import Controller
     from pyserve.control.discovery import MeshHome, MeshRecord
-    from pyserve.control.server.arguments import parse
     from pyserve.control.server.ingresses import Ingresses, add_ingress_service
     from pyserve.control.server.keeper import Keeper, TcpListener, UnixListener
     from pyserve.control.server.service import add_services
     from pyserve.control.server.transport import Server, make_server, same_place, tcp_place
-    from pyserve.control.state.run import Run
+    from pyserve.control.state.specs import Run
     from pyserve.control.store import Copies, SqliteStore
     from pyserve.errors import MeshError, MeshHeld, PyserveError, UsageError
     from pyserve.launch import (
@@ -75,7 +74,7 @@ _STATE = "mesh.sqlite3"
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a mesh until it has to end; return 0 after a drain, 1 if it could not start."""
-    options = parse(arguments)
+    options = _parse(arguments)
     raise_descriptor_limit()
     try:
         settings = read_settings()
@@ -447,6 +446,45 @@ def _log_failure(task: asyncio.Task[None]) -> None:
     """Log at once that a task beside the mesh has failed, since nothing awaits it."""
     if not task.cancelled() and (error := task.exception()):
         _LOGGER.error("%s has ended", task.get_coro(), exc_info=error)
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """Return what ``python -m pyserve.control`` is told; None: by this process's arguments."""
+    parser = argparse.ArgumentParser(
+        prog="python -m pyserve.control",
+        description="The controller of a mesh and its launcher.",
+    )
+    parser.add_argument(
+        "--no-admin", action="store_true", help="an ingress of this node shows the metrics"
+    )
+    parser.add_argument(
+        "--development", action="store_true", help="texts of exceptions may reach clients"
+    )
+    parser.add_argument(
+        "--liveness-fd", type=int, help="socket that the starter holds open; the mesh ends with it"
+    )
+    parser.add_argument(
+        "--persistent",
+        action="store_true",
+        help="keep the applications in the home directory, for the next start, and let replicas "
+        "outlive this process",
+    )
+    parser.add_argument(
+        "--screen-fd", type=int, help="pipe for lines, to whoever draws on the terminal"
+    )
+    parser.add_argument(
+        "--lease",
+        help="descriptors and run directory of a home that the keeper of this process has; the "
+        "state lies there",
+    )
+    parser.add_argument(
+        "--keeper-fd", type=int, help="pipe that the keeper holds open; the mesh ends with it"
+    )
+    parser.add_argument("--run-id", default="", help="of the `pyserve run` that starts it")
+    parser.add_argument(
+        "--report-fd", type=int, help="pipe for one line of JSON: where it listens, or the error"
+    )
+    return parser.parse_args(arguments)
 
 
 if __name__ == "__main__":

@@ -37,18 +37,15 @@ from pyserve.control.recovery.recording import Memory, Recorder
 from pyserve.control.recovery.recovery import Recovery
 from pyserve.control.replicas.identity import new_replica
 from pyserve.control.replicas.launching import Launcher
-from pyserve.control.replicas.liveness import watch_liveness
 from pyserve.control.replicas.members import Members
 from pyserve.control.replicas.output import Output
-from pyserve.control.replicas.sessions import Session
+from pyserve.control.replicas.sessions import Session, watch_liveness
 from pyserve.control.replicas.starting import Processes
 from pyserve.control.state.applications import Applications
 from pyserve.control.state.mesh import Desired, MeshState, Phase
-from pyserve.control.state.run import Run
-from pyserve.control.status.conditions import Conditions
-from pyserve.control.status.measures import add_controller, add_mesh
-from pyserve.control.status.report import application_statuses
-from pyserve.control.steps import Steps
+from pyserve.control.state.specs import Run
+from pyserve.control.status.report import add_controller, add_mesh, application_statuses
+from pyserve.control.steps import Conditions, Steps
 from pyserve.control.store import Store
 from pyserve.control.views.deployments import News
 from pyserve.control.views.registry import Registry

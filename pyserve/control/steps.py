@@ -1,17 +1,21 @@
-"""When the controller acts: at once after an event, and less often while there are many.
+"""When the controller acts, and when it checks the conditions of deployments.
 
-Each step handles everything that has happened since the one before, so that a hundred events
-between two steps cost about as much as one.
+It does both at once after an event, and less often while there are many. Each step handles
+everything that has happened since the one before, so that a hundred events between two steps cost
+about as much as one. Conditions of thousands of deployments are not checked at each event.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 
+from pyserve.control.state.mesh import MeshState
+from pyserve.control.status.health import observe
 from pyserve.observe.metrics.families import Tally
 from pyserve.pace import Pace
+from pyserve.types import ApplicationName
 
 # The share of time for steps. The rest is for joins, reports and updates to routers.
 _SHARE = 0.25
@@ -111,3 +115,45 @@ class Steps:
         else:
             self._publish(now)
             self._end()
+
+
+# People read it, in seconds.
+_LOOK_SHARE, _LOOK_FREE_S, _LOOK_WAIT_MAX_S = 0.02, 0.02, 0.5
+
+
+class Conditions:
+    """Checks all conditions from time to time: at each change, unless that costs too much.
+
+    Args:
+        state: of the mesh.
+        changing: as in ``health.observe``.
+        clock: returns the time on which ``look`` is called.
+    """
+
+    def __init__(
+        self, state: MeshState, changing: Container[ApplicationName], clock: Callable[[], float]
+    ) -> None:
+        self._state = state
+        self._changing = changing
+        self._clock = clock
+        self._pace = Pace(_LOOK_SHARE, free_s=_LOOK_FREE_S, wait_max_s=_LOOK_WAIT_MAX_S)
+        self._again_at: float | None = None
+
+    def look(self, now: float) -> None:
+        """Something may have changed."""
+        wait_s = self._pace.wait_s(now)
+        if not wait_s:
+            self.look_now()
+        elif self._again_at is None:
+            self._again_at = now + wait_s
+
+    def look_now(self) -> None:
+        """Somebody wants to know."""
+        begun_cpu = time.thread_time()
+        observe(self._state, self._changing, time.time())
+        self._pace.spend(time.thread_time() - begun_cpu, self._clock())
+        self._again_at = None
+
+    def next_wakeup(self) -> float | None:
+        """Return when to look again, ``None`` while nothing is new."""
+        return self._again_at

@@ -12,7 +12,7 @@ from pyserve.driver.progress import ProgressView, progress_view
 from pyserve.errors import DeploymentFailed, MeshUnavailable
 
 if TYPE_CHECKING:
-    from pyserve.control.state.run import Run
+    from pyserve.control.state.specs import Run
     from pyserve.driver.client import ControlClient
     from pyserve.driver.session import Session
     from pyserve.wire.v1 import control_pb2

@@ -22,7 +22,7 @@ from pyserve.config.http import RoutePrefix
 from pyserve.config.tls import TlsFiles
 from pyserve.control.returning import is_silent, wait_for_listener
 from pyserve.control.server.transport import UNIX_OPTIONS
-from pyserve.control.state.run import Run
+from pyserve.control.state.specs import Run
 from pyserve.errors import MeshError, MeshNotFound, MeshUnavailable, PyserveError
 from pyserve.types import ApplicationName, MeshAddress
 from pyserve.wire.v1 import control_pb2, control_pb2_grpc, mesh_pb2

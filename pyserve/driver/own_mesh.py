@@ -31,7 +31,7 @@ from pyserve.gateway.process import IngressProcess, tell
 from pyserve.observe.logs.sink import set_up_logging
 
 if TYPE_CHECKING:
-    from pyserve.launch.restarts import Restarts
+    from pyserve.launch.process import Restarts
 
 
 _LOGGER = logging.getLogger(__name__)
@@ -197,7 +197,7 @@ class _OwnMesh:
     async def _start_again(self) -> bool:
         """Start another controller in the place of one that died; return whether one is there."""
         # What starts processes would take a fifth of the time in which this one starts.
-        from pyserve.launch.restarts import Restarts
+        from pyserve.launch.process import Restarts
 
         loop = asyncio.get_running_loop()
         restarts = self._restarts = self._restarts or Restarts()
@@ -377,7 +377,7 @@ class ControllerProcess:
 
     def how_it_ended(self) -> str:
         """Return its end in words; it has ended."""
-        from pyserve.launch.restarts import end_in_words
+        from pyserve.launch.process import end_in_words
 
         return f"the controller {end_in_words(self.process.pid, self.process.returncode)}"
 

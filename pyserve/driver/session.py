@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
     from pyserve import aio
     from pyserve.api.handles.calls import Caller
-    from pyserve.control.state.run import Run
+    from pyserve.control.state.specs import Run
     from pyserve.driver.screen import Screen
     from pyserve.references import References
     from pyserve.types import DeploymentKey

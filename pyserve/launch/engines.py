@@ -119,7 +119,7 @@ def _members() -> set[str]:
 
 # Replicas that are started from outside: `pyserve replica` by compose, systemd or others.
 #
-# Such replicas can join every mesh (`pyserve.control.replicas.externals`). With this launcher a
+# Such replicas can join every mesh (`pyserve.control.replicas.members`). With this launcher a
 # mesh has no others: it starts nothing itself, and refuses deploys with that reason.
 
 _STARTS_NONE = (

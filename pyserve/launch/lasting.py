@@ -23,7 +23,7 @@ from pyserve.control.replicas.launching import ReplicaOrder
 from pyserve.launch.capacity import KernelKills, reap
 from pyserve.launch.ledger import Grant
 from pyserve.launch.local import Child, LocalLauncher, Start
-from pyserve.launch.output_file import FileChanges, OutputFile
+from pyserve.launch.output import FileChanges, OutputFile
 from pyserve.launch.process import OnExit, describe_end, why_killed
 from pyserve.launch.spares import Spare
 from pyserve.launch.strays import (

@@ -16,8 +16,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 
 from pyserve.launch.capacity import KernelKills
-from pyserve.launch.process import OnExit, Process
-from pyserve.launch.restarts import Restarts
+from pyserve.launch.process import OnExit, Process, Restarts
 
 _LOGGER = logging.getLogger(__name__)
 # Prefixes of variables that are read at the start of an interpreter, of the dynamic linker, or of a

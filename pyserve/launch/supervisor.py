@@ -25,7 +25,7 @@ from pyserve.config import MeshSettings, inherited_environment
 from pyserve.config.control import CONTROLLER_START_TIMEOUT_S, KILL_MARGIN_S, SHUTDOWN_GRACE_S
 from pyserve.control.home import is_held
 from pyserve.errors import MeshError, MeshHeld
-from pyserve.launch.restarts import Restarts, end_in_words
+from pyserve.launch.process import Restarts, end_in_words
 from pyserve.launch.strays import end_members
 from pyserve.listening import HeldSockets
 

@@ -26,8 +26,8 @@ from pyserve.control.autoscaling.policies import (
 )
 from pyserve.control.autoscaling.scaler import Outcome, Scaler, add_scaling, scaling_status
 from pyserve.control.state.applications import Applications
+from pyserve.control.state.history import Decision
 from pyserve.control.state.mesh import MeshState, Phase, Version
-from pyserve.control.state.scaling import Decision
 from pyserve.errors import MeshNotFound, UsageError, WrongMoment
 from pyserve.observe.log_rate_limit import LogRateLimit
 from pyserve.observe.metrics import Scrape

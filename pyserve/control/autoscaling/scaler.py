@@ -15,8 +15,8 @@ from pyserve.config import AutoscalingConfig, AutoscalingContext, DeploymentID
 from pyserve.control.autoscaling.latency import Fleet, LatencyPolicy
 from pyserve.control.autoscaling.rule import Delays, Proposal, calls_at_once
 from pyserve.control.autoscaling.signals import Signals
+from pyserve.control.state.history import Decision
 from pyserve.control.state.mesh import Version
-from pyserve.control.state.scaling import Decision
 from pyserve.observe.metrics import Scrape
 from pyserve.types import DeploymentKey
 from pyserve.wire.v1 import control_pb2

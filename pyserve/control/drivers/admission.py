@@ -26,12 +26,12 @@ from pyserve.config.unneeded import PAGE
 from pyserve.control.reconcile.rollout import Former, Reconfiguring
 from pyserve.control.state.applications import ApplicationInfo, Applications
 from pyserve.control.state.mesh import Desired, MeshState, Version
-from pyserve.control.state.run import run_of
 from pyserve.control.state.specs import (
     Versions,
     changes_limits_only,
     helper_keys,
     read_versions,
+    run_of,
     serving_specs,
     unchanged_keys,
 )

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from pyserve.config.control import RUN_RETURN_TIMEOUT_S
-from pyserve.control.state.run import Run
+from pyserve.control.state.specs import Run
 
 # Unread lines are dropped beyond this many, for example when a terminal is stopped (Ctrl-S).
 _LINES_MAX = 1000

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from pyserve.control.reconcile.rollout import Reconfiguring
 from pyserve.control.state.applications import Applications
-from pyserve.control.state.condition import Condition
+from pyserve.control.state.history import Condition
 from pyserve.control.state.mesh import (
     EXTERNAL_SLOT,
     Desired,

@@ -1,10 +1,16 @@
-"""Names replicas, and reads how they describe themselves when they join. Pure but for chance."""
+"""Names and numbers of replicas, and how they describe themselves when they join.
+
+Replicas that the controller starts fill the slots 0 ... n-1 of their version, and run on one node;
+replicas started from outside get the numbers after them as they come. Pure but for chance.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import secrets
+from collections import Counter
 from collections.abc import Container
+from dataclasses import dataclass, field
 
 from pyserve.control.state.mesh import (
     EXTERNAL_SLOT,
@@ -15,8 +21,8 @@ from pyserve.control.state.mesh import (
     Replica,
     Version,
 )
-from pyserve.control.state.replica_index import ReplicaIndex
-from pyserve.types import DeploymentKey, ReplicaId, ServiceName
+from pyserve.control.state.replica_index import ReplicaIndex, take
+from pyserve.types import DeploymentKey, ReplicaId, ReplicaRank, ServiceName
 from pyserve.wire.v1 import mesh_pb2
 
 # Letters and digits that are not confused, for names that people read aloud.
@@ -114,3 +120,142 @@ def drop_unused(state: MeshState, specs: dict[str, mesh_pb2.DeploymentSpec]) -> 
         used |= {item.id for item in (desired.target, desired.fallback) if item is not None}
     for unused in specs.keys() - used:
         del specs[unused]
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """The relevant state of one replica."""
+
+    of: tuple[DeploymentKey, str]
+    is_external: bool
+    node: str
+    rank: ReplicaRank | None
+
+
+class _Taken:
+    """Numbers with counts of their users, and the smallest unused one."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[int] = Counter()
+        # All from the first one to the second one are taken.
+        self._run = (0, 0)
+
+    def __bool__(self) -> bool:
+        return bool(self._counts)
+
+    def count(self, number: int, by: int) -> None:
+        """One more has the number, or one less."""
+        self._counts[number] += by
+        if not self._counts[number]:
+            del self._counts[number]
+            first, end = self._run
+            if first <= number < end:
+                self._run = first, number
+
+    def free(self, first: int) -> int:
+        """Return the smallest unused one from ``first`` on."""
+        known, end = self._run
+        end = _free(end if known == first else first, self._counts)
+        self._run = first, end
+        return end
+
+
+@dataclass(slots=True)
+class _Numbers:
+    """Those of one version."""
+
+    externals: int = 0
+    ranks: _Taken = field(default_factory=_Taken)
+    node_ranks: _Taken = field(default_factory=_Taken)
+    near: dict[str, dict[ReplicaId, ReplicaRank]] = field(default_factory=dict)
+
+
+class Ranks:
+    """The numbers that the replicas of a mesh have.
+
+    Args:
+        state: of the mesh; what has not changed in it is not looked at again.
+    """
+
+    def __init__(self, state: MeshState) -> None:
+        self._state = state
+        self._changed = state.replicas.follow()
+        self._entries: dict[ReplicaId, _Entry] = {}
+        self._numbers: dict[tuple[DeploymentKey, str], _Numbers] = {}
+
+    def give(self, replica: Replica) -> ReplicaRank:
+        """Return the number of a replica that has said where it runs; the same one every time."""
+        if replica.rank is None:
+            if replica.slot == EXTERNAL_SLOT:
+                replica.rank = self._external_rank(replica)
+            else:
+                replica.rank = ReplicaRank(replica.slot, 0, replica.slot)
+        return replica.rank
+
+    def world_size(self, replica: Replica) -> int:
+        """Return how many replicas its version should have, including those that others started."""
+        return self._own(replica) + self._of(replica).externals
+
+    def _external_rank(self, replica: Replica) -> ReplicaRank:
+        own, numbers = self._own(replica), self._of(replica)
+        near = list(numbers.near.get(replica.place.node, {}).values())
+        is_own_node = any(rank.node_rank == 0 for rank in near) and own > 0
+        return ReplicaRank(
+            rank=numbers.ranks.free(own),
+            node_rank=near[0].node_rank if near else numbers.node_ranks.free(min(own, 1)),
+            local_rank=_free(own if is_own_node else 0, {rank.local_rank for rank in near}),
+        )
+
+    def _own(self, replica: Replica) -> int:
+        version = self._state.version_of(replica.key, replica.version)
+        return replica.options.initial_num_replicas if version is None else version.num_replicas
+
+    def _of(self, replica: Replica) -> _Numbers:
+        """Return the numbers of a replica's version as they are now."""
+        for replica_id in take(self._changed):
+            self._look(replica_id)
+        return self._numbers.get((replica.key, replica.version)) or _Numbers()
+
+    def _look(self, replica_id: ReplicaId) -> None:
+        replica = self._state.replicas.get(replica_id)
+        now = None if replica is None else _entry(replica)
+        before = self._entries.get(replica_id)
+        if now == before:
+            return
+        if before is not None:
+            self._count(replica_id, before, -1)
+            del self._entries[replica_id]
+        if now is not None:
+            self._entries[replica_id] = now
+            self._count(replica_id, now, 1)
+
+    def _count(self, replica_id: ReplicaId, entry: _Entry, by: int) -> None:
+        numbers = self._numbers.setdefault(entry.of, _Numbers())
+        numbers.externals += by * entry.is_external
+        if (rank := entry.rank) is not None:
+            numbers.ranks.count(rank.rank, by)
+            numbers.node_ranks.count(rank.node_rank, by)
+            near = numbers.near.setdefault(entry.node, {})
+            if by > 0:
+                near[replica_id] = rank
+            elif len(near) > 1:
+                del near[replica_id]
+            else:
+                del numbers.near[entry.node]
+        if not (numbers.externals or numbers.ranks):
+            del self._numbers[entry.of]
+
+
+def _entry(replica: Replica) -> _Entry:
+    return _Entry(
+        (replica.key, replica.version),
+        replica.slot == EXTERNAL_SLOT,
+        replica.place.node,
+        replica.rank,
+    )
+
+
+def _free(first: int, taken: Container[int]) -> int:
+    while first in taken:
+        first += 1
+    return first

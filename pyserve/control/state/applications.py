@@ -17,7 +17,7 @@ from fractions import Fraction
 from pyserve.config import AutoscalingConfig, AutoscalingPolicy, DeploymentOptions
 from pyserve.config.http import check_route_prefix
 from pyserve.control.state.mesh import MeshState
-from pyserve.control.state.run import Run, run_of
+from pyserve.control.state.specs import Run, run_of
 from pyserve.errors import OptionError, UsageError
 from pyserve.types import ApplicationName, DeploymentKey, DeploymentName
 from pyserve.wire.v1 import control_pb2, mesh_pb2

@@ -17,10 +17,9 @@ from pyserve.config.control import (
     START_FAILURES_PER_REPLICA_MAX,
     restart_delay_s,
 )
-from pyserve.control.state.condition import Condition
+from pyserve.control.state.history import Condition, Decision, ScalingNote, no_decisions
 from pyserve.control.state.replica import EXTERNAL_SLOT, Failure, Phase, Place, Replica, Slot
 from pyserve.control.state.replica_index import Counted, ReplicaIndex
-from pyserve.control.state.scaling import Decision, ScalingNote, no_decisions
 from pyserve.types import ApplicationName, DeploymentKey, ReplicaId, ServiceName
 
 __all__ = [

@@ -1,10 +1,11 @@
-"""Reads the deployments that a driver requests. Pure."""
+"""Reads what a driver requests: its deployments, and its ``pyserve run``. Pure."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 from pyserve.config import DeploymentOptions, check_name
 from pyserve.config.options import OPTIONS
@@ -12,7 +13,7 @@ from pyserve.config.placement import deployment_name
 from pyserve.control.state.mesh import MeshState, Version
 from pyserve.errors import UsageError
 from pyserve.types import ApplicationName, DeploymentKey, DeploymentName
-from pyserve.wire.v1 import mesh_pb2
+from pyserve.wire.v1 import control_pb2, mesh_pb2
 
 _HASH_LENGTH = 8
 
@@ -169,3 +170,24 @@ def _without_limits(spec: mesh_pb2.DeploymentSpec) -> tuple[mesh_pb2.DeploymentS
     for name in _NOT_OF_REPLICAS:
         options.pop(name, None)
     return rest, (options, [router.get(name) for name in _OF_REPLICAS])
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One ``pyserve run``.
+
+    Attributes:
+        id: random, since process ids of different machines may be equal.
+        pid: for people.
+    """
+
+    id: str
+    pid: int
+
+    def __str__(self) -> str:
+        return f"pyserve run (pid {self.pid})"
+
+
+def run_of(message: control_pb2.Run) -> Run | None:
+    """Read a message; ``None``: another kind of program."""
+    return Run(message.id, message.pid) if message.id else None

@@ -1,7 +1,12 @@
-"""The API server, as a launcher needs it: JSON objects and streams of lines.
+"""The API server, as a launcher needs it: JSON objects, and watches of a mesh's pods and nodes.
 
 kubernetes_asyncio finds the cluster and authenticates (service accounts, kubeconfig files,
 credential programs). Objects stay plain JSON, since its classes reject fields of newer clusters.
+
+Pods and nodes are listed, then watched from there on, as the API's documentation describes
+("Efficient detection of changes"): a watch that ends is continued from the last version seen, and
+restarted with a list when the server no longer has that version (410 Gone). The output of each
+running pod is a stream of its own in the logs of the cluster.
 """
 
 from __future__ import annotations
@@ -9,10 +14,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Mapping
+import logging
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import aiohttp
 from kubernetes_asyncio import config as locating
@@ -20,7 +26,11 @@ from kubernetes_asyncio.client import ApiClient, Configuration
 from kubernetes_asyncio.config import ConfigException
 
 from pyserve.config import inherited_environment
+from pyserve.config.launchers import REPLICA_CONTAINER
+from pyserve.control.replicas.launching import ReplicaOrder
 from pyserve.errors import MeshError
+from pyserve.launch.on_kubernetes.reading import NodeView, PodView, read_node
+from pyserve.observe.log_rate_limit import LogRateLimit
 
 Object = Mapping[str, Any]
 
@@ -241,3 +251,230 @@ def _refused(status: int, body: bytes) -> ApiError:
     except (ValueError, KeyError, TypeError, AttributeError):
         message, reason = body.decode(errors="replace")[:500], ""
     return ApiError(status, reason, " ".join(message.split()) or f"HTTP status {status}")
+
+
+_LOGGER = logging.getLogger(__name__)
+_GONE = 410
+# The server ends a watch after this time; bookmarks, once a minute, make sure nothing is lost.
+_WATCH_S = 300
+# After two missing bookmarks the connection counts as dead.
+_SILENCE_S = 130.0
+_AGAIN_MIN_S, _AGAIN_MAX_S = 0.25, 10.0
+_PAGE = 500
+
+
+class Listener(Protocol):
+    """Takes the cluster's events."""
+
+    def before(self) -> Collection[str]:
+        """Return the pods known to exist; called before a list is requested."""
+
+    def listed(self, pods: Sequence[Object], before: Collection[str]) -> None:
+        """Take every pod of the mesh."""
+
+    def changed(self, kind: str, pod: Object) -> None:
+        """Take one event of the watch: ADDED, MODIFIED or DELETED."""
+
+
+class PodWatch:
+    """The pods of one namespace with one label.
+
+    Args:
+        api: of the cluster.
+        path: of the namespace's pods.
+        selector: of their labels.
+        listener: takes their events.
+    """
+
+    def __init__(
+        self,
+        api: Api,
+        path: str,
+        selector: str,
+        listener: Listener,
+    ) -> None:
+        self._api = api
+        self._path = path
+        self._selector = selector
+        self._listener = listener
+        self._version = ""
+        self._wait_s = _AGAIN_MIN_S
+        self._log_limit = LogRateLimit()
+
+    async def list(self) -> None:
+        """Take the pods that are there, page by page.
+
+        Raises:
+            ApiError, ApiUnreachableError: the list cannot be read.
+        """
+        before = self._listener.before()
+        found: list[Object] = []
+        query = {"labelSelector": self._selector, "limit": str(_PAGE)}
+        while True:
+            page = await self._api.get(self._path, query)
+            found += page["items"]
+            metadata = page["metadata"]
+            if not metadata.get("continue"):
+                break
+            query["continue"] = metadata["continue"]
+        self._listener.listed(found, before)
+        self._version = metadata["resourceVersion"]
+
+    async def follow(self) -> None:
+        """Take the events after the list, until cancelled; the cluster may be away meanwhile."""
+        while True:
+            try:
+                if not self._version:
+                    await self.list()
+                await self._watch()
+                # A server that ends each watch at once is not asked without a pause.
+                await asyncio.sleep(_AGAIN_MIN_S)
+            except ApiError as error:
+                if error.status == _GONE:
+                    self._version = ""
+                    continue
+                await self._rest(f"the API server says no: {error}")
+            except (ApiUnreachableError, ValueError) as error:
+                await self._rest(f"the API server is not heard: {error}")
+
+    async def _watch(self) -> None:
+        query = {
+            "labelSelector": self._selector,
+            "watch": "true",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": self._version,
+            "timeoutSeconds": str(_WATCH_S),
+        }
+        async with self._api.lines(self._path, query, _SILENCE_S) as lines:
+            async for line in lines:
+                self._take(json.loads(line))
+                self._wait_s = _AGAIN_MIN_S
+
+    def _take(self, event: dict[str, Any]) -> None:
+        kind, found = event["type"], event["object"]
+        if kind == "ERROR":
+            raise ApiError(
+                int(found.get("code", 0)), found.get("reason", ""), found.get("message", "")
+            )
+        self._version = found["metadata"]["resourceVersion"]
+        if kind != "BOOKMARK":
+            self._listener.changed(kind, found)
+
+    async def _rest(self, why: str) -> None:
+        if self._log_limit.allows():
+            _LOGGER.warning("%s; what becomes of pods is heard again when it is", why)
+        await asyncio.sleep(self._wait_s)
+        self._wait_s = min(2 * self._wait_s, _AGAIN_MAX_S)
+
+
+# The nodes of the cluster, as far as a launcher may read them. Thin.
+
+_NOT_FOUND = 404
+
+
+class Nodes:
+    """Asks for nodes one by one, since a launcher need not have the right to list them.
+
+    Attributes:
+        known: The last known state, by name.
+    """
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+        self.known: dict[str, NodeView] = {}
+
+    async def get(self, name: str) -> NodeView:
+        """Return what is known of a node already, else ``ask``."""
+        return self.known.get(name) or await self.ask(name)
+
+    async def ask(self, name: str) -> NodeView:
+        """Return a node's current state; one that may not be read has no zone and no trouble.
+
+        Raises:
+            ApiUnreachableError: No answer came.
+        """
+        try:
+            found = read_node(await self._api.get(f"/api/v1/nodes/{name}"))
+        except ApiError as error:
+            trouble = "it is no more" if error.status == _NOT_FOUND else ""
+            if not trouble and name not in self.known:
+                _LOGGER.warning("zones of nodes are not known: %s", error)
+            found = NodeView(name, "", trouble)
+        self.known[name] = found
+        return found
+
+
+# How long to wait for the last lines: the node sends them by the time it reports the end.
+_LAST_WORDS_S = 2.0
+_AGAIN_S = 1.0
+# More than a traceback has. Arbitrary.
+_LAST_LINES = 100
+
+
+class OutputFollower:
+    """The output of the pods of one mesh, until ``close``.
+
+    Args:
+        api: of the cluster.
+        path: of the namespace's pods.
+        said: takes each line, without its end.
+    """
+
+    def __init__(self, api: Api, path: str, said: Callable[[ReplicaOrder, str], None]) -> None:
+        self._api = api
+        self._path = path
+        self._said = said
+        self._following: dict[str, asyncio.Task[None]] = {}
+
+    def follow(self, order: ReplicaOrder, pod: str, *, is_old: bool = False) -> None:
+        """Take the lines of a pod that runs; once, however often it is asked.
+
+        Args:
+            order: whose they are.
+            pod: its name.
+            is_old: an earlier controller has taken the output so far.
+        """
+        if pod not in self._following:
+            work = self._follow(order, pod, {"tailLines": "0"} if is_old else {})
+            self._following[pod] = asyncio.get_running_loop().create_task(work)
+
+    async def finish(self, order: ReplicaOrder, pod: str, view: PodView | None) -> None:
+        """Take the last lines of a pod that has ended."""
+        task = self._following.pop(pod, None)
+        if task is not None:
+            await asyncio.wait([task], timeout=_LAST_WORDS_S)
+            task.cancel()
+        elif view is not None:
+            # It has ended before anybody saw it run.
+            for line in view.last_output.splitlines()[-_LAST_LINES:]:
+                self._said(order, line)
+
+    def close(self) -> None:
+        """Follow none any more. Idempotent."""
+        for task in self._following.values():
+            task.cancel()
+        self._following.clear()
+
+    async def _follow(self, order: ReplicaOrder, pod: str, begin: Mapping[str, str]) -> None:
+        query = {"container": REPLICA_CONTAINER, "follow": "true", "timestamps": "true", **begin}
+        last = ""
+        while True:
+            try:
+                async with self._api.lines(f"{self._path}/{pod}/log", query, None) as lines:
+                    async for line in lines:
+                        # Of one length and in UTC, so that they sort as texts.
+                        time, _, text = line.partition(" ")
+                        if time > last:
+                            last = time
+                            self._said(order, text)
+                return
+            except ApiError as error:
+                _LOGGER.warning("the output of pod %s is not followed: %s", pod, error)
+                return
+            except (ApiUnreachableError, ValueError) as error:
+                _LOGGER.info("the output of pod %s is followed anew: %s", pod, error)
+            await asyncio.sleep(_AGAIN_S)
+            query.pop("tailLines", None)
+            query["sinceTime"] = last or query.get("sinceTime", "")
+            if not query["sinceTime"]:
+                del query["sinceTime"]

@@ -21,7 +21,16 @@ from pyserve.config.control import SHUTDOWN_GRACE_S
 from pyserve.control.reconcile.start_limits import Room
 from pyserve.control.replicas.launching import Ended, Event, Events, Placed, ReplicaOrder
 from pyserve.errors import MeshError
-from pyserve.launch.on_kubernetes.api import Api, ApiError, ApiUnreachableError, Cluster, Object
+from pyserve.launch.on_kubernetes.api import (
+    Api,
+    ApiError,
+    ApiUnreachableError,
+    Cluster,
+    Nodes,
+    Object,
+    OutputFollower,
+    PodWatch,
+)
 from pyserve.launch.on_kubernetes.pods import (
     MESH_LABEL,
     TLS_NAMES,
@@ -41,7 +50,6 @@ from pyserve.launch.on_kubernetes.site import (
     mesh_label,
     own_pod,
 )
-from pyserve.launch.on_kubernetes.watching import Nodes, OutputFollower, PodWatch
 from pyserve.launch.site import Site, mesh_variables
 from pyserve.types import ReplicaId
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from pyserve.launch.on_ray.messages import Follow, ReplicaStart
 from pyserve.launch.on_ray.resource_request import ResourceRequest
-from pyserve.launch.restarts import Restarts
+from pyserve.launch.process import Restarts
 from pyserve.types import ReplicaId
 
 _LOGGER = logging.getLogger(__name__)

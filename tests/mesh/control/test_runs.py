@@ -4,7 +4,7 @@ import asyncio
 
 from pyserve.aio.mesh_channel import proof
 from pyserve.control.drivers.runs import Runs
-from pyserve.control.state.run import Run
+from pyserve.control.state.specs import Run
 from pyserve.wire.v1 import control_pb2
 from tests.mesh.control.fakes import raise_in_constructor, serve
 from tests.mesh.control.test_services import TIMEOUT_S, TOKEN, Mesh, mesh

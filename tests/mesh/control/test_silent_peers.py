@@ -28,7 +28,7 @@ FOLLOW = """
 import os, sys
 from pyserve.config import read_settings
 from pyserve.control.discovery import find_mesh
-from pyserve.control.state.run import Run
+from pyserve.control.state.specs import Run
 from pyserve.driver.client import ControlClient
 
 lines = ControlClient(find_mesh(read_settings())).follow(Run("another", os.getpid()))

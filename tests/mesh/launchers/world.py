@@ -26,7 +26,7 @@ from pyserve.control.server.keeper import TcpListener, UnixListener
 from pyserve.control.server.service import add_services
 from pyserve.control.server.transport import Server, TcpPlace, make_server
 from pyserve.control.state.mesh import Replica
-from pyserve.control.state.run import Run
+from pyserve.control.state.specs import Run
 from pyserve.control.store import SqliteStore
 from pyserve.driver.client import spec_of
 from pyserve.launch import LastingLauncher, Launcher, Site, make_launcher

@@ -3,7 +3,7 @@
 from pyserve.config.control import LIVENESS_CHECK_PERIOD_S, PING_PERIOD_S, SILENT_AFTER_S
 from pyserve.control.reconcile.decide import KillReplica
 from pyserve.control.reconcile.start_limits import Waits
-from pyserve.control.replicas.liveness import LivenessMonitor
+from pyserve.control.replicas.sessions import LivenessMonitor
 from pyserve.control.state.applications import ApplicationInfo, Applications
 from pyserve.control.state.mesh import Replica
 from pyserve.control.status.report import application_statuses

@@ -17,7 +17,7 @@ import pytest
 from pyserve.config import DeploymentOptions
 from pyserve.control.recovery.recovery import Restored, restore
 from pyserve.control.state.mesh import Phase
-from pyserve.control.state.run import Run
+from pyserve.control.state.specs import Run
 from pyserve.control.store import SqliteStore
 from pyserve.control.store.sqlite import MIGRATIONS
 from tests.unit.control.world import APPLICATION, key

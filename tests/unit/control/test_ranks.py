@@ -3,8 +3,8 @@
 import dataclasses
 
 from pyserve.config import DeploymentOptions
+from pyserve.control.replicas.identity import Ranks
 from pyserve.control.state.mesh import EXTERNAL_SLOT, Desired, MeshState, Place, Replica, Version
-from pyserve.control.state.ranks import Ranks
 from pyserve.types import (
     ApplicationName,
     DeploymentKey,

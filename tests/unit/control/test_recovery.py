@@ -14,7 +14,7 @@ from pyserve.control.drivers.admission import DeployWatch
 from pyserve.control.drivers.runs import Runs
 from pyserve.control.replicas.launching import Events, LastingLauncher, ReplicaOrder
 from pyserve.control.replicas.sessions import Session
-from pyserve.control.state.run import Run
+from pyserve.control.state.specs import Run
 from pyserve.control.store import Changes, MemoryStore
 from pyserve.control.views.registry import Watcher
 from pyserve.errors import MeshError

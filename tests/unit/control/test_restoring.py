@@ -15,10 +15,10 @@ from pyserve.control.recovery.recording import Memory, records_of
 from pyserve.control.recovery.recovery import Hold, restore
 from pyserve.control.replicas.identity import drop_unused, new_replica
 from pyserve.control.state.applications import ApplicationInfo, Applications
-from pyserve.control.state.condition import Condition
+from pyserve.control.state.history import Condition
 from pyserve.control.state.mesh import EXTERNAL_SLOT, Phase, Place, Version
 from pyserve.control.state.replica_index import ReplicaIndex
-from pyserve.control.state.run import Run
+from pyserve.control.state.specs import Run
 from pyserve.control.status.health import observe
 from pyserve.control.store import Changes, MemoryStore, SqliteStore, changes_between
 from pyserve.control.store.records import Table, encode

@@ -19,10 +19,9 @@ from pyserve.config.control import LIVENESS_CHECK_PERIOD_S, PING_PERIOD_S, WATCH
 from pyserve.control.reconcile.decide import next_wakeup, reconcile
 from pyserve.control.reconcile.rollout import Reconfiguring
 from pyserve.control.recovery.recording import Memory, Recorder
-from pyserve.control.replicas.liveness import LivenessMonitor
 from pyserve.control.replicas.members import Members
 from pyserve.control.replicas.output import Output
-from pyserve.control.replicas.sessions import Session
+from pyserve.control.replicas.sessions import LivenessMonitor, Session
 from pyserve.control.state.applications import Applications
 from pyserve.control.state.mesh import MeshState
 from pyserve.control.store import MemoryStore

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pyserve.config import AutoscalingPolicy
 from pyserve.control.state.applications import ApplicationInfo
 from pyserve.control.state.mesh import Failure, Phase, Place
-from pyserve.control.state.run import Run
+from pyserve.control.state.specs import Run
 from pyserve.control.store import Changes, MemoryStore, Records, SqliteStore, changes_between
 from pyserve.control.store.records import (
     ApplicationRecord,

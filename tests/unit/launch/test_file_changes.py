@@ -6,7 +6,7 @@ import errno
 
 import pytest
 
-from pyserve.launch.output_file import FileChanges
+from pyserve.launch.output import FileChanges
 
 BOUND_S = 5
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyserve.config.control import OUTPUT_FILE_KEPT_BYTES
-from pyserve.launch.output_file import OutputFile
+from pyserve.launch.output import OutputFile
 
 
 @pytest.fixture

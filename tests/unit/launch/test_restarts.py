@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pyserve.launch.restarts import Restarts
+from pyserve.launch.process import Restarts
 
 
 @pytest.mark.parametrize(
