@@ -15,9 +15,8 @@ import time
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Sequence
 
 from pyserve.config import DeploymentOptions
+from pyserve.control.admission import Admission, Admissions, Applied, DeployWatch
 from pyserve.control.autoscaling.driver import Autoscaling
-from pyserve.control.drivers.admission import Admission, Admissions, Applied, DeployWatch
-from pyserve.control.drivers.runs import Runs
 from pyserve.control.reconcile.cordon import Cordoned, cordon, cordon_notices
 from pyserve.control.reconcile.decide import (
     NOT_NEEDED,
@@ -33,22 +32,23 @@ from pyserve.control.reconcile.decide import (
 )
 from pyserve.control.reconcile.rollout import Reconfiguring
 from pyserve.control.reconcile.start_limits import Waits, held_back, limit_starts
-from pyserve.control.recovery.recording import Memory, Recorder
-from pyserve.control.recovery.recovery import Recovery
+from pyserve.control.recording import Memory, Recorder
+from pyserve.control.recovery import Recovery
+from pyserve.control.registry import Registry
 from pyserve.control.replicas.identity import new_replica
 from pyserve.control.replicas.launching import Launcher
 from pyserve.control.replicas.members import Members
 from pyserve.control.replicas.output import Output
 from pyserve.control.replicas.sessions import Session, watch_liveness
 from pyserve.control.replicas.starting import Processes
+from pyserve.control.report import add_controller, add_mesh, application_statuses
+from pyserve.control.runs import Runs
 from pyserve.control.state.applications import Applications
 from pyserve.control.state.mesh import Desired, MeshState, Phase
 from pyserve.control.state.specs import Run
-from pyserve.control.status.report import add_controller, add_mesh, application_statuses
 from pyserve.control.steps import Conditions, Steps
 from pyserve.control.store import Store
-from pyserve.control.views.deployments import News
-from pyserve.control.views.registry import Registry
+from pyserve.control.views import News
 from pyserve.errors import MeshNotFound
 from pyserve.observe.metrics import Scrape
 from pyserve.types import ApplicationName, DeploymentKey, ReplicaId

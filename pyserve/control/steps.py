@@ -11,8 +11,8 @@ import asyncio
 import time
 from collections.abc import Callable, Container, Iterable
 
+from pyserve.control.health import observe
 from pyserve.control.state.mesh import MeshState
-from pyserve.control.status.health import observe
 from pyserve.observe.metrics.families import Tally
 from pyserve.pace import Pace
 from pyserve.types import ApplicationName

@@ -18,11 +18,11 @@ import grpc
 
 from pyserve.config.environment import read_ingress_variables
 from pyserve.control.controller import Controller
+from pyserve.control.registry import Interest
 from pyserve.control.replicas.sessions import Session
 from pyserve.control.server.ingresses import Ingresses
 from pyserve.control.server.transport import Server, converse
 from pyserve.control.state.specs import Run, run_of
-from pyserve.control.views.registry import Interest
 from pyserve.errors import PyserveError, VersionSkew
 from pyserve.types import ApplicationName, DeploymentKey, DeploymentName
 from pyserve.version import version

@@ -13,7 +13,7 @@ from pyserve.api.context import ReplicaContext, enter_local_replica
 from pyserve.config import MeshSettings
 from pyserve.control.replicas.identity import learn_services
 from pyserve.control.state.mesh import Desired, Version
-from pyserve.control.views.deployments import view_of_one
+from pyserve.control.views import view_of_one
 from pyserve.references import References
 from pyserve.replica.asgi import AsgiApplication
 from pyserve.replica.endpoints import SocketPlace, choose_socket

@@ -3,7 +3,7 @@
 import asyncio
 
 from pyserve.aio.mesh_channel import proof
-from pyserve.control.drivers.runs import Runs
+from pyserve.control.runs import Runs
 from pyserve.control.state.specs import Run
 from pyserve.wire.v1 import control_pb2
 from tests.mesh.control.fakes import raise_in_constructor, serve

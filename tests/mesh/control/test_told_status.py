@@ -24,7 +24,7 @@ async def test_a_status_that_says_so_comes_when_routers_know_only_the_new_one(me
     """A program that reads HEALTHY, and calls, meets no replica of the version before."""
     await mesh.deploy("Echo")
     (former,) = (each.replica_id for each in (await mesh.status())["Echo"].replicas)
-    monkeypatch.setattr("pyserve.control.views.registry.WATCH_COALESCE_S", 0.15)
+    monkeypatch.setattr("pyserve.control.registry.WATCH_COALESCE_S", 0.15)
     deploy = asyncio.create_task(mesh.deploy("Echo", max_ongoing_requests=3, serializer="json"))
 
     async with asyncio.timeout(TIMEOUT_S):

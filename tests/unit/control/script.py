@@ -27,6 +27,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 
+from pyserve.control.health import (
+    application_health,
+    deployment_health,
+    observe,
+    replica_word,
+)
 from pyserve.control.reconcile.cordon import cordon
 from pyserve.control.reconcile.decide import (
     Action,
@@ -39,12 +45,6 @@ from pyserve.control.reconcile.decide import (
     next_wakeup,
 )
 from pyserve.control.state.mesh import Phase, Replica
-from pyserve.control.status.health import (
-    application_health,
-    deployment_health,
-    observe,
-    replica_word,
-)
 from pyserve.types import DeploymentName, ReplicaId
 from tests.unit.control.world import APPLICATION, World, key
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pyserve.control.drivers.admission import DeployWatch
+from pyserve.control.admission import DeployWatch
 from pyserve.types import ApplicationName
 
 

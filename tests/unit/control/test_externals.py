@@ -17,10 +17,10 @@ from pyserve.control.reconcile.start_limits import Waits
 from pyserve.control.replicas.members import Members
 from pyserve.control.replicas.output import Output
 from pyserve.control.replicas.sessions import Session
+from pyserve.control.report import application_statuses
 from pyserve.control.state.applications import Applications
 from pyserve.control.state.mesh import MeshState
 from pyserve.control.state.specs import read_versions
-from pyserve.control.status.report import application_statuses
 from pyserve.errors import UsageError
 from pyserve.types import ApplicationName, DeploymentKey, DeploymentName
 from pyserve.wire.v1 import control_pb2, mesh_pb2

@@ -2,13 +2,13 @@
 
 import pytest
 
-from pyserve.control.state.mesh import Phase
-from pyserve.control.status.health import (
+from pyserve.control.health import (
     Health,
     application_health,
     deployment_health,
     observe,
 )
+from pyserve.control.state.mesh import Phase
 from pyserve.types import ApplicationName
 from tests.unit.control.world import APPLICATION, World, key
 

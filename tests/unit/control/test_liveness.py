@@ -4,9 +4,9 @@ from pyserve.config.control import LIVENESS_CHECK_PERIOD_S, PING_PERIOD_S, SILEN
 from pyserve.control.reconcile.decide import KillReplica
 from pyserve.control.reconcile.start_limits import Waits
 from pyserve.control.replicas.sessions import LivenessMonitor
+from pyserve.control.report import application_statuses
 from pyserve.control.state.applications import ApplicationInfo, Applications
 from pyserve.control.state.mesh import Replica
-from pyserve.control.status.report import application_statuses
 from pyserve.wire.v1 import control_pb2
 from tests.unit.control.world import APPLICATION, World
 

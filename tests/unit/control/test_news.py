@@ -3,9 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pyserve.control.registry import Registry
 from pyserve.control.state.applications import HttpRoutes
-from pyserve.control.views.deployments import News
-from pyserve.control.views.registry import Registry
+from pyserve.control.views import News
 from pyserve.routing.watcher import ViewState
 from pyserve.types import ServiceName
 from pyserve.wire.v1 import mesh_pb2

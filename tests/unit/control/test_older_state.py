@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from pyserve.config import DeploymentOptions
-from pyserve.control.recovery.recovery import Restored, restore
+from pyserve.control.recovery import Restored, restore
 from pyserve.control.state.mesh import Phase
 from pyserve.control.state.specs import Run
 from pyserve.control.store import SqliteStore

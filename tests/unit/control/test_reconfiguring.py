@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from pyserve.config import DeploymentOptions
+from pyserve.control.admission import DeployWatch
 from pyserve.control.controller import Controller
-from pyserve.control.drivers.admission import DeployWatch
 from pyserve.control.replicas.launching import ReplicaOrder
 from pyserve.control.replicas.sessions import Session
 from pyserve.types import DeploymentKey, ReplicaId

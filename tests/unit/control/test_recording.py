@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyserve.control.reconcile.rollout import Reconfiguring
-from pyserve.control.recovery.recording import Memory, Recorder, records_of
+from pyserve.control.recording import Memory, Recorder, records_of
 from pyserve.control.state.applications import ApplicationInfo, Applications
 from pyserve.control.store import Changes, MemoryStore
 from pyserve.errors import MeshError

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from pyserve.config import DeploymentOptions
+from pyserve.control.admission import DeployWatch
 from pyserve.control.controller import Controller
-from pyserve.control.drivers.admission import DeployWatch
-from pyserve.control.drivers.runs import Runs
+from pyserve.control.registry import Watcher
 from pyserve.control.replicas.launching import Events, LastingLauncher, ReplicaOrder
 from pyserve.control.replicas.sessions import Session
+from pyserve.control.runs import Runs
 from pyserve.control.state.specs import Run
 from pyserve.control.store import Changes, MemoryStore
-from pyserve.control.views.registry import Watcher
 from pyserve.errors import MeshError
 from pyserve.types import ReplicaId
 from pyserve.version import version

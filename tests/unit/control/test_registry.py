@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyserve.config.control import WATCH_COALESCE_S, WATCH_QUEUE_LENGTH_MAX
-from pyserve.control.views.registry import Registry
+from pyserve.control.registry import Registry
 from pyserve.routing.watcher import ViewState
 from pyserve.types import ApplicationName, DeploymentKey, DeploymentName, ReplicaId
 from pyserve.wire.v1 import mesh_pb2

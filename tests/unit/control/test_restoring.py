@@ -9,17 +9,17 @@ from hypothesis import strategies as st
 
 from pyserve.config import DeploymentOptions
 from pyserve.config.control import CALLERS_END_TIMEOUT_S, REJOIN_TIMEOUT_S
+from pyserve.control.health import observe
 from pyserve.control.reconcile.decide import CompleteVersion, KillReplica, StartReplica, StopReplica
 from pyserve.control.reconcile.rollout import Former, Reconfiguring
-from pyserve.control.recovery.recording import Memory, records_of
-from pyserve.control.recovery.recovery import Hold, restore
+from pyserve.control.recording import Memory, records_of
+from pyserve.control.recovery import Hold, restore
 from pyserve.control.replicas.identity import drop_unused, new_replica
 from pyserve.control.state.applications import ApplicationInfo, Applications
 from pyserve.control.state.history import Condition
 from pyserve.control.state.mesh import EXTERNAL_SLOT, Phase, Place, Version
 from pyserve.control.state.replica_index import ReplicaIndex
 from pyserve.control.state.specs import Run
-from pyserve.control.status.health import observe
 from pyserve.control.store import Changes, MemoryStore, SqliteStore, changes_between
 from pyserve.control.store.records import Table, encode
 from pyserve.types import ApplicationName, DeploymentKey, DeploymentName

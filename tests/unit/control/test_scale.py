@@ -18,15 +18,15 @@ from pyserve.config import DeploymentOptions
 from pyserve.config.control import LIVENESS_CHECK_PERIOD_S, PING_PERIOD_S, WATCH_COALESCE_S
 from pyserve.control.reconcile.decide import next_wakeup, reconcile
 from pyserve.control.reconcile.rollout import Reconfiguring
-from pyserve.control.recovery.recording import Memory, Recorder
+from pyserve.control.recording import Memory, Recorder
+from pyserve.control.registry import Registry
 from pyserve.control.replicas.members import Members
 from pyserve.control.replicas.output import Output
 from pyserve.control.replicas.sessions import LivenessMonitor, Session
 from pyserve.control.state.applications import Applications
 from pyserve.control.state.mesh import MeshState
 from pyserve.control.store import MemoryStore
-from pyserve.control.views.deployments import News
-from pyserve.control.views.registry import Registry
+from pyserve.control.views import News
 from pyserve.types import ReplicaId
 from pyserve.wire.v1 import mesh_pb2
 

@@ -1,10 +1,10 @@
 """The state of an application: that of its worst deployment."""
 
+from pyserve.control.health import observe
 from pyserve.control.reconcile.start_limits import Waits
+from pyserve.control.report import application_statuses
 from pyserve.control.state.applications import ApplicationInfo, Applications
 from pyserve.control.state.mesh import Phase
-from pyserve.control.status.health import observe
-from pyserve.control.status.report import application_statuses
 from pyserve.wire.v1 import control_pb2
 from tests.unit.control.world import APPLICATION, World
 

@@ -2,11 +2,11 @@
 
 import pytest
 
+from pyserve.control.health import observe
 from pyserve.control.reconcile.start_limits import Waits
+from pyserve.control.report import application_statuses
 from pyserve.control.state.applications import ApplicationInfo, Applications
 from pyserve.control.state.mesh import Phase
-from pyserve.control.status.health import observe
-from pyserve.control.status.report import application_statuses
 from pyserve.driver.status import DeploymentStatusTrigger, plain_values, read_status
 from pyserve.wire.v1 import control_pb2
 from tests.unit.control.world import APPLICATION, World, key

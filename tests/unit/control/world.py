@@ -21,7 +21,7 @@ from pyserve.control.reconcile.start_limits import limit_starts
 from pyserve.control.state.applications import HttpRoutes
 from pyserve.control.state.mesh import Failure, MeshState, Phase, Place, Replica, Version
 from pyserve.control.state.traffic import Infos
-from pyserve.control.views.deployments import News
+from pyserve.control.views import News
 from pyserve.types import ApplicationName, DeploymentKey, DeploymentName, ReplicaId
 from pyserve.wire.v1 import mesh_pb2
 

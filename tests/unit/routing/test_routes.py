@@ -10,7 +10,7 @@ from pyserve import _router
 from pyserve.bridge import rust
 from pyserve.config import DeploymentOptions, RequestRouterConfig
 from pyserve.config.routing import OPTIONS, VARIABLES, read_router_defaults
-from pyserve.control.views.deployments import router_settings
+from pyserve.control.views import router_settings
 from pyserve.routing import routes
 from pyserve.routing.policies import Policies
 from pyserve.wire.v1 import mesh_pb2

@@ -6,17 +6,17 @@ from collections import Counter
 from collections.abc import Callable, Container, Mapping, Sequence
 
 from pyserve.control.autoscaling.scaler import scaling_status
-from pyserve.control.reconcile.start_limits import Waits
-from pyserve.control.state.applications import Applications
-from pyserve.control.state.mesh import Desired, MeshState, Phase, Replica
-from pyserve.control.state.replica_index import ReplicaCounts
-from pyserve.control.status.health import (
+from pyserve.control.health import (
     Health,
     application_health,
     deployment_health,
     replica_word,
 )
-from pyserve.control.views.registry import WatchCounts
+from pyserve.control.reconcile.start_limits import Waits
+from pyserve.control.registry import WatchCounts
+from pyserve.control.state.applications import Applications
+from pyserve.control.state.mesh import Desired, MeshState, Phase, Replica
+from pyserve.control.state.replica_index import ReplicaCounts
 from pyserve.observe.metrics import Scrape, Tally
 from pyserve.types import ApplicationName, DeploymentKey, DeploymentName
 from pyserve.wire.v1 import control_pb2, mesh_pb2

@@ -12,12 +12,13 @@ from typing import TypeVar
 
 from pyserve.config import DeploymentOptions
 from pyserve.config.control import KILL_MARGIN_S, REJOIN_TIMEOUT_S
-from pyserve.control.drivers.runs import Runs
 from pyserve.control.reconcile.decide import Action, KillReplica, StopReplica
 from pyserve.control.reconcile.rollout import Former, Reconfiguring
-from pyserve.control.recovery.recording import Memory, Recorder, Specs
+from pyserve.control.recording import Memory, Recorder, Specs
+from pyserve.control.registry import Registry
 from pyserve.control.replicas.identity import drop_unused
 from pyserve.control.replicas.starting import Processes
+from pyserve.control.runs import Runs
 from pyserve.control.state.applications import Applications
 from pyserve.control.state.mesh import (
     EXTERNAL_SLOT,
@@ -40,7 +41,6 @@ from pyserve.control.store.records import (
     Table,
     VersionRecord,
 )
-from pyserve.control.views.registry import Registry
 from pyserve.errors import MeshError
 from pyserve.types import ApplicationName, DeploymentKey, ReplicaId
 from pyserve.wire.v1 import mesh_pb2

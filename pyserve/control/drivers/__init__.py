@@ -1,1 +1,0 @@
-"""Drivers: admission of their deploys, and reports of the progress."""

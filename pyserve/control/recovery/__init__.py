@@ -1,1 +1,0 @@
-"""Stores a controller's state, and lets the next controller continue from it."""

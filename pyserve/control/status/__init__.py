@@ -1,1 +1,0 @@
-"""The status of the mesh, for people and programs."""

@@ -1,1 +1,0 @@
-"""The views of the mesh for routers, and the updates between their versions."""
