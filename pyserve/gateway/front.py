@@ -12,8 +12,7 @@ from pyserve.admin import Described, Door
 from pyserve.admin.calls.store import CallStore
 from pyserve.aio import AioRpcError
 from pyserve.bridge import rust
-from pyserve.replica.delays import OF
-from pyserve.replica.describing import HTTP
+from pyserve.replica.mesh_methods import DELAYS_OF, DESCRIBING_HTTP
 from pyserve.types import ApplicationName, DeploymentKey, DeploymentName, ReplicaId
 
 if TYPE_CHECKING:
@@ -131,7 +130,7 @@ async def delays_of(
     Raises:
         grpc.aio.AioRpcError: The replica is gone, or does not answer in time.
     """
-    return await _ask(table, key, replica_id, OF, request_id.encode(), timeout_s)
+    return await _ask(table, key, replica_id, DELAYS_OF, request_id.encode(), timeout_s)
 
 
 async def document_of(
@@ -146,7 +145,7 @@ async def document_of(
         grpc.aio.AioRpcError: The replica is gone, does not answer in time, or of an earlier
             release.
     """
-    return await _ask(table, key, replica_id, HTTP, b"", timeout_s)
+    return await _ask(table, key, replica_id, DESCRIBING_HTTP, b"", timeout_s)
 
 
 async def _ask(

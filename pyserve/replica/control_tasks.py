@@ -21,8 +21,15 @@ from pyserve.bridge import LoopProbe, keep_from_forks, running_endpoint
 from pyserve.config import DeploymentOptions
 from pyserve.loop_thread import LoopThread
 from pyserve.observe.log_rate_limit import LogRateLimit
-from pyserve.replica.health import HealthMeasures, HealthMonitor
-from pyserve.replica.hooks import Hook, HookFailed, Question, Questioner, StatsReporter
+from pyserve.replica.hooks import (
+    HealthMeasures,
+    HealthMonitor,
+    Hook,
+    HookFailed,
+    Question,
+    Questioner,
+    StatsReporter,
+)
 from pyserve.replica.membership import Membership
 from pyserve.stepping.decorator import ongoing_cost
 from pyserve.wire.v1 import mesh_pb2

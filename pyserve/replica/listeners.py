@@ -1,18 +1,33 @@
-"""The sockets of one replica, bound before its server starts."""
+"""The sockets of one replica, bound before its server starts, and the ports that balancers reach.
+
+Balancers outside of the mesh reach the ports of replicas directly. The replicas of one machine
+share a file. It records who has which port, and which ports were left so recently that a balancer
+may still send another replica's requests there. In the end the bind decides, since other programs
+do not read the file.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
+import json
 import logging
+import os
+import time
 import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 from pyserve.aio import Server
 from pyserve.aio.certificates import MeshTls
 from pyserve.config import MeshSettings, host_port
+from pyserve.config.ingress import DirectIngressSettings, PortRange
 from pyserve.errors import MeshError
+from pyserve.folders import PrivateFolder
 from pyserve.replica.endpoints import advertised_host, bind_host, choose_socket
 from pyserve.replica.loading import LoadError
-from pyserve.replica.ports import DirectPorts
 from pyserve.wire.v1 import mesh_pb2
 
 _LOGGER = logging.getLogger(__name__)
@@ -112,3 +127,153 @@ class Listeners:
             "direct_grpc": ports.lease(settings.grpc, partial(bind, doors=False)),
             "direct_http": ports.lease(settings.http, partial(bind, doors=True)),
         }
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """A port that is, or was, a replica's.
+
+    Attributes:
+        pid: its owner; 0: it has been left.
+        left_at: when it was left, on the machine's monotonic clock.
+    """
+
+    pid: int
+    left_at: float
+
+
+class PortLedger:
+    """The shared file of one machine's replicas.
+
+    Args:
+        path: the file; made when it is missing.
+        settings: how many ports to try, and how long one that was left stays unused.
+        now: seconds on a clock that all processes of the machine share.
+        lives: whether a process exists.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        settings: DirectIngressSettings,
+        *,
+        now: Callable[[], float] = time.monotonic,
+        lives: Callable[[int], bool] | None = None,
+    ) -> None:
+        self._path = path
+        self._settings = settings
+        self._now = now
+        self._lives = lives or _lives
+
+    def lease(self, ports: PortRange, bind: Callable[[int], object]) -> int:
+        """Return the first port of the range that is free and that ``bind`` could take.
+
+        Args:
+            ports: where to look, lowest first.
+            bind: binds one port; ``OSError`` if it cannot.
+
+        Raises:
+            MeshError: none could be had.
+        """
+        with self._locked() as entries:
+            self._notice_deaths(entries)
+            tries, resting, last = 0, 0, "none was tried"
+            for port in range(ports.first, ports.last + 1):
+                entry = entries.get(port)
+                if entry is not None:
+                    resting += not entry.pid
+                    continue
+                if tries == self._settings.port_tries:
+                    break
+                tries += 1
+                try:
+                    bind(port)
+                except OSError as error:
+                    last = str(error)
+                    continue
+                entries[port] = _Entry(os.getpid(), 0.0)
+                return port
+        raise MeshError(
+            f"no port from {ports.first} to {ports.last} could be bound ({last}): {tries} were "
+            f"tried and {resting} were left less than {self._settings.quarantine_s:g} s ago; widen "
+            f"the range (PYSERVE_DIRECT_INGRESS_MIN/MAX_..._PORT) or end what holds it"
+        )
+
+    def release(self, port: int) -> None:
+        """Leave a port; it is not leased again before its quarantine has passed. Idempotent."""
+        with self._locked() as entries:
+            if port in entries and entries[port].pid == os.getpid():
+                entries[port] = _Entry(0, self._now())
+
+    def _notice_deaths(self, entries: dict[int, _Entry]) -> None:
+        """Begin the quarantine of ports whose owners died, and end those that are over."""
+        now = self._now()
+        for port, entry in list(entries.items()):
+            if entry.pid and not self._lives(entry.pid):
+                entries[port] = _Entry(0, now)
+            elif not entry.pid and now - entry.left_at >= self._settings.quarantine_s:
+                del entries[port]
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[dict[int, _Entry]]:
+        """Hold the file, give its entries, and write them back at the end, also on an error."""
+        descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        with os.fdopen(descriptor, "r+") as file:
+            # Held for the time of a few binds; a process that dies lets go.
+            fcntl.flock(file, fcntl.LOCK_EX)
+            entries = _read(file.read())
+            try:
+                yield entries
+            finally:
+                file.seek(0)
+                file.truncate()
+                file.write(json.dumps({str(p): [e.pid, e.left_at] for p, e in entries.items()}))
+                file.flush()
+
+
+class DirectPorts:
+    """The ports that one replica has leased, until ``close``.
+
+    Args:
+        directory: shared by the replicas of one machine.
+        settings: the ranges.
+
+    Raises:
+        OSError, MeshError: the directory cannot be made, or is not this user's alone.
+    """
+
+    def __init__(self, directory: Path, settings: DirectIngressSettings) -> None:
+        PrivateFolder(directory, make=True).close()
+        self._ledger = PortLedger(directory / "ports.json", settings)
+        self._leased: list[int] = []
+
+    def lease(self, ports: PortRange, bind: Callable[[int], object]) -> int:
+        """Lease one more port; see ``PortLedger.lease``."""
+        port = self._ledger.lease(ports, bind)
+        self._leased.append(port)
+        return port
+
+    def close(self) -> None:
+        """Leave the ports, after their listeners have been closed. Idempotent."""
+        while self._leased:
+            # A mesh whose controller was killed leaves no folder, and no later user of it.
+            with contextlib.suppress(FileNotFoundError):
+                self._ledger.release(self._leased.pop())
+
+
+def _read(text: str) -> dict[int, _Entry]:
+    # A process that was killed while it wrote leaves half a text: the binds decide then.
+    try:
+        return {int(port): _Entry(*entry) for port, entry in json.loads(text or "{}").items()}
+    except (ValueError, TypeError, AttributeError):
+        return {}
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

@@ -23,7 +23,7 @@ from pyserve.observe.metrics import (
 )
 from pyserve.observe.metrics.families import code_name
 from pyserve.observe.metrics.user import PROCESS_USER_METRICS
-from pyserve.replica.health import HealthMeasures
+from pyserve.replica.hooks import HealthMeasures
 from pyserve.stepping.drivers import PROCESS_DRIVERS, Driver
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from pyserve.api.context import GangContext, ReplicaContext
 from pyserve.errors import MeshError
 from pyserve.replica.idempotence import idempotent_paths
 from pyserve.replica.loading import Loaded
-from pyserve.replica.preparing import Constructed
+from pyserve.replica.phases import Constructed
 from pyserve.replica.servicers import file_descriptors
 from pyserve.types import ReplicaId, ReplicaRank
 from pyserve.version import version

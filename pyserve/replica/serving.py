@@ -1,7 +1,8 @@
-"""Builds the replica's server from a loaded class and its instance."""
+"""Builds the replica's server from a loaded class and its instance, and bounds its threads."""
 
 from __future__ import annotations
 
+import sys
 import traceback
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -9,10 +10,12 @@ from typing import TYPE_CHECKING, Any, cast
 
 from pyserve.aio import Server, ServerSettings, Status
 from pyserve.aio.internal import CLIENT_METADATA_BYTES
+from pyserve.api.code import Code
+from pyserve.api.ingress import ingress_of
 from pyserve.config.deployment import MAX_RECEIVE_MESSAGE_BYTES_DEFAULT
 from pyserve.config.environment import MESSAGE_BYTES_MAX
 from pyserve.references import remote
-from pyserve.replica import delays, describing
+from pyserve.replica import mesh_methods
 from pyserve.replica.handlers import register, weights
 from pyserve.replica.http import plain_handler
 from pyserve.replica.http.documents import application_document, call_document
@@ -20,7 +23,6 @@ from pyserve.replica.loading import Loaded, LoadError, front_of, inference_doors
 from pyserve.replica.plain.dispatcher import PlainDispatcher
 from pyserve.replica.plain.methods import CALL, PlainMethod
 from pyserve.replica.refusals import status_of_refusal
-from pyserve.replica.threads import HANDLER_THREADS_MAX
 
 if TYPE_CHECKING:
     from pyserve.aio import HttpHandler
@@ -28,15 +30,16 @@ if TYPE_CHECKING:
     from pyserve.config import DeploymentOptions, MeshSettings
     from pyserve.config.ingress import IngressSettings
     from pyserve.references import References
-    from pyserve.replica.inference.doors import InferenceDoors
-    from pyserve.replica.preparing import Constructed
+    from pyserve.replica.inference import InferenceDoors
+    from pyserve.replica.phases import Constructed
+
 
 # What ingresses and handles may add to the head of a call; the native server gives the connections
 # of its own doors as much (``INNER_HEADERS_BYTES``).
 _OWN_HEADERS_BYTES = 16 * 1024
 _UINT32_MAX = 2**32 - 1
 # Of the methods that other processes of the mesh call.
-_OWN_WEIGHTS = {**remote.WEIGHTS, **delays.WEIGHTS, **describing.WEIGHTS}
+_OWN_WEIGHTS = {**remote.WEIGHTS, **mesh_methods.WEIGHTS}
 
 
 def server_of(
@@ -171,8 +174,10 @@ def _register_more(
     if doors is not None:
         server.add_registered_method_handlers(doors.service, doors.handlers())
     if describe is not None:
-        server.add_registered_method_handlers(describing.SERVICE, describing.handlers(describe))
-    server.add_registered_method_handlers(delays.SERVICE, delays.handlers())
+        server.add_registered_method_handlers(
+            mesh_methods.DESCRIBING, mesh_methods.describing_handlers(describe)
+        )
+    server.add_registered_method_handlers(mesh_methods.DELAYS, mesh_methods.delays_handlers())
     if references is not None:
         server.add_registered_method_handlers(remote.SERVICE, remote.handlers(references))
 
@@ -241,3 +246,51 @@ def _channel_arguments(
         ("pyserve.trusted_proxies", ",".join(limits.trusted_proxies)),
         ("pyserve.proxy_protocol", "v2" if limits.proxy_protocol else "off"),
     ]
+
+
+# Threads are made when calls come and none is idle. The gate admits max_ongoing_requests calls, so
+# there are never more threads than that, also when the limit changes; this bounds them for limits
+# meant for coroutines (arbitrary).
+HANDLER_THREADS_MAX = 1000
+
+
+class EndpointThreads:
+    """The threads in which FastAPI and Starlette run ``def`` endpoints: anyio's default limiter.
+
+    As many as the replica takes requests, and no fewer than anyio gives by itself, for background
+    tasks, files and dependencies take threads too. An application that sets the limiter, in its
+    constructor or its lifespan for example, keeps what it has set.
+
+    Made in a task of the replica's loop, and used on that loop.
+
+    Args:
+        limit: How many requests the replica takes at once.
+    """
+
+    def __init__(self, limit: int) -> None:
+        # Here, because it takes time that replicas without web applications need not wait for.
+        from anyio.to_thread import current_default_thread_limiter
+
+        self._limiter = current_default_thread_limiter()
+        self._fewest = self._given = self._limiter.total_tokens
+        self.follow(limit)
+
+    def follow(self, limit: int) -> None:
+        """Follow another limit of requests; those that wait for a thread get it now."""
+        if self._limiter.total_tokens != self._given:
+            return  # The application has chosen by itself.
+        self._given = max(self._fewest, min(limit, HANDLER_THREADS_MAX))
+        self._limiter.total_tokens = self._given
+
+
+def threads_for(target: Code, limit: int) -> EndpointThreads | None:
+    """Bound anyio's threads if they are used: before the constructor, which may know better.
+
+    Args:
+        target: The class or function that the replica runs.
+        limit: How many requests it takes at once.
+    """
+    # Streams of plain handlers use them too.
+    if ingress_of(target) is None and "anyio" not in sys.modules:
+        return None
+    return EndpointThreads(limit)

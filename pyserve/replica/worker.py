@@ -42,12 +42,18 @@ from pyserve.replica.loading import (
 from pyserve.replica.logs import begin_logs
 from pyserve.replica.measures import ReplicaMetrics
 from pyserve.replica.membership import Membership, first_context, hello, ready_of
-from pyserve.replica.phases import Constructing, Joined, Loading, Serving
-from pyserve.replica.preparing import Constructed, Preparation
-from pyserve.replica.reconfiguring import Reconfigurer
-from pyserve.replica.serving import server_of
-from pyserve.replica.stopping import Stop, StoppedEarly
-from pyserve.replica.threads import threads_for
+from pyserve.replica.phases import (
+    Constructed,
+    Constructing,
+    Joined,
+    Loading,
+    Preparation,
+    Reconfigurer,
+    Serving,
+    Stop,
+    StoppedEarly,
+)
+from pyserve.replica.serving import server_of, threads_for
 from pyserve.replica.watchdog import LoopWatchdog
 from pyserve.stepping.decorator import tell_failure
 from pyserve.types import ApplicationName, DeploymentName, ReplicaId

@@ -28,9 +28,8 @@ from pyserve.replica.loading import (
     stop_application,
 )
 from pyserve.replica.membership import ready_of
-from pyserve.replica.preparing import Constructed, Preparation
-from pyserve.replica.serving import server_of
-from pyserve.replica.threads import threads_for
+from pyserve.replica.phases import Constructed, Preparation
+from pyserve.replica.serving import server_of, threads_for
 from pyserve.request import LOCAL_REPLICA
 from pyserve.types import ApplicationName, DeploymentKey, DeploymentName, ReplicaId
 from pyserve.wire.v1 import mesh_pb2

@@ -15,8 +15,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from pyserve.errors import UsageError
-from pyserve.replica.http.bodies import parse_json, reader_of
-from pyserve.replica.http.converters import converter_of, is_data, read_fields
+from pyserve.replica.http.converters import (
+    converter_of,
+    is_data,
+    parse_json,
+    read_fields,
+    reader_of,
+)
 from pyserve.replica.http.errors import InvalidJson
 from pyserve.signatures import annotations_of, read_signature
 

@@ -1,7 +1,8 @@
-"""Converters from JSON to annotated data types, compiled once for each annotation.
+"""Converters from JSON bodies to annotated data types, compiled once for each annotation.
 
 Only values that have to be built or are cheap to check are checked: the elements of a
-``list[float]`` are taken from the JSON as they are.
+``list[float]`` are taken from the JSON as they are. Pydantic is imported only where a handler's
+annotation has done so.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import difflib
 import enum
 import functools
 import inspect
+import json
 import pathlib
 import sys
 import types
@@ -22,10 +24,12 @@ import uuid
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import orjson
 import typing_extensions
 
-from pyserve.replica.http.errors import InvalidBody, Location, mistake, name_of, refuse
-from pyserve.replica.http.models import has_models, is_model, model_converter
+from pyserve.bridge import may_have_infinity
+from pyserve.replica.http.errors import InvalidBody, InvalidJson, Location, mistake, name_of, refuse
+from pyserve.serializers.json import may_have_long_number, read_exactly
 from pyserve.signatures import read_signature, text_of_reference
 
 Convert = Callable[[Any, Location], Any]
@@ -352,3 +356,118 @@ def _near(name: str, known: collections.abc.Iterable[str]) -> list[str]:
     if len(name) > _PROPOSED_LENGTH_MAX:
         return []
     return difflib.get_close_matches(name, list(known), n=1)
+
+
+def parse_json(body: bytes) -> Any:
+    """Return the value of a JSON text.
+
+    Raises:
+        InvalidJson: It is not JSON, or has a number or a string that JSON cannot represent.
+    """
+    try:
+        value = orjson.loads(body)
+    except ValueError:
+        return _parse_again(body)
+    return _parse_again(body) if may_have_long_number(body) else value
+
+
+def reader_of(annotation: object) -> Callable[[bytes], Any]:
+    """Return the function that reads a body as a value of a data type.
+
+    It raises ``InvalidJson`` and ``InvalidBody``.
+    """
+    if annotation is bytes or annotation is bytearray or annotation is memoryview:
+        return annotation
+    if has_models(annotation):
+        return _reader_of_models(annotation)
+    convert, kept = converter_of(annotation), kept_type(annotation)
+
+    def read(body: bytes) -> Any:
+        value = parse_json(body)
+        if type(value) is kept:
+            return value
+        try:
+            return convert(value, ("body",))
+        except RecursionError:
+            raise InvalidJson("it is nested too deeply for its type", "", 0) from None
+
+    return read
+
+
+def _reader_of_models(annotation: object) -> Callable[[bytes], Any]:
+    validate = model_reader(annotation)
+
+    def read(body: bytes) -> Any:
+        # pydantic takes these words as numbers, and what is too large as an infinity. Where they
+        # are, they mostly are part of a text.
+        if b"NaN" in body or b"Infinity" in body or may_have_infinity(body):
+            parse_json(body)
+        return validate(body)
+
+    return read
+
+
+def _parse_again(body: bytes) -> Any:
+    """Read what orjson refuses or does not read exactly."""
+    if not body.strip():
+        raise InvalidJson("it is empty", "", 0)
+    try:
+        return read_exactly(body)
+    except json.JSONDecodeError as error:
+        raise InvalidJson(error.msg, error.doc, error.pos) from None
+    except (ValueError, RecursionError) as error:  # no UTF-8; brackets in brackets
+        raise InvalidJson(str(error), "", 0) from None
+
+
+def is_model(annotation: object) -> bool:
+    """Say whether it is a pydantic model; without pydantic there is none."""
+    return isinstance(annotation, type) and hasattr(annotation, "__pydantic_validator__")
+
+
+def has_models(annotation: object) -> bool:
+    """Say whether it is one, or is made of some, as ``list[Model]`` is."""
+    return is_model(annotation) or any(has_models(each) for each in typing.get_args(annotation))
+
+
+def model_reader(annotation: Any) -> Callable[[bytes], Any]:
+    """Return the function that parses and validates a body in one step."""
+    from pydantic import TypeAdapter, ValidationError
+
+    validate = TypeAdapter(annotation).validate_json
+
+    def read(body: bytes) -> Any:
+        try:
+            return validate(body)
+        except ValidationError as error:
+            errors = _errors_of(error)
+            if errors[0]["type"] == "json_invalid":
+                raise InvalidJson(errors[0]["msg"], "", 0) from None
+            raise _invalid(errors, ("body",)) from None
+
+    return read
+
+
+def model_converter(annotation: Any) -> Callable[[Any, Location], Any]:
+    """Return the function that validates a part of a body."""
+    from pydantic import TypeAdapter, ValidationError
+
+    validate = TypeAdapter(annotation).validate_python
+
+    def convert(value: Any, where: Location) -> Any:
+        try:
+            return validate(value)
+        except ValidationError as error:
+            raise _invalid(_errors_of(error), where) from None
+
+    return convert
+
+
+def _errors_of(error: Any) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = error.errors(
+        include_url=False, include_context=False, include_input=False
+    )
+    return found
+
+
+def _invalid(errors: list[dict[str, Any]], where: Location) -> InvalidBody:
+    return InvalidBody([mistake((*where, *e["loc"]), e["msg"], e["type"]) for e in errors])

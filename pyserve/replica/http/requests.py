@@ -17,7 +17,7 @@ from pyserve.aio import ClientDisconnected
 from pyserve.api.handles.inputs import Input
 from pyserve.replica.asgi.http import HttpExchange
 from pyserve.replica.asgi.scope import http_scope
-from pyserve.replica.http.bodies import parse_json
+from pyserve.replica.http.converters import parse_json
 from pyserve.replica.http.errors import InvalidForm
 
 if TYPE_CHECKING:

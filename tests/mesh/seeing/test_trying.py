@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from pyserve import aio
-from pyserve.replica.describing import HTTP
+from pyserve.replica.mesh_methods import DESCRIBING_HTTP
 from tests.mesh.seeing.trying import HEADERS, TIMEOUT_S, Page, rpc, trying
 from tests.mesh.seeing.trying_apps import PIXEL
 from tests.mesh.start.processes import application, standing, status_of
@@ -173,7 +173,7 @@ async def test_clients_cannot_ask_replicas_for_documents(page: Page) -> None:
     url = page.get("/-/openapi.json").json()["servers"][0]["url"]
     async with aio.insecure_channel(url.partition("://")[2]) as channel:
         with pytest.raises(grpc.aio.AioRpcError) as refused:
-            await channel.unary_unary(HTTP)(b"")
+            await channel.unary_unary(DESCRIBING_HTTP)(b"")
     assert grpc.StatusCode.UNIMPLEMENTED == refused.value.code()
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from pyserve import aio
 from pyserve.gateway.front import delays_of
-from pyserve.replica.delays import OF
+from pyserve.replica.mesh_methods import DELAYS_OF
 from pyserve.types import ApplicationName, DeploymentKey, DeploymentName
 from tests.mesh.traces.test_traces import get
 from tests.support.mesh import RunningMesh
@@ -40,7 +40,7 @@ async def test_replicas_say_what_a_call_has_waited_for(mesh: RunningMesh):
 async def test_clients_cannot_ask(mesh: RunningMesh):
     async with aio.insecure_channel(mesh.address) as channel:
         with pytest.raises(grpc.aio.AioRpcError) as refused:
-            await channel.unary_unary(OF)(b"why-so-slow")
+            await channel.unary_unary(DELAYS_OF)(b"why-so-slow")
 
     assert grpc.StatusCode.UNIMPLEMENTED == refused.value.code()
 

@@ -276,7 +276,7 @@ def test_a_cycle_of_causes_ends(log: Log, caplog) -> None:
         "pyserve.replica.asgi.http",
         "pyserve.replica.asgi.websocket",
         "pyserve.replica.http.answers",
-        "pyserve.replica.inference.doors",
+        "pyserve.replica.inference",
         "pyserve.replica.plain.calls",
     ],
 )
@@ -293,7 +293,7 @@ def test_what_calls_make_user_code_do_is_written_rarely(module: str) -> None:
         "pyserve.gateway.ingress",
         "pyserve.routing.watcher",
         "pyserve.replica.asgi.application",
-        "pyserve.replica.health",
+        "pyserve.replica.hooks",
         "pyserve.replica.membership",
         "pyserve.replica.process",
         "pyserve.replica.worker",

@@ -12,8 +12,7 @@ import pytest
 from pyserve.aio import EndedCall, Server
 from pyserve.config import LoggingConfig, LogSettings
 from pyserve.observe.logs import access
-from pyserve.observe.logs.replica import ReplicaLogs
-from pyserve.replica.logs import AccessLog, ReplicaLogging
+from pyserve.replica.logs import AccessLog, ReplicaLogging, ReplicaLogs
 from tests.support.waiting import eventually
 
 

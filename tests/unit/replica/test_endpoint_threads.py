@@ -5,7 +5,7 @@ import threading
 
 from anyio.to_thread import current_default_thread_limiter, run_sync
 
-from pyserve.replica.threads import HANDLER_THREADS_MAX, EndpointThreads
+from pyserve.replica.serving import HANDLER_THREADS_MAX, EndpointThreads
 
 
 async def test_it_follows_the_limit_between_its_bounds() -> None:

@@ -8,7 +8,7 @@ import contextlib
 import pytest
 
 from pyserve.replica.loading import close
-from pyserve.replica.stopping import Stop, StoppedEarly
+from pyserve.replica.phases import Stop, StoppedEarly
 from tests.unit.batching.test_batch_queue import virtual
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from pyserve.bridge import LoopProbe, running_endpoint
 from pyserve.config import DeploymentOptions
-from pyserve.replica.health import HealthMonitor
+from pyserve.replica.hooks import HealthMonitor
 from tests.support.waiting import eventually
 
 OPTIONS = DeploymentOptions(health_check_period_s=0.001, health_check_timeout_s=0.5)

@@ -11,7 +11,7 @@ import pytest
 
 from pyserve.config.ingress import DirectIngressSettings, PortRange
 from pyserve.errors import MeshError
-from pyserve.replica.ports import PortLedger
+from pyserve.replica.listeners import PortLedger
 
 pytestmark = pytest.mark.parity("S-62")
 

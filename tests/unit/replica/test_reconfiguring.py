@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pyserve.replica.loading import LoadError, reconfigure
-from pyserve.replica.reconfiguring import Reconfigurer
+from pyserve.replica.phases import Reconfigurer
 from pyserve.wire.v1 import mesh_pb2
 
 

@@ -12,7 +12,7 @@ import orjson
 import pydantic
 import pytest
 
-from pyserve.replica.http.bodies import parse_json
+from pyserve.replica.http.converters import parse_json
 from pyserve.replica.http.values import to_json
 from pyserve.serializers.json import in_parts
 

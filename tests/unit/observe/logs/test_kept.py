@@ -16,8 +16,8 @@ from pyserve.config import LoggingConfig
 from pyserve.config.logs import LogSettings
 from pyserve.observe.failures import TracebackFilter, failure_logger
 from pyserve.observe.logs.kept import keeping_nothing
-from pyserve.observe.logs.replica import ReplicaLogs
 from pyserve.observe.logs.sink import log_to_standard_error
+from pyserve.replica.logs import ReplicaLogs
 
 TO_STDERR: dict[str, Any] = {"class": "logging.StreamHandler"}
 BEFORE = failure_logger("pyserve.test_kept.before")

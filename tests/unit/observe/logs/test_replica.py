@@ -10,7 +10,7 @@ import pytest
 from pyserve.config import LoggingConfig
 from pyserve.config.logs import LogSettings
 from pyserve.errors import OptionError
-from pyserve.observe.logs.replica import ReplicaLogs
+from pyserve.replica.logs import ReplicaLogs
 
 pytestmark = pytest.mark.parity("G-19")
 LOGGER = logging.getLogger("shop.model")
