@@ -2,7 +2,7 @@
 
 from pyserve.batching.activity import PROCESS_ACTIVITY, StepState
 from pyserve.batching.batcher import Batcher, BatchStats
-from pyserve.batching.collated import BatchRequest
+from pyserve.batching.calls import BatchRequest
 from pyserve.batching.decorator import Batched, batch, drain, flush, make_batched
 from pyserve.batching.lanes import Batch, Drop, Reason
 from pyserve.batching.options import BatchOptions, check_chain

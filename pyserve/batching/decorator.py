@@ -22,8 +22,7 @@ from concurrent.futures import Executor
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, overload
 
 from pyserve.batching.batcher import BatchStats
-from pyserve.batching.calls import Parameters, check_parameters
-from pyserve.batching.collated import collating
+from pyserve.batching.calls import Parameters, check_parameters, collating
 from pyserve.batching.options import BatchOptions, Wait
 from pyserve.batching.queue import BatchQueue
 from pyserve.batching.runs import Caller

@@ -19,7 +19,7 @@ from pyserve.cli.commands import CommandFailed, print_failures
 from pyserve.cli.settings import Seconds, open_mesh
 from pyserve.cli.target import Asked, app_dir_option, as_asked, runtime_env_options
 from pyserve.config.control import SHUTDOWN_GRACE_S
-from pyserve.driver.applying import Outcome, apply
+from pyserve.driver.progress import Outcome, apply
 from pyserve.driver.session import end_session, warn_of_names
 from pyserve.driver.status import read_status
 from pyserve.types import ApplicationName

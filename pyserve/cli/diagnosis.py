@@ -26,8 +26,7 @@ from pyserve.driver.doctor import examine
 from pyserve.driver.doctor_mesh import Finding, State
 from pyserve.driver.session import end_session
 from pyserve.driver.status import MeshStatus, ReplicaStatus, read_status
-from pyserve.observe.logs.formats import INDENT
-from pyserve.observe.logs.requests import shown_id
+from pyserve.observe.logs.formats import INDENT, shown_id
 
 if TYPE_CHECKING:
     from pyserve.wire.v1 import control_pb2

@@ -28,8 +28,7 @@ from pyserve.cli.commands import CommandFailed, print_error, print_failures
 from pyserve.cli.loader import marks_of
 from pyserve.cli.target import Asked
 from pyserve.config import inherited_environment
-from pyserve.driver.applying import apply
-from pyserve.driver.progress import progress_view
+from pyserve.driver.progress import apply, progress_view
 from pyserve.errors import PyserveError
 from pyserve.wire.v1 import control_pb2
 

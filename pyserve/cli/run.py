@@ -28,6 +28,7 @@ from pyserve.cli.applications import (
 )
 from pyserve.cli.commands import print_failure, print_failures
 from pyserve.cli.page import page_to_try
+from pyserve.cli.proto import generate_missing
 from pyserve.cli.settings import (
     access_log_option,
     launcher_options,
@@ -37,16 +38,14 @@ from pyserve.cli.settings import (
     server_tls_files,
     settings_for,
 )
-from pyserve.cli.stubs import generate_missing
 from pyserve.cli.target import Asked, app_dir_option, as_asked, runtime_env_options
 from pyserve.config import check_address, check_name
 from pyserve.config.http import RoutePrefix
 from pyserve.config.launchers import LauncherConfig
 from pyserve.control.state.specs import Run
 from pyserve.driver.api import deploy
-from pyserve.driver.applying import all_ready, apply, ready
 from pyserve.driver.ingress_options import IngressOptions
-from pyserve.driver.progress import progress_view
+from pyserve.driver.progress import all_ready, apply, progress_view, ready
 from pyserve.driver.session import Session, end_session, open_session, warn_of_names
 from pyserve.errors import DeploymentFailed, MeshUnavailable, PyserveError
 

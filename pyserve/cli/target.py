@@ -20,7 +20,7 @@ import click
 from pyserve.api.code import import_attribute
 from pyserve.api.deployment import Application, Deployment
 from pyserve.cli.commands import CommandFailed
-from pyserve.cli.stubs import missing_stubs
+from pyserve.cli.proto import missing_stubs
 from pyserve.config.runtime_env import options_of_runtime_env
 from pyserve.config.validation import check_mapping
 from pyserve.errors import ImportPathError, PyserveError

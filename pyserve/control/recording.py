@@ -15,14 +15,8 @@ from dataclasses import dataclass
 from pyserve.control.reconcile.rollout import Reconfiguring
 from pyserve.control.state.applications import Applications
 from pyserve.control.state.history import Condition
-from pyserve.control.state.mesh import (
-    EXTERNAL_SLOT,
-    Desired,
-    MeshState,
-    Replica,
-    Version,
-)
-from pyserve.control.state.replica_index import Follower
+from pyserve.control.state.mesh import Desired, MeshState, Replica, Version
+from pyserve.control.state.replica import EXTERNAL_SLOT, Follower
 from pyserve.control.store import Changes, Records, Store, changes_between
 from pyserve.control.store.records import (
     ApplicationRecord,

@@ -20,15 +20,8 @@ from pyserve.control.replicas.identity import drop_unused
 from pyserve.control.replicas.starting import Processes
 from pyserve.control.runs import Runs
 from pyserve.control.state.applications import Applications
-from pyserve.control.state.mesh import (
-    EXTERNAL_SLOT,
-    Desired,
-    MeshState,
-    Phase,
-    Replica,
-    Slot,
-    Version,
-)
+from pyserve.control.state.mesh import Desired, MeshState, Phase, Replica, Version
+from pyserve.control.state.replica import EXTERNAL_SLOT, Slot
 from pyserve.control.state.specs import calls_of
 from pyserve.control.store.records import (
     ApplicationRecord,

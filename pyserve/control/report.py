@@ -16,7 +16,7 @@ from pyserve.control.reconcile.start_limits import Waits
 from pyserve.control.registry import WatchCounts
 from pyserve.control.state.applications import Applications
 from pyserve.control.state.mesh import Desired, MeshState, Phase, Replica
-from pyserve.control.state.replica_index import ReplicaCounts
+from pyserve.control.state.replica import ReplicaCounts
 from pyserve.observe.metrics import Scrape, Tally
 from pyserve.types import ApplicationName, DeploymentKey, DeploymentName
 from pyserve.wire.v1 import control_pb2, mesh_pb2

@@ -19,7 +19,7 @@ from pyserve.config.routing import OPTIONS, STATUS_CODES, policy_kwargs_json
 from pyserve.control.registry import Changes, Item
 from pyserve.control.state.applications import HttpRoutes
 from pyserve.control.state.mesh import Desired, MeshState, Replica
-from pyserve.control.state.replica_index import take
+from pyserve.control.state.replica import take
 from pyserve.control.state.traffic import Infos, shares_of
 from pyserve.types import DeploymentKey, ReplicaId
 from pyserve.wire.v1 import mesh_pb2

@@ -38,9 +38,8 @@ from pyserve.config.unneeded import lines_on_local
 from pyserve.control.discovery import not_found
 from pyserve.control.returning import wait_for_end
 from pyserve.control.state.specs import Run
-from pyserve.driver.applying import ready, ready_line
 from pyserve.driver.ingress_options import IngressOptions
-from pyserve.driver.progress import ProgressView, progress_view
+from pyserve.driver.progress import ProgressView, progress_view, ready, ready_line
 from pyserve.driver.session import (
     Session,
     await_session,

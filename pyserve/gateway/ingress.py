@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 import os
 import secrets
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from pyserve.aio.certificates import MeshTls
 from pyserve.aio.mesh_channel import dial
@@ -24,19 +26,17 @@ from pyserve.control.server.ingresses import IngressState
 from pyserve.errors import MeshError
 from pyserve.gateway.access_log import IngressAccessLog, begin_access_log
 from pyserve.gateway.builtin import BuiltinServices
-from pyserve.gateway.reporting import ingress_status, limits_of
 from pyserve.gateway.security import IngressSecurity
 from pyserve.listening import bind_all
 from pyserve.observe.metrics import Scrape
 from pyserve.observe.traces.process import PROCESS_TRACING, ProcessIdentity
-from pyserve.routing.feed import TableFeed
+from pyserve.routing.feed import TableFeed, route_of_questions
 from pyserve.routing.measures import Exemplars, add_ingress, add_table
 from pyserve.routing.records import CallRecords
-from pyserve.routing.routes import route_of_questions
 from pyserve.routing.watcher import Views, Watch, Way
 from pyserve.types import DeploymentKey, MeshAddress
 from pyserve.version import version
-from pyserve.wire.v1 import control_pb2
+from pyserve.wire.v1 import control_pb2, mesh_pb2
 
 _LOGGER = logging.getLogger(__name__)
 # How often a drain looks whether the last call has ended; nothing reports that. Only drains do.
@@ -360,3 +360,55 @@ def _usable_cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+# The table's statistics that are not counters.
+_NOT_COUNTED = frozenset(
+    {"in_flight", "in_flight_total", "parked", "waiting_for_model", "cache_keys", "cache_bytes"}
+)
+
+
+def ingress_status(
+    table: Mapping[str, Mapping[str, object]], **of_process: Any
+) -> control_pb2.IngressStatus:
+    """Return the status of an ingress.
+
+    Args:
+        table: ``rust.RoutingTable.stats``, by "application/Deployment".
+        of_process: the fields of the message that have nothing to do with deployments.
+    """
+    found = control_pb2.IngressStatus(**of_process)
+    for target, stats in sorted(table.items()):
+        application, _, deployment = target.partition("/")
+        of_replica = stats["in_flight"]
+        assert isinstance(of_replica, dict)
+        found.in_flight_of_replica.update(of_replica)
+        routed = control_pb2.RoutedDeployment(
+            key=mesh_pb2.DeploymentKey(application=application, name=deployment),
+            in_flight=_count(stats["in_flight_total"]),
+            parked=_count(stats["parked"]),
+            counts={
+                name: value
+                for name, value in stats.items()
+                if isinstance(value, int) and name not in _NOT_COUNTED
+            },
+        )
+        found.parked += routed.parked
+        found.deployments.append(routed)
+    return found
+
+
+def limits_of(settings: IngressSettings) -> dict[str, float]:
+    """Return the sizes, times and numbers that bound an ingress, by their names."""
+    return {
+        each.name: float(value)
+        for each in dataclasses.fields(settings)
+        if isinstance(value := getattr(settings, each.name), int | float)
+        and not isinstance(value, bool)
+        and each.name != "port"
+    }
+
+
+def _count(value: object) -> int:
+    assert isinstance(value, int)
+    return value

@@ -6,8 +6,8 @@ a side socket (``server.py``, ``client.py``, ``wire.py``), and copied to those o
 (``remote.py``).
 """
 
-from pyserve.references.descriptor import Descriptor
 from pyserve.references.process import References, Remote
 from pyserve.references.store import Limits
+from pyserve.references.wire import Descriptor
 
 __all__ = ["Descriptor", "Limits", "References", "Remote"]

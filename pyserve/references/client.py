@@ -22,8 +22,8 @@ from pyserve.references.holding import map_value, on_garbage
 from pyserve.references.server import peer_uid
 
 if TYPE_CHECKING:
-    from pyserve.references.descriptor import Descriptor
-    from pyserve.references.loops import PrivateLoop
+    from pyserve.references.process import PrivateLoop
+    from pyserve.references.wire import Descriptor
 
 _LOGGER = logging.getLogger(__name__)
 

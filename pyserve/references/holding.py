@@ -28,7 +28,7 @@ from pyserve.references.store import Limits, Store
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from pyserve.references.loops import PrivateLoop
+    from pyserve.references.process import PrivateLoop
     from pyserve.serializers import Buffer, Parts
 
 

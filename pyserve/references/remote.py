@@ -19,8 +19,8 @@ from pyserve.errors import ReferenceLost
 from pyserve.types import ApplicationName, DeploymentKey, DeploymentName, ReplicaId
 
 if TYPE_CHECKING:
-    from pyserve.references.descriptor import Descriptor
     from pyserve.references.process import References
+    from pyserve.references.wire import Descriptor
     from pyserve.serializers import Buffer
 
 SERVICE = "pyserve.references"

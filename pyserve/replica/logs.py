@@ -17,7 +17,7 @@ from pyserve.config import DeploymentOptions, EncodingType, LoggingConfig
 from pyserve.config.control import OUTPUT_LINE_BYTES_MAX
 from pyserve.errors import OptionError
 from pyserve.observe.logs.access import AccessBuffer, FlushOnError, Pace, access_record
-from pyserve.observe.logs.formats import JsonFormatter, TextFormatter
+from pyserve.observe.logs.formats import JsonFormatter, RequestFilter, TextFormatter, trace_in
 from pyserve.observe.logs.kept import (
     add_handler,
     own_handlers,
@@ -25,7 +25,6 @@ from pyserve.observe.logs.kept import (
     set_level,
     takes_info,
 )
-from pyserve.observe.logs.requests import RequestFilter, trace_in
 from pyserve.observe.logs.sink import open_rotating_file, write_lines
 from pyserve.replica.loading import LoadError
 from pyserve.replica.measures import OWN_METHODS

@@ -23,7 +23,6 @@ from pyserve import aio
 from pyserve.aio.certificates import MeshTls, mesh_tls
 from pyserve.aio.mesh_channel import dial
 from pyserve.api.context import replica_context
-from pyserve.api.handles.loops import CallsLoop
 from pyserve.bridge import rust
 from pyserve.config import NodeSettings, RouterDefaults
 from pyserve.config.control import FIRST_VIEW_TIMEOUT_S
@@ -373,3 +372,37 @@ class _Running:
         self._views = dict(views)  # A copy: others read it while the feed changes its own.
         self._exemplars.keep(set(map(str, views)))
         return ()
+
+
+class CallsLoop:
+    """A loop in a daemon thread of its own, made on first use. Thread-safe."""
+
+    def __init__(self, name: str = "pyserve-calls") -> None:
+        self._name = name
+        self._lock = threading.Lock()
+        self._thread: LoopThread | None = None
+        self._closed = False
+
+    def get(self) -> asyncio.AbstractEventLoop:
+        """Return the running loop.
+
+        Raises:
+            RuntimeError: ``close`` was called.
+        """
+        return (self._thread or self._start()).loop
+
+    def close(self) -> None:
+        """Cancel what runs on the loop and end its thread. Idempotent."""
+        with self._lock:
+            self._closed = True
+            thread, self._thread = self._thread, None
+        if thread is not None:
+            thread.close()
+
+    def _start(self) -> LoopThread:
+        with self._lock:
+            if self._closed:
+                raise RuntimeError("the mesh of this handle has been shut down")
+            if self._thread is None:
+                self._thread = LoopThread(self._name, waits_for_threads=True)
+            return self._thread

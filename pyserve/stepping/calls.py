@@ -14,7 +14,7 @@ from pyserve.request import CURRENT
 from pyserve.stepping.moving import Moved
 
 if TYPE_CHECKING:
-    from pyserve.observe.traces.steps import SteppedCall
+    from pyserve.observe.traces.shared_work import SteppedCall
 
 
 class Driver(Protocol):

@@ -35,7 +35,7 @@ from pyserve.stepping.moving import Moved
 from pyserve.stepping.options import ContinuousOptions
 
 if TYPE_CHECKING:
-    from pyserve.observe.traces.steps import SteppedCall
+    from pyserve.observe.traces.shared_work import SteppedCall
 
 LENGTH = struct.Struct(">Q")
 """Before each frame: how many bytes it has."""

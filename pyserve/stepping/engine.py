@@ -25,7 +25,7 @@ from pyserve.stepping.scheduler import Scheduler
 from pyserve.stepping.values import Done, Emit, Failed
 
 if TYPE_CHECKING:
-    from pyserve.observe.traces.steps import RunningStep, StepTraces
+    from pyserve.observe.traces.shared_work import RunningStep, StepTraces
 
 _LOGGER = logging.getLogger(__name__)
 

@@ -26,7 +26,7 @@ from pyserve.stepping.options import ContinuousOptions
 from pyserve.stepping.values import Done, Emit, Failed
 
 if TYPE_CHECKING:
-    from pyserve.observe.traces.steps import StepTraces
+    from pyserve.observe.traces.shared_work import StepTraces
 
 # An engine that calls back cannot be held: so many times the slack may be unread, since several
 # values come at once where the loop is busy. Arbitrary.

@@ -19,7 +19,6 @@ Nothing here starts a process, and ``client`` alone listens at a port, on the lo
 
 from pyserve.testing.client import Client, client
 from pyserve.testing.driving import Arrival, Driven, drive
-from pyserve.testing.local import local
-from pyserve.testing.requests import replica, request
+from pyserve.testing.local import local, replica, request
 
 __all__ = ["Arrival", "Client", "Driven", "client", "drive", "local", "replica", "request"]

@@ -27,7 +27,7 @@ from pyserve.stepping.stream_driver import StreamDriver
 from pyserve.stepping.streams import batches_itself
 
 if TYPE_CHECKING:
-    from pyserve.observe.traces.steps import SteppedCall
+    from pyserve.observe.traces.shared_work import SteppedCall
     from pyserve.stepping.moving import Moved
 
 

@@ -16,7 +16,7 @@ from pyserve.errors import SerializationError
 if TYPE_CHECKING:
     from typing import Any
 
-    from pyserve.api.handles.leases import Lease
+    from pyserve.api.handles.answers import Lease
     from pyserve.api.handles.objects import ObjectRef
     from pyserve.serializers import Codec, Parts
 

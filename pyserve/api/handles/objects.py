@@ -11,9 +11,9 @@ from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from pyserve.api.context import attached
+from pyserve.api.handles.answers import Lease
 from pyserve.api.handles.framing import HELD_BYTES_MIN
 from pyserve.api.handles.inputs import Input, Use, note
-from pyserve.api.handles.leases import Lease
 from pyserve.api.handles.options import checked_wait
 from pyserve.api.handles.outgoing import check_may_block
 from pyserve.api.handles.response import DeploymentResponse

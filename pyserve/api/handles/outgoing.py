@@ -1,8 +1,8 @@
 """One outgoing call: how it starts, waits for its inputs, ends, is cancelled and waited for.
 
-A call belongs to the loop that runs where ``remote`` was called, or to the process's own loop
-for calls (``loops.py``) when none runs there. Its events arrive on that loop; every other loop
-and thread may wait for it and cancel it. Waiting on the call's own loop, as most calls do, needs no
+A call belongs to the loop that runs where ``remote`` was called, or to the process's own loop for
+calls (``CallsLoop``) when none runs there. Its events arrive on that loop; every other loop and
+thread may wait for it and cancel it. Waiting on the call's own loop, as most calls do, needs no
 lock and no task.
 """
 

@@ -18,7 +18,7 @@ from pyserve.bridge import DONE
 from pyserve.errors import KindError, RequestCancelled, RequestTimeout, UsageError
 
 if TYPE_CHECKING:
-    from pyserve.api.handles.leases import Lease
+    from pyserve.api.handles.answers import Lease
     from pyserve.api.handles.objects import ObjectRef
 
 _REFERENCE = bytes((REFERENCE,))

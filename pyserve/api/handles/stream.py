@@ -18,7 +18,7 @@ from pyserve.bridge import DONE, MESSAGE
 from pyserve.errors import RequestCancelled, UsageError
 
 if TYPE_CHECKING:
-    from pyserve.api.handles.leases import Lease
+    from pyserve.api.handles.answers import Lease
 
 
 class StreamCall(OutgoingCall):

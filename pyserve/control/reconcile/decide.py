@@ -33,8 +33,8 @@ from pyserve.control.reconcile.rollout import (
     starts_max,
     whole_gangs,
 )
-from pyserve.control.state.mesh import Desired, Failure, Phase, Replica, Slot, Version
-from pyserve.control.state.replica_index import ReplicaIndex
+from pyserve.control.state.mesh import Desired, Phase, Replica, Version
+from pyserve.control.state.replica import Failure, ReplicaIndex, Slot
 from pyserve.types import DeploymentKey, ReplicaId
 
 # Why a replica ends when nothing is wrong with it.

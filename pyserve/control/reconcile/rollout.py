@@ -33,16 +33,8 @@ from itertools import groupby
 
 from pyserve.config import DeploymentOptions
 from pyserve.config.control import HEALTH_FAILURES_MAX, SILENT_START_FAILURES_MAX
-from pyserve.control.state.mesh import (
-    EXTERNAL_SLOT,
-    Desired,
-    Failure,
-    MeshState,
-    Phase,
-    Replica,
-    Slot,
-    Version,
-)
+from pyserve.control.state.mesh import Desired, MeshState, Phase, Replica, Version
+from pyserve.control.state.replica import EXTERNAL_SLOT, Failure, Slot
 from pyserve.types import ApplicationName, DeploymentKey, ReplicaId
 from pyserve.wire.v1 import mesh_pb2
 

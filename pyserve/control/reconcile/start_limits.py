@@ -19,7 +19,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pyserve.control.reconcile.decide import Action, StartReplica
-from pyserve.control.state.mesh import EXTERNAL_SLOT, Phase, Replica
+from pyserve.control.state.mesh import Phase, Replica
+from pyserve.control.state.replica import EXTERNAL_SLOT
 from pyserve.types import DeploymentKey, ReplicaId
 
 _RESERVED_PART = 4  # one of so many places

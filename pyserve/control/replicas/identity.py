@@ -12,16 +12,8 @@ from collections import Counter
 from collections.abc import Container
 from dataclasses import dataclass, field
 
-from pyserve.control.state.mesh import (
-    EXTERNAL_SLOT,
-    Desired,
-    MeshState,
-    Phase,
-    Place,
-    Replica,
-    Version,
-)
-from pyserve.control.state.replica_index import ReplicaIndex, take
+from pyserve.control.state.mesh import Desired, MeshState, Phase, Replica, Version
+from pyserve.control.state.replica import EXTERNAL_SLOT, Place, ReplicaIndex, take
 from pyserve.types import DeploymentKey, ReplicaId, ReplicaRank, ServiceName
 from pyserve.wire.v1 import mesh_pb2
 

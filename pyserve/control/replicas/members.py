@@ -30,15 +30,8 @@ from pyserve.control.replicas.identity import (
 from pyserve.control.replicas.output import Output
 from pyserve.control.replicas.sessions import Session
 from pyserve.control.state.applications import ApplicationInfo, Applications
-from pyserve.control.state.mesh import (
-    EXTERNAL_SLOT,
-    Desired,
-    Failure,
-    MeshState,
-    Phase,
-    Replica,
-    Version,
-)
+from pyserve.control.state.mesh import Desired, MeshState, Phase, Replica, Version
+from pyserve.control.state.replica import EXTERNAL_SLOT, Failure
 from pyserve.errors import MeshNotFound
 from pyserve.types import ApplicationName, DeploymentKey, DeploymentName, ReplicaId
 from pyserve.wire.v1 import control_pb2, mesh_pb2

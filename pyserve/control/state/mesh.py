@@ -18,21 +18,19 @@ from pyserve.config.control import (
     restart_delay_s,
 )
 from pyserve.control.state.history import Condition, Decision, ScalingNote, no_decisions
-from pyserve.control.state.replica import EXTERNAL_SLOT, Failure, Phase, Place, Replica, Slot
-from pyserve.control.state.replica_index import Counted, ReplicaIndex
+from pyserve.control.state.replica import (
+    EXTERNAL_SLOT,
+    Counted,
+    Failure,
+    Phase,
+    Place,
+    Replica,
+    ReplicaIndex,
+    Slot,
+)
 from pyserve.types import ApplicationName, DeploymentKey, ReplicaId, ServiceName
 
-__all__ = [
-    "EXTERNAL_SLOT",
-    "Desired",
-    "Failure",
-    "MeshState",
-    "Phase",
-    "Place",
-    "Replica",
-    "Slot",
-    "Version",
-]
+__all__ = ["Desired", "MeshState", "Phase", "Replica", "Version"]
 
 
 @dataclass(slots=True)

@@ -21,7 +21,8 @@ import orjson
 from pyserve.config.parts import Part
 from pyserve.control.state.applications import ApplicationInfo
 from pyserve.control.state.history import Condition
-from pyserve.control.state.mesh import Failure, Phase, Place
+from pyserve.control.state.mesh import Phase
+from pyserve.control.state.replica import Failure, Place
 from pyserve.types import ApplicationName, DeploymentName, ReplicaId, ReplicaRank, ServiceName
 from pyserve.wire.v1 import mesh_pb2
 

@@ -24,9 +24,8 @@ from pyserve.config.logs import EncodingType, LogSettings, Rotation
 from pyserve.errors import OptionError
 from pyserve.folders import PrivateFolder
 from pyserve.observe.log_rate_limit import LogRateLimit
-from pyserve.observe.logs.formats import LongLine, formatter_of, output_as_json
+from pyserve.observe.logs.formats import LongLine, RequestFilter, formatter_of, output_as_json
 from pyserve.observe.logs.kept import give_way_to_user_code, keep_loggers
-from pyserve.observe.logs.requests import RequestFilter
 
 _QUEUE_LENGTH_MAX = 10_000
 # Long lines that wait for a file at once, as each may be a mebibyte; the file gets further ones

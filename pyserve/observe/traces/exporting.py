@@ -10,20 +10,24 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from opentelemetry import trace
+from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans
 from opentelemetry.sdk.resources import OTELResourceDetector, Resource
-from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
+from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
 from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
 
 from pyserve import working_folder
 from pyserve.errors import OptionError
-from pyserve.observe.traces.encoded import EncodedSpanProcessor
+from pyserve.observe.traces.encoded import EncodedSpan, EncodedSpanProcessor
 from pyserve.observe.traces.spans import Processors, Spans
 from pyserve.version import version
 
 if TYPE_CHECKING:
     from pyserve.config.telemetry import TracingSettings
     from pyserve.observe.traces.process import ProcessIdentity
+
 
 # What ends with the process waits this long for a collector that does not answer. Arbitrary.
 _EXIT_TIMEOUT_S = 2.0
@@ -79,8 +83,6 @@ def _resource(identity: ProcessIdentity) -> Resource:
 
 def _processors(settings: TracingSettings) -> Sequence[SpanProcessor]:
     if settings.exporter is None:
-        from pyserve.observe.traces.otlp import EncodedSpanExporter
-
         return (EncodedSpanProcessor(EncodedSpanExporter()),)
     return processors_of(settings.exporter)
 
@@ -116,3 +118,32 @@ def _processor(import_path: str, made: object) -> SpanProcessor:
         f"exporter_import_path {import_path!r} returned {type(made).__name__}; return a "
         f"SpanProcessor or a SpanExporter of opentelemetry.sdk.trace, or a list of them"
     )
+
+
+class EncodedSpanExporter(OTLPSpanExporter):
+    """Sends encoded spans by OTLP over gRPC, together with spans that the SDK has made.
+
+    All encoded spans are of one process, and so of one resource. OpenTelemetry does not promise to
+    keep the method that is overridden here. Without it encoded spans are decoded and encoded again,
+    which is equally correct and costs ten times as much.
+    """
+
+    _group: ResourceSpans | None = None
+
+    def _translate_data(self, data: Sequence[ReadableSpan]) -> ExportTraceServiceRequest:
+        encoded = [span for span in data if isinstance(span, EncodedSpan)]
+        request = super()._translate_data(
+            [span for span in data if not isinstance(span, EncodedSpan)]
+        )
+        if encoded:
+            group = request.resource_spans.add()
+            group.CopyFrom(self._group_of(encoded[0]))
+            group.scope_spans[0].MergeFromString(b"".join(span.scope_spans for span in encoded))
+        return request
+
+    def _group_of(self, span: EncodedSpan) -> ResourceSpans:
+        """Return the message that describes the process and pyserve, without spans."""
+        if self._group is None:
+            (self._group,) = super()._translate_data([span]).resource_spans
+            del self._group.scope_spans[0].spans[:]
+        return self._group

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pyserve.config.telemetry import TracingSettings
-    from pyserve.observe.traces.shared_work import BatchTraces, LoadTraces
+    from pyserve.observe.traces.shared_work import BatchTraces, LoadTraces, StepTraces
     from pyserve.observe.traces.spans import Spans
-    from pyserve.observe.traces.steps import StepTraces
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -87,7 +86,7 @@ class Tracing:
         """Return the maker of spans for one class's steps, ``None`` without tracing."""
         if self.spans is None:
             return None
-        from pyserve.observe.traces.steps import StepTraces
+        from pyserve.observe.traces.shared_work import StepTraces
 
         return StepTraces(self.spans, label)
 

@@ -8,7 +8,7 @@ import pytest
 
 import pyserve
 from pyserve.batching import BatchOptions, BatchRequest, make_batched
-from pyserve.batching.collated import split_columns
+from pyserve.batching.calls import split_columns
 from pyserve.config.parts import BatchingConfig
 from pyserve.errors import BatchError
 from tests.unit.batching.test_batch_queue import virtual

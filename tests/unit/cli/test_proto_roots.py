@@ -8,9 +8,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from pyserve.cli.commands import CommandFailed
-from pyserve.cli.proto import proto, proto_files
+from pyserve.cli.proto import generate_missing, proto, proto_files
 from pyserve.cli.proto_roots import Roots, find_roots, missing_imports, remedy
-from pyserve.cli.stubs import generate_missing
 from pyserve.cli.target import load_application
 
 COMMON = 'syntax = "proto3"; package shop; message Item { string name = 1; }'

@@ -9,7 +9,7 @@ import pytest
 from pyserve.cli.status import proxy_report, proxy_text
 from pyserve.config.ingress import IngressSettings
 from pyserve.driver.status import MeshStatus, read_status
-from pyserve.gateway.reporting import ingress_status, limits_of
+from pyserve.gateway.ingress import ingress_status, limits_of
 from pyserve.wire.v1 import control_pb2
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pyserve.cli.commands import CommandFailed
-from pyserve.cli.stubs import generate_missing
+from pyserve.cli.proto import generate_missing
 from pyserve.cli.target import load_application
 
 PROTO = """

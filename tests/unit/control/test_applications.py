@@ -6,7 +6,8 @@ import pytest
 
 from pyserve.config import DeploymentOptions
 from pyserve.control.state.applications import Applications
-from pyserve.control.state.mesh import Desired, Failure, MeshState, Version
+from pyserve.control.state.mesh import Desired, MeshState, Version
+from pyserve.control.state.replica import Failure
 from pyserve.errors import OptionError, UsageError
 from pyserve.types import ApplicationName, DeploymentKey, DeploymentName, ServiceName
 from pyserve.wire.v1 import control_pb2

@@ -4,7 +4,8 @@ import dataclasses
 
 from pyserve.config import DeploymentOptions
 from pyserve.control.replicas.identity import Ranks
-from pyserve.control.state.mesh import EXTERNAL_SLOT, Desired, MeshState, Place, Replica, Version
+from pyserve.control.state.mesh import Desired, MeshState, Replica, Version
+from pyserve.control.state.replica import EXTERNAL_SLOT, Place
 from pyserve.types import (
     ApplicationName,
     DeploymentKey,

@@ -16,7 +16,8 @@ from pyserve.control.reconcile.decide import (
     StartReplica,
     StopReplica,
 )
-from pyserve.control.state.mesh import Failure, Phase, Place
+from pyserve.control.state.mesh import Phase
+from pyserve.control.state.replica import Failure, Place
 from tests.unit.control.world import APPLICATION, USER_ERROR, World, key
 
 

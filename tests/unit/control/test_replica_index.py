@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 
 from pyserve.config import DeploymentOptions
-from pyserve.control.state.replica import Failure, Phase, Replica
-from pyserve.control.state.replica_index import ReplicaIndex, take
+from pyserve.control.state.replica import Failure, Phase, Replica, ReplicaIndex, take
 from pyserve.types import ReplicaId
 from tests.unit.control.test_reconcile_properties import EVENTS, apply_event
 from tests.unit.control.world import World, key

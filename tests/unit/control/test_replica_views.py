@@ -3,7 +3,7 @@
 import pytest
 
 from pyserve.control.state.applications import HttpRoutes
-from pyserve.control.state.mesh import Place
+from pyserve.control.state.replica import Place
 from pyserve.types import DeploymentKey, ServiceName
 from pyserve.wire.v1 import mesh_pb2
 from tests.unit.control.world import World, key, views_of

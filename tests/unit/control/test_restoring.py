@@ -17,8 +17,8 @@ from pyserve.control.recovery import Hold, restore
 from pyserve.control.replicas.identity import drop_unused, new_replica
 from pyserve.control.state.applications import ApplicationInfo, Applications
 from pyserve.control.state.history import Condition
-from pyserve.control.state.mesh import EXTERNAL_SLOT, Phase, Place, Version
-from pyserve.control.state.replica_index import ReplicaIndex
+from pyserve.control.state.mesh import Phase, Version
+from pyserve.control.state.replica import EXTERNAL_SLOT, Place, ReplicaIndex
 from pyserve.control.state.specs import Run
 from pyserve.control.store import Changes, MemoryStore, SqliteStore, changes_between
 from pyserve.control.store.records import Table, encode

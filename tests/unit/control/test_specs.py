@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from pyserve.control.replicas.identity import new_replica
-from pyserve.control.state.replica_index import ReplicaIndex
+from pyserve.control.state.replica import ReplicaIndex
 from pyserve.control.state.specs import changes_limits_only, read_versions
 from pyserve.types import ApplicationName, DeploymentKey, DeploymentName
 from pyserve.wire.v1 import mesh_pb2

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from pyserve.config import AutoscalingPolicy
 from pyserve.control.state.applications import ApplicationInfo
-from pyserve.control.state.mesh import Failure, Phase, Place
+from pyserve.control.state.mesh import Phase
+from pyserve.control.state.replica import Failure, Place
 from pyserve.control.state.specs import Run
 from pyserve.control.store import Changes, MemoryStore, Records, SqliteStore, changes_between
 from pyserve.control.store.records import (

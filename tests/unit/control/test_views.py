@@ -2,7 +2,8 @@
 
 from pyserve.config import DeploymentOptions
 from pyserve.control.state.applications import HttpRoutes
-from pyserve.control.state.mesh import Desired, Failure, MeshState, Version
+from pyserve.control.state.mesh import Desired, MeshState, Version
+from pyserve.control.state.replica import Failure
 from pyserve.types import ServiceName
 from pyserve.wire.v1 import mesh_pb2
 from tests.unit.control.world import APPLICATION, key, views_of

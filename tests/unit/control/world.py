@@ -19,7 +19,8 @@ from pyserve.control.reconcile.decide import (
 )
 from pyserve.control.reconcile.start_limits import limit_starts
 from pyserve.control.state.applications import HttpRoutes
-from pyserve.control.state.mesh import Failure, MeshState, Phase, Place, Replica, Version
+from pyserve.control.state.mesh import MeshState, Phase, Replica, Version
+from pyserve.control.state.replica import Failure, Place
 from pyserve.control.state.traffic import Infos
 from pyserve.control.views import News
 from pyserve.types import ApplicationName, DeploymentKey, DeploymentName, ReplicaId

@@ -7,8 +7,8 @@ from typing import cast
 
 import pytest
 
-from pyserve.driver.applying import apply
 from pyserve.driver.client import ControlClient
+from pyserve.driver.progress import apply
 from pyserve.wire.v1 import control_pb2
 
 pytestmark = pytest.mark.parity("G-31")

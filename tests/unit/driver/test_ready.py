@@ -2,7 +2,7 @@
 
 from typing import cast
 
-from pyserve.driver.applying import ready
+from pyserve.driver.progress import ready
 from pyserve.driver.session import Session
 from pyserve.wire.v1 import control_pb2
 

@@ -11,7 +11,7 @@ from pyserve.bridge import rust
 from pyserve.config import DeploymentOptions, RequestRouterConfig
 from pyserve.config.routing import OPTIONS, VARIABLES, read_router_defaults
 from pyserve.control.views import router_settings
-from pyserve.routing import routes
+from pyserve.routing import feed
 from pyserve.routing.policies import Policies
 from pyserve.wire.v1 import mesh_pb2
 
@@ -31,13 +31,13 @@ class _Said:
 
 
 def route_of(router: mesh_pb2.RouterSettings) -> rust.DeploymentRoute:
-    return routes.route_of(mesh_pb2.DeploymentView(router=router), DEFAULTS, Policies())
+    return feed.route_of(mesh_pb2.DeploymentView(router=router), DEFAULTS, Policies())
 
 
 @pytest.fixture
 def said(monkeypatch: pytest.MonkeyPatch):
     """Return what the native half is told."""
-    monkeypatch.setattr(routes, "rust", SimpleNamespace(DeploymentRoute=_Said))
+    monkeypatch.setattr(feed, "rust", SimpleNamespace(DeploymentRoute=_Said))
     return lambda config: route_of(router_settings(config, ()))
 
 
@@ -94,7 +94,7 @@ def test_what_a_deployment_says_wins(said):
 
 def test_options_without_a_field_of_their_own_travel_by_name(said, monkeypatch):
     options = {**OPTIONS, "later": replace(OPTIONS["slow_start_s"])}
-    monkeypatch.setattr(routes, "OPTIONS", options)
+    monkeypatch.setattr(feed, "OPTIONS", options)
     settings = mesh_pb2.RouterSettings(options={"later": 2.0, "unheard_of": 1.0})
 
     found = route_of(settings).options  # type: ignore[attr-defined]  # It is a _Said.

@@ -13,10 +13,10 @@ import msgpack
 from pyserve.api.handles.calls import Metadata, Pinned, Receiver, Reservation, Route
 from pyserve.api.handles.failures import FAILURE_KEY, encode_failure
 from pyserve.api.handles.framing import REFERENCE, VALUE, RequestHeader, read_request
-from pyserve.api.handles.loops import CallsLoop
 from pyserve.bridge import DONE, MESSAGE
 from pyserve.errors import ReferenceLost
 from pyserve.references import Descriptor
+from pyserve.routing.in_process import CallsLoop
 from pyserve.serializers import codec, join
 from pyserve.types import DeploymentKey
 

@@ -10,8 +10,13 @@ from typing import Any
 
 import pytest
 
-from pyserve.observe.logs.formats import JsonFormatter, TextFormatter, output_as_json
-from pyserve.observe.logs.requests import RequestFilter, trace_id_of
+from pyserve.observe.logs.formats import (
+    JsonFormatter,
+    RequestFilter,
+    TextFormatter,
+    output_as_json,
+    trace_id_of,
+)
 from pyserve.request import CURRENT, Request
 from pyserve.testing import request
 

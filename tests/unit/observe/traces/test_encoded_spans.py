@@ -18,7 +18,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExporter, Sp
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from pyserve.observe.traces.encoded import EncodedSpan, EncodedSpanProcessor, hand_over
-from pyserve.observe.traces.otlp import EncodedSpanExporter
+from pyserve.observe.traces.exporting import EncodedSpanExporter
 from tests.unit.observe.traces.test_recorded_calls import record_of
 
 RESOURCE = Resource({"service.name": "Cart", "process.pid": 7}, "https://example.test/schema")
