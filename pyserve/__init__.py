@@ -12,6 +12,22 @@ import importlib
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
+    from pyserve import (
+        aio,
+        batching,
+        cache,
+        config,
+        context,
+        exceptions,
+        grpc_util,
+        handle,
+        llm,
+        metrics,
+        request_router,
+        schema,
+        task_consumer,
+        testing,
+    )
     from pyserve.api.actors import get_deployment_actor
     from pyserve.api.context import ReplicaContext, get_replica_context
     from pyserve.api.deployment import Application, Deployable, Deployment, deployment
