@@ -23,7 +23,7 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Protocol
 
 from pyserve import _router
@@ -110,6 +110,7 @@ def _end_where_it_comes_back() -> None:
         if owner.thread_id == thread_id and not loop.is_closed() and loop.is_running():
             _make_next(loop)
     _end_with_pool_step()
+    _end_with_anyio_step()
     _end_with_thread(thread_id)
 
 
@@ -154,10 +155,7 @@ def _make_next(loop: asyncio.AbstractEventLoop) -> None:
 
 def _end_with_pool_step() -> None:
     """In a thread of a pool: end before the thread takes the next step, which another call owns."""
-    frame: FrameType | None = sys._getframe()  # noqa: SLF001  # documented
-    while frame is not None and frame.f_code is not _POOL_STEP:
-        frame = frame.f_back
-    if frame is not None:
+    if (frame := _frame_of(_POOL_STEP)) is not None:
         step: Future[object] = frame.f_locals["self"].future
         # It runs before the callback that wakes the step's waiter by the parent's descriptor.
         callbacks: list[object] = vars(step)["_done_callbacks"]
@@ -166,6 +164,34 @@ def _end_with_pool_step() -> None:
 
 def _end_after_step(step: Future[object]) -> None:
     _end(None if step.cancelled() else step.exception())
+
+
+def _end_with_anyio_step() -> None:
+    """In a thread of anyio, where FastAPI runs ``def``: end where it would tell the loop."""
+    backend = sys.modules.get("anyio._backends._asyncio")
+    run = getattr(getattr(backend, "WorkerThread", None), "run", None)
+    if run is not None and (frame := _frame_of(run.__code__)) is not None:
+        frame.f_locals["self"].loop = _EndOfStep()
+
+
+class _EndOfStep:
+    """Stands for the loop that a thread of anyio tells how its step has ended."""
+
+    def is_closed(self) -> bool:
+        """Say that it is to be told."""
+        return False
+
+    def call_soon_threadsafe(self, *told: object) -> None:
+        """End this process with the exception of the step, the last thing that is told."""
+        error = told[-1]
+        _end(error if isinstance(error, BaseException) else None)
+
+
+def _frame_of(code: CodeType) -> FrameType | None:
+    frame: FrameType | None = sys._getframe()  # noqa: SLF001  # documented
+    while frame is not None and frame.f_code is not code:
+        frame = frame.f_back
+    return frame
 
 
 def _end_with_thread(forking_thread_id: int) -> None:

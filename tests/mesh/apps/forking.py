@@ -14,6 +14,7 @@ import threading
 import time
 from pathlib import Path
 
+import anyio
 from starlette.requests import Request
 
 import pyserve
@@ -148,6 +149,8 @@ class Forking(echo_pb2_grpc.EchoServicer):
         end = request.query_params["end"]
         if request.query_params["door"] == "batch":
             return await self.batched(end)
+        if request.query_params["door"] == "anyio":
+            return str(await anyio.to_thread.run_sync(fork, end))
         return str(fork(end))
 
     @pyserve.batch(max_batch_size=2, batch_wait_timeout_s=0)

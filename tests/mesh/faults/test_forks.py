@@ -120,7 +120,7 @@ def test_a_child_of_the_constructor_becomes_no_second_replica(
         asked.expect_to_go_on()
 
 
-@pytest.mark.parametrize("door", ["http", "batch"])
+@pytest.mark.parametrize("door", ["http", "batch", "anyio"])
 def test_children_of_other_doors_end_too(door: str, tmp_path: Path) -> None:
     with replica("uvloop", tmp_path) as asked:
         for end, code in {"exit": EXIT_CODE, "raise": 1, "return": 1}.items():
