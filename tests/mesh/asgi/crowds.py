@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import sys
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -31,6 +33,16 @@ class Crowd:
     @api.get("/threads")
     async def threads(self) -> float:
         return current_default_thread_limiter().total_tokens
+
+    @api.get("/leave")
+    async def leave(self) -> None:
+        """Leave the process, in a task of its own, as endpoints behind middlewares are run."""
+
+        async def work() -> None:
+            sys.exit(3)
+
+        async with asyncio.TaskGroup() as group:
+            group.create_task(work())
 
     @api.websocket("/talk")
     async def talk(self, websocket: WebSocket) -> None:

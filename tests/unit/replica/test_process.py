@@ -3,13 +3,22 @@
 import asyncio
 import os
 import signal
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from pyserve.config import read_settings
 from pyserve.config.control import OUTPUT_FILE_BYTES_MAX
-from pyserve.replica.process import _StopSignal, _token, empty_if_large
+from pyserve.replica.process import (
+    _loop_factory,
+    _StopSignal,
+    _token,
+    empty_if_large,
+    run_to_end,
+)
 
 
 def test_an_output_file_is_emptied_beyond_its_bound_and_goes_on(tmp_path):
@@ -62,3 +71,27 @@ def test_a_signal_that_comes_after_the_loops_end_does_not_fail_the_process():
     loop.close()
     for _ in range(2):
         on_signal(signal.SIGTERM, None)
+
+
+async def _leave(error: BaseException) -> int:
+    raise error
+
+
+@pytest.mark.parametrize("loop_factory", [None, _loop_factory()], ids=["asyncio", "installed"])
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt()], ids=repr)
+def test_a_task_that_exits_does_not_end_the_replica(loop_factory, error, caplog):
+    async def main() -> int:
+        for _ in range(2):
+            await asyncio.wait([asyncio.create_task(_leave(error))])
+        # What fails later is not said to have come from it.
+        assert sys.exception() is None
+        return 5
+
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
+        assert 5 == run_to_end(runner, main())
+    assert f"a task raised {type(error).__name__}; the replica goes on" in caplog.text
+
+
+def test_the_exit_of_the_replica_itself_ends_it():
+    with asyncio.Runner() as runner, pytest.raises(SystemExit):
+        run_to_end(runner, _leave(SystemExit(3)))
