@@ -1,12 +1,12 @@
-"""Makes records of exceptions that nothing catches, where Python prints their tracebacks.
+"""Makes records of exceptions that nothing catches, and of warnings, which Python prints.
 
-A printed traceback is several lines, which nothing holds together in a log of JSON objects, and it
-is missing in log files. Hooks that something else has set stay as they are: an error collector's,
-for example.
+Either is several lines, which nothing holds together in a log of JSON objects, and is missing in
+log files. Hooks that something else has set stay as they are: an error collector's, for example.
 """
 
 from __future__ import annotations
 
+import logging
 import sys
 import threading
 from types import TracebackType
@@ -17,7 +17,7 @@ _LOGGER = failure_logger(__name__)
 
 
 def log_uncaught() -> None:
-    """Log what the main thread, threads and finalizers of this process raise and nobody catches.
+    """Log what the main thread, threads and finalizers raise and nobody catches, and warnings.
 
     To be called when records have a destination. User code may set other hooks later.
     """
@@ -27,6 +27,8 @@ def log_uncaught() -> None:
         threading.excepthook = _log_of_thread
     if sys.unraisablehook is sys.__unraisablehook__:
         sys.unraisablehook = _log_of_finalizer
+    # Does nothing if it has been called before.
+    logging.captureWarnings(True)
 
 
 def _log_of_main(

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import subprocess
 import sys
 import threading
+import warnings
 from typing import Any
 
 import pytest
@@ -15,6 +17,7 @@ from pyserve.observe.uncaught import log_uncaught
 
 _PROGRAM = """
 import threading
+import warnings
 import weakref
 
 from pyserve.replica.process import prepare_process
@@ -41,6 +44,7 @@ silent = threading.Thread(target=fail, args=(SystemExit(3),))
 silent.start()
 silent.join()
 kept = {1}
+warnings.warn("it is old", stacklevel=1)
 reference = weakref.ref(kept, Tidying())
 del kept
 fail(OSError("the last one"))
@@ -64,7 +68,7 @@ def _written(encoding: str) -> list[str]:
 def test_each_is_an_object_with_its_traceback() -> None:
     found: list[dict[str, Any]] = [json.loads(line) for line in _written("JSON")]
 
-    first, second, third, left, last = found
+    first, second, third, warned, left, last = found
     assert "uncaught ValueError in thread 'feed'" == first["message"]
     for each, text in ((first, "number 0"), (left, "left"), (last, "the last one")):
         assert each["exc_text"].startswith("Traceback (most recent call last):\n")
@@ -77,6 +81,8 @@ def test_each_is_an_object_with_its_traceback() -> None:
     # Python's own words, which differ from release to release.
     assert left["message"].startswith("Exception ignored ")
     assert left["message"].endswith(": <a Tidying>")
+    assert ("WARNING", "py.warnings") == (warned["levelname"], warned["name"])
+    assert "UserWarning: it is old" in warned["message"]
     assert "uncaught OSError" == last["message"]
 
 
@@ -84,7 +90,7 @@ def test_in_text_further_lines_are_indented() -> None:
     lines = _written("TEXT")
 
     assert [line for line in lines if line[0] != " "] == [
-        line for line in lines if line.startswith("E ")
+        line for line in lines if line.startswith(("E ", "W "))
     ]
     assert "  OSError: the last one" == lines[-1]
 
@@ -95,6 +101,8 @@ def test_hooks_of_others_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threading, "excepthook", hooks[1])
     monkeypatch.setattr(sys, "unraisablehook", hooks[2])
 
-    log_uncaught()
+    with warnings.catch_warnings():
+        log_uncaught()
+        logging.captureWarnings(False)
 
     assert hooks == [sys.excepthook, threading.excepthook, sys.unraisablehook]
