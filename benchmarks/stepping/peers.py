@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import os
-import signal
 import socket
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 from benchmarks.first_hour.environments import install
 from benchmarks.first_hour.systems import SYSTEMS
 from benchmarks.first_hour.trial import free_port
+from benchmarks.guarded import guarded
 from benchmarks.machine import ROOT
 
 _READY_TIMEOUT_S = 90.0
-_END_TIMEOUT_S = 20.0
 _LOOK_EVERY_S = 0.05
 _PROGRAM = Path(__file__).with_name("litserve_peer.py")
 
@@ -41,20 +40,9 @@ def litserve(environment: Path) -> Iterator[str]:
         install(environment, system.requirement)
     port = free_port()
     command = [str(environment / "bin" / "python"), str(_PROGRAM), "--port", str(port)]
-    process = subprocess.Popen(
-        command, env={**os.environ, "PYTHONPATH": str(ROOT)}, start_new_session=True
-    )
-    try:
+    with guarded(command, {**os.environ, "PYTHONPATH": str(ROOT)}) as process:
         _await_port(process, port)
         yield f"127.0.0.1:{port}"
-    finally:
-        process.terminate()
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(_END_TIMEOUT_S)
-        # Its workers outlive it; they are in its session.
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
 
 
 def _await_port(process: subprocess.Popen[bytes], port: int) -> None:
