@@ -72,9 +72,8 @@ class Project:
 
     def __exit__(self, *_: object) -> None:
         # A profile that is not named is not taken down.
-        self.compose(
-            "--profile", "observe", "down", "--volumes", "--remove-orphans", "--timeout", "20"
-        )
+        profiles = ("--profile", "observe", "--profile", "stepwise")
+        self.compose(*profiles, "down", "--volumes", "--remove-orphans", "--timeout", "20")
 
     def compose(
         self, *arguments: str, timeout_s: float = _TIMEOUT_S, given: str | None = None

@@ -92,6 +92,18 @@ def test_observers_are_there_when_they_are_asked_for() -> None:
             assert not source.startswith(".") or (ROOT / source).is_file(), source
 
 
+def test_the_stepwise_models_are_there_when_they_are_asked_for() -> None:
+    asked = {name for name, each in ROLES.items() if "profiles" in each}
+    assert {"letters", "denoise", "voice", "beams", "passthrough"} == asked
+    for name in asked:
+        assert ["stepwise"] == SERVICES[name]["profiles"]
+        packed = pack(load_application(f"services.{name}.service:app", {}), ApplicationName(name))
+        # Their replicas are processes that others start, so that the file sets these variables.
+        for deployment in packed.deployments:
+            wanted = deployment.options.env_vars.items()
+            assert wanted <= SERVICES[name]["environment"].items()
+
+
 def test_services_and_observers_find_each_other() -> None:
     collector = content("services/observe/collector.yml")
     protocols = collector["receivers"]["otlp"]["protocols"]
