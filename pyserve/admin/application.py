@@ -111,6 +111,7 @@ class _SnapshotSource:
             methods=counted.methods,
             batches=counted.batches,
             steps=counted.steps,
+            kept=counted.kept,
             models=self._front.models(),
             caches=counted.caches,
             missing=(words,) if silent else (),

@@ -64,6 +64,7 @@ _STEP_HELD = {
     "pyserve_step_budget_used": "used",
     "pyserve_step_budget_max": "budget",
 }
+_CACHE_KEYS = "pyserve_replica_cache_keys"
 # Metrics of one function's models in a replica, with their names here; counters have the label that
 # distinguishes them.
 _CACHES = {
@@ -90,6 +91,7 @@ class Counted:
     methods: Mapping[str, Mapping[str, Histogram]]
     batches: Mapping[tuple[str, str], Batches]
     steps: Mapping[tuple[str, str], Steps]
+    kept: Mapping[str, int]
     caches: Mapping[tuple[str, str, str], Cache]
 
 
@@ -100,6 +102,7 @@ def read_families(families: Iterable[Family]) -> Counted:
     methods: defaultdict[str, defaultdict[str, Buckets]] = defaultdict(_buckets)
     batches: defaultdict[tuple[str, str], _Batches] = defaultdict(_Batches)
     steps: defaultdict[tuple[str, str], _Steps] = defaultdict(_Steps)
+    kept = _counts()
     caches: defaultdict[tuple[str, str, str], _Cache] = defaultdict(_Cache)
     for family in families:
         for sample in family.samples:
@@ -114,6 +117,8 @@ def read_families(families: Iterable[Family]) -> Counted:
                 batches[_target(labels), labels["function"]].take(family.name, sample)
             elif family.name.startswith("pyserve_step_"):
                 steps[_target(labels), labels["function"]].take(family.name, sample)
+            elif family.name == _CACHE_KEYS:
+                kept[_target(labels)] += int(sample.value)
             elif family.name.startswith("pyserve_model"):
                 key = _target(labels), labels["replica"], labels["function"]
                 caches[key].take(family.name, sample)
@@ -127,6 +132,7 @@ def read_families(families: Iterable[Family]) -> Counted:
         },
         {key: each.batches() for key, each in batches.items()},
         {key: each.steps() for key, each in steps.items()},
+        dict(kept),
         {key: each.cache() for key, each in caches.items()},
     )
 

@@ -296,6 +296,7 @@ def deployment_details(between: Between, application: str, name: str) -> dict[st
             for (of, function), each in sorted(between.steps.items())
             if of == target
         ],
+        "cache": _cache_entries(routed, between.now.kept.get(target, 0), between.passed_s),
         "latency": histogram(routed.answered),
         "parked_wait": histogram(routed.parked),
     }
@@ -340,6 +341,20 @@ def _steps(function: str, found: Steps, passed_s: float) -> dict[str, Any]:
         "admissions_per_second": rate(found.counts.get("admissions", 0), passed_s),
         "preemptions": found.counts.get("preemptions", 0),
         "sizes": histogram(found.sizes),
+    }
+
+
+def _cache_entries(found: Routed, kept: int, passed_s: float) -> dict[str, Any] | None:
+    """Return what calls found of the entries they named; ``None``: no replica reports any."""
+    hits = found.counts.get("cache_keys_found", 0)
+    misses = found.counts.get("cache_keys_missed", 0)
+    if not (kept or hits or misses):
+        return None
+    return {
+        "kept": kept,
+        "found_per_second": rate(hits, passed_s),
+        "missed_per_second": rate(misses, passed_s),
+        "found_share": share(hits, hits + misses),
     }
 
 

@@ -205,6 +205,7 @@ class MeshSnapshot:
         batches: What the batched functions of a deployment did, by "application/Deployment" and
             function.
         steps: The same of continuously batched classes.
+        kept: Cache entries that the replicas of a deployment report, by "application/Deployment".
         models: Those that a replica has, by its id, as far as routers know.
         caches: What replicas did with models, by "application/Deployment", replica and function.
         missing: Processes that did not answer, in words.
@@ -218,6 +219,7 @@ class MeshSnapshot:
     methods: Mapping[str, Mapping[str, Histogram]] = field(default_factory=dict)
     batches: Mapping[tuple[str, str], Batches] = field(default_factory=dict)
     steps: Mapping[tuple[str, str], Steps] = field(default_factory=dict)
+    kept: Mapping[str, int] = field(default_factory=dict)
     models: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     caches: Mapping[tuple[str, str, str], Cache] = field(default_factory=dict)
     missing: tuple[str, ...] = ()

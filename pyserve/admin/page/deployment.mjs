@@ -1,4 +1,5 @@
-// One deployment: its replicas, how long calls take, how long they wait, what the batches and steps are.
+// One deployment: its replicas, how long calls take, how long they wait, what the batches, steps
+// and caches are.
 
 import { h } from "./dom.mjs";
 import { clock, duration, number, percent } from "./format.mjs";
@@ -58,6 +59,7 @@ export function render({ history, details: found }) {
     prediction(found.prediction),
     batches(found.batches ?? []),
     steps(found.steps ?? []),
+    cache(found.cache),
     counts(found),
   ];
 }
@@ -122,6 +124,17 @@ function steps(found) {
       ["preempted", number(each.preemptions)],
     ]),
     h("div", { class: "charts" }, histogram("Requests in a step", each.sizes, [], number))));
+}
+
+function cache(found) {
+  return found && h("section", { key: "cache" },
+    h("h2", null, "Cache entries that calls name"),
+    facts([
+      ["found", percent(found.found_share)],
+      ["found/s", number(found.found_per_second)],
+      ["missed/s", number(found.missed_per_second)],
+      ["kept by all replicas", number(found.kept)],
+    ]));
 }
 
 function counts(found) {

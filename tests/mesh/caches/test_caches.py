@@ -130,6 +130,39 @@ def test_when_the_replica_with_the_entry_is_killed_no_call_is_lost(
     """)
 
 
+def test_the_page_shows_what_calls_have_found(drive: Callable[[str], None]) -> None:
+    drive("""
+        import json
+        import threading
+        import urllib.request
+
+        homes = place_two_keys()
+        (ingress,) = pyserve.status().ingresses
+        url = f"http://{ingress.admin}/api/deployments/default/Remembering.json"
+        over = threading.Event()
+
+        def keep_calling():
+            while not over.is_set():
+                call("remember", [*homes][0])
+
+        def is_shown():
+            with urllib.request.urlopen(url) as page:
+                shown = json.load(page)["cache"] or {}
+            if not shown.get("found_per_second"):
+                return False
+            assert (len(homes), 1.0) == (shown["kept"], shown["found_share"]), shown
+            return True
+
+        with ThreadPoolExecutor(1) as pool:
+            calling = pool.submit(keep_calling)
+            try:
+                until(is_shown)
+            finally:
+                over.set()
+            calling.result()
+    """)
+
+
 def test_a_header_names_what_a_request_would_like_to_find(
     mesh_environment: dict[str, str],
 ) -> None:

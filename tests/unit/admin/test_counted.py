@@ -141,6 +141,12 @@ def test_steps_of_all_replicas_are_one():
     assert (2, 2, 0) == (found.runs.count, found.first_values.count, found.sizes.count)
 
 
+def test_cache_entries_of_all_replicas_are_added_up():
+    replicas = [{**_EDGE, "replica": name} for name in ("Cart#1", "Cart#2")]
+    families = [gauge("pyserve_replica_cache_keys", 3, **labels) for labels in replicas]
+    assert {"shop/Cart": 6} == read_families(families).kept
+
+
 def test_models_are_those_of_a_function_in_a_replica():
     where = {**_EDGE, "replica": "Cart#1", "function": "Cart.get"}
     families = [

@@ -111,6 +111,23 @@ def test_more_replicas_than_fit_are_counted():
     assert (60, 0) == (len(details["replicas"]), details["replicas_left_out"])
 
 
+def test_cache_entries_are_counted_between_the_looks():
+    then = Routed(counts={"cache_keys_found": 10, "cache_keys_missed": 10})
+    now = Routed(counts={"cache_keys_found": 16, "cache_keys_missed": 12})
+    looks = look(0.0, {CART: then}), replace(look(2.0, {CART: now}), kept={"shop/Cart": 7})
+    details = deployment_details(Between.of(*looks, None), "shop", "Cart")
+    assert details is not None
+    assert {
+        "kept": 7,
+        "found_per_second": 3.0,
+        "missed_per_second": 1.0,
+        "found_share": 0.75,
+    } == details["cache"]
+    without = deployment_details(between(THEN, NOW), "shop", "Cart")
+    assert without is not None
+    assert without["cache"] is None
+
+
 def test_events_are_in_the_order_of_their_times():
     events = overview(between(THEN, THEN))["events"]
     assert ["scaling", "deployment", "application", "scaling"] == [each["kind"] for each in events]
