@@ -75,6 +75,7 @@ class AutoscalingPolicy(Part):
         )
 
 
+_STEP_TARGETS = ("target_ongoing_cost", "target_time_to_first_value_s", "target_time_per_value_s")
 # Older names of Ray Serve, and the present ones.
 _OLDER_FACTORS = {
     "smoothing_factor": ("upscaling_factor", "downscaling_factor"),
@@ -109,6 +110,9 @@ class AutoscalingConfig(Part):
         target_ongoing_cost: What the calls of each replica of a continuously batched class shall
             cost at once, waiting ones included, in the unit of its ``cost``; None: their number
             decides.
+        target_time_to_first_value_s: How long the callers of a continuously batched class shall
+            wait for the first value in the mean, their wait for a replica included.
+        target_time_per_value_s: How long they shall wait for each further value in the mean.
         target_wait_s: 99 of 100 calls shall wait at most so long for a replica.
         target_p99_s: 99 of 100 calls shall be answered within this time.
         advisory: Say what would be done, and do not do it.
@@ -127,6 +131,8 @@ class AutoscalingConfig(Part):
     aggregation_function: AggregationFunction | str = "mean"
     policy: AutoscalingPolicy | Mapping[str, object] | None = None
     target_ongoing_cost: float | None = None
+    target_time_to_first_value_s: float | None = None
+    target_time_per_value_s: float | None = None
     target_wait_s: float | None = None
     target_p99_s: float | None = None
     advisory: bool = False
@@ -191,6 +197,17 @@ class AutoscalingConfig(Part):
                 return name, value
         return None
 
+    @property
+    def step_targets(self) -> tuple[str, ...]:
+        """Names of the targets that only a continuously batched class can have, where set."""
+        return tuple(name for name in _STEP_TARGETS if getattr(self, name) is not None)
+
+    @property
+    def has_time_targets(self) -> bool:
+        """Whether times of values count."""
+        times = self.target_time_to_first_value_s, self.target_time_per_value_s
+        return any(each is not None for each in times)
+
     def _take_older_names(self, **older: float | None) -> None:
         for name, value in older.items():
             if value is None:
@@ -245,21 +262,16 @@ class AutoscalingConfig(Part):
                     raise refuse(
                         f"autoscaling_config.{name}", value, "none beside a policy of your own"
                     )
-        if self.target_ongoing_cost is not None:
-            check_number(
-                "autoscaling_config.target_ongoing_cost",
-                self.target_ongoing_cost,
-                minimum=0,
-                exclusive=True,
-            )
+        for name in self.step_targets:
+            full, value = f"autoscaling_config.{name}", getattr(self, name)
+            if name == "target_ongoing_cost":
+                check_number(full, value, minimum=0, exclusive=True)
+            else:
+                check_seconds(full, value, exclusive=True)
             beside = "a policy of your own" if self.policy_path else ""
             beside = beside or (self.latency_target or ("",))[0]
             if beside:
-                raise refuse(
-                    "autoscaling_config.target_ongoing_cost",
-                    self.target_ongoing_cost,
-                    f"none beside {beside}",
-                )
+                raise refuse(full, value, f"none beside {beside}")
         if self.target_wait_s is not None and self.target_p99_s is not None:
             raise refuse(
                 "autoscaling_config.target_p99_s", self.target_p99_s, "none beside target_wait_s"

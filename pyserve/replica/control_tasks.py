@@ -31,6 +31,7 @@ from pyserve.replica.hooks import (
     StatsReporter,
 )
 from pyserve.replica.membership import Membership
+from pyserve.replica.step_reports import step_load
 from pyserve.stepping.decorator import ongoing_cost
 from pyserve.wire.v1 import mesh_pb2
 
@@ -258,18 +259,28 @@ class LoadCounter:
         self._ongoing = self._calls = 0
         self._busy_s = self._cost = 0.0
         self._looked_at: float | None = None
-        self._told: tuple[int, int, float] | None = None
+        self._steps: mesh_pb2.StepLoad | None = None
+        self._told: tuple[object, ...] | None = None
         self._active_at = -math.inf
 
     def look(
-        self, ongoing: int, calls: int, now: float, *, cost: float = 0.0
+        self,
+        ongoing: int,
+        calls: int,
+        now: float,
+        *,
+        cost: float = 0.0,
+        steps: mesh_pb2.StepLoad | None = None,
     ) -> mesh_pb2.ReplicaLoad | None:
         """Return the report due now; ``None``: nothing has changed."""
         if self._looked_at is not None:
             elapsed_s = now - self._looked_at
             self._busy_s += (self._ongoing + ongoing) / 2 * elapsed_s
         self._ongoing, self._calls, self._cost, self._looked_at = ongoing, calls, cost, now
-        counts = ongoing, calls, cost
+        self._steps = steps
+        counts: tuple[object, ...] = ongoing, calls, cost
+        if steps is not None:  # How long requests have waited, the controller goes on to count.
+            counts += (steps.first_values, steps.next_values, steps.unanswered, steps.fullness)
         if ongoing or counts != self._told:
             self._active_at = now
         if counts == self._told:
@@ -280,7 +291,11 @@ class LoadCounter:
     def again(self) -> mesh_pb2.ReplicaLoad:
         """Return the last report."""
         return mesh_pb2.ReplicaLoad(
-            ongoing=self._ongoing, calls=self._calls, busy_s=self._busy_s, cost=self._cost
+            ongoing=self._ongoing,
+            calls=self._calls,
+            busy_s=self._busy_s,
+            cost=self._cost,
+            steps=self._steps,
         )
 
     def period_s(self, now: float) -> float:
@@ -311,6 +326,7 @@ class LoadReporter(Questioner[str]):
     ) -> None:
         self._counts = counts if options.scaling is not None else None
         self._instance = instance
+        self._tells_steps = options.scaling is not None and options.scaling.has_time_targets
         method: Callable[[], object] | None = getattr(instance, "record_autoscaling_stats", None)
         hook = method and Hook(method, stats_json, timeout_s=_STATS_TIMEOUT_S, user_loop=user_loop)
         super().__init__(hook if self._counts is not None else None)
@@ -336,7 +352,8 @@ class LoadReporter(Questioner[str]):
         loop = asyncio.get_running_loop()
         while True:
             cost = ongoing_cost(self._instance)
-            load = self._counter.look(*counts(), loop.time(), cost=cost)
+            steps = step_load(self._instance) if self._tells_steps else None
+            load = self._counter.look(*counts(), loop.time(), cost=cost, steps=steps)
             if load is not None:
                 await self._report(load)
             await asyncio.sleep(self._counter.period_s(loop.time()))

@@ -27,7 +27,7 @@ from pyserve.stepping.calls import Call, Delivery
 from pyserve.stepping.endings import as_exception
 from pyserve.stepping.engine import Engine, optional
 from pyserve.stepping.entries import Entry, Load
-from pyserve.stepping.measures import StepMeasures, Tell
+from pyserve.stepping.measures import StepMeasures, Tell, Unanswered
 from pyserve.stepping.moving import Elsewhere, Moved, Relays
 from pyserve.stepping.options import ContinuousOptions
 
@@ -48,6 +48,7 @@ class Driver:
         client_of, priority_of: Methods of the class that say this of a request, if it has them.
         label: The class's name, for metrics.
         traces: Makes the spans of its calls and steps; ``None``: this process does not trace.
+        unanswered: Its calls that have had no value yet.
     """
 
     def __init__(self, model: Any, options: ContinuousOptions) -> None:
@@ -56,6 +57,7 @@ class Driver:
         self.client_of = optional(model, "client")
         self.priority_of = optional(model, "priority")
         self.traces = PROCESS_TRACING.steps(self.label)
+        self.unanswered = Unanswered()
         self._context = self._own_context()
         self._admissions: set[asyncio.Task[None]] = set()
         self._engine = self._make_engine(model, options)
@@ -75,11 +77,15 @@ class Driver:
             raise self._ends_with
         self._calls += 1
         self._idle.clear()
+        # A call that goes on here has had its values elsewhere.
+        if call.wants_each and call.moved is None:
+            self.unanswered.add(call, time.monotonic())
         self._post(lambda: self._engine.arrive(call))
 
     def leave(self, call: Call) -> None:
         """End a call before the next step."""
         self._calls -= 1
+        self.unanswered.discard(call)
         self._check_idle()
         if self._relays is not None:
             self._relays.end(call)
@@ -148,6 +154,8 @@ class Driver:
             if is_ended and not call.is_ended:
                 self._calls -= 1
             call.deliver(values, is_ended, error)
+            if values or is_ended:
+                self.unanswered.discard(call)
             if is_ended and self._relays is not None:
                 self._relays.end(call)
         self._check_idle()

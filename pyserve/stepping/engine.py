@@ -116,6 +116,7 @@ class Engine:
         entry = self._entries.get(call)
         if entry is not None and call.is_parked and call.sent - call.read <= self._low_mark:
             call.is_parked = False
+            call.value_at = self._clock()  # The caller's own delay is no time of a value.
             self._scheduler.unpark(entry)
             if call.trace is not None:
                 call.trace.note("read on")

@@ -118,6 +118,7 @@ class Load:
         waiting_cost: What these cost.
         used: What the held states take of the budget.
         step_s: What a step is expected to take, in seconds; 0 while nothing is known.
+        step_least_s, step_most_s: The same with one state, and with ``max_running``.
         wait_s: How long a new request of the mean cost would wait for a state, in seconds; 0 where
             it would not, or nothing is known.
         steps, admitted, preempted: How many there have been.
@@ -129,6 +130,8 @@ class Load:
     waiting_cost: float
     used: float
     step_s: float
+    step_least_s: float = 0.0
+    step_most_s: float = 0.0
     wait_s: float
     steps: int
     admitted: int

@@ -41,6 +41,33 @@ class StepMeasures:
         self.runs.add(duration_s)
 
 
+class Unanswered:
+    """Requests that have had no value yet, of callers who read each. For the event loop."""
+
+    __slots__ = ("_arrived_s", "_since")
+
+    def __init__(self) -> None:
+        self._since: dict[object, float] = {}
+        self._arrived_s = 0.0  # The sum of when they came.
+
+    def add(self, call: object, now: float) -> None:
+        """Begin to count a request."""
+        self._since[call] = now
+        self._arrived_s += now
+
+    def discard(self, call: object) -> None:
+        """Count a request no longer, which has had a value or has ended. Idempotent."""
+        since = self._since.pop(call, None)
+        if since is not None:
+            # Without any, no rounding error of theirs is left.
+            self._arrived_s = self._arrived_s - since if self._since else 0.0
+
+    def held(self, now: float) -> tuple[int, float]:
+        """Return how many there are, and how long they have been here together; from any thread."""
+        number = len(self._since)
+        return number, max(0.0, number * now - self._arrived_s)
+
+
 # Takes what requests cost, for routers: see ``_router.Server.set_costs``.
 Tell = Callable[..., None]
 

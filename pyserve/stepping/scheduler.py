@@ -315,13 +315,17 @@ class Scheduler(Generic[Call]):
         """Return what is held now."""
         waiting = self._count_waiting()
         waiting_cost = self._waiting.cost + sum(entry.cost for entry in self._blocked)
+        slowest = max(self._sets.values(), key=self._expected_s, default=None)
+        step_s = 0.0 if slowest is None else self._expected_s(slowest)
         return Load(
             running=self._active,
             parked=len(self._parked),
             waiting=waiting,
             waiting_cost=waiting_cost,
             used=self._used,
-            step_s=max((self._expected_s(each) for each in self._sets.values()), default=0.0),
+            step_s=step_s,
+            step_least_s=0.0 if slowest is None else slowest.times.predict(1),
+            step_most_s=0.0 if slowest is None else slowest.times.predict(self.options.max_running),
             wait_s=self._departures.wait_s(
                 ahead=waiting,
                 ahead_cost=waiting_cost,

@@ -45,6 +45,7 @@ PURE_MODULES = (
     "pyserve/control/state/applications.py",
     "pyserve/control/autoscaling/rule.py",
     "pyserve/control/autoscaling/signals.py",
+    "pyserve/control/autoscaling/value_times.py",
     "pyserve/control/views.py",
     "pyserve/control/state/traffic.py",
     "pyserve/batching/batcher.py",

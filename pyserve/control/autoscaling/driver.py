@@ -25,6 +25,7 @@ from pyserve.control.autoscaling.policies import (
     read_answers,
 )
 from pyserve.control.autoscaling.scaler import Outcome, Scaler, add_scaling, scaling_status
+from pyserve.control.autoscaling.value_times import StepReport
 from pyserve.control.state.applications import Applications
 from pyserve.control.state.history import Decision
 from pyserve.control.state.mesh import MeshState, Phase, Version
@@ -117,6 +118,7 @@ class Autoscaling:
             busy_s=load.busy_s,
             now=now,
             cost=load.cost,
+            steps=_step_report(load.steps) if load.HasField("steps") else None,
         )
         self._look_soon(now)
 
@@ -417,6 +419,18 @@ def _numbers(stats_json: str) -> dict[str, float]:
     """Return the numbers among a replica's statistics."""
     found = json.loads(stats_json)
     return {name: float(value) for name, value in found.items() if isinstance(value, int | float)}
+
+
+def _step_report(told: mesh_pb2.StepLoad) -> StepReport:
+    return StepReport(
+        first_values=told.first_values,
+        first_value_s=told.first_value_s,
+        next_values=told.next_values,
+        next_value_s=told.next_value_s,
+        unanswered=told.unanswered,
+        unanswered_s=told.unanswered_s,
+        fullness=told.fullness,
+    )
 
 
 def _key(application: str, deployment: str) -> DeploymentKey:

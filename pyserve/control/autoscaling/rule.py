@@ -1,12 +1,14 @@
-"""Ray Serve's rule with the terms of its ``autoscaling_config``: calls per replica. Pure."""
+"""Ray Serve's rule with the terms of its ``autoscaling_config``, and targets like it. Pure."""
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass
 
 from pyserve.config import AutoscalingConfig
 from pyserve.control.autoscaling.signals import Signals
+from pyserve.control.autoscaling.value_times import replicas_for_time
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +35,66 @@ class Settled:
 
     wanted: int
     number: int
+
+
+def by_targets(
+    config: AutoscalingConfig, signals: Signals, running: int, target: int, now: float
+) -> Proposal:
+    """Return the largest number that a target wants; with targets for times, not all have one."""
+    if not config.has_time_targets:
+        return calls_at_once(config, signals, running, target, now)
+    wishes = [
+        _for_time(config, signals, running, target, now, is_first=is_first)
+        for is_first in (True, False)
+    ]
+    if config.target_ongoing_cost is not None:
+        wishes.append(calls_at_once(config, signals, running, target, now))
+    known = [each for each in wishes if each is not None]
+    if not known:
+        return Proposal(target, "no replica has said yet how long values take")
+    return max(known, key=lambda each: each.number)
+
+
+def _for_time(
+    config: AutoscalingConfig,
+    signals: Signals,
+    running: int,
+    target: int,
+    now: float,
+    *,
+    is_first: bool,
+) -> Proposal | None:
+    """Return what the target for one of the times wants; ``None``: no target, or nothing known."""
+    values = signals.values
+    name = "to the first value" if is_first else "from value to value"
+    wanted_s = config.target_time_to_first_value_s if is_first else config.target_time_per_value_s
+    measure = values.first_value_s if is_first else values.next_value_s
+    if wanted_s is None:
+        return None
+    recent_s, period_s = measure(now, recently=True), measure(now, recently=False)
+    calls = max(signals.most_over_period(now), 0 if period_s is None else 1)
+    if not calls:
+        return Proposal(0, f"no calls in {config.look_back_period_s:g} s")
+    if not running and not target:
+        return Proposal(1, "calls wait, and no replica serves")
+    if not values.is_told:
+        return None
+
+    fullness = values.fullness(now)
+    wish = functools.partial(
+        replicas_for_time, target_s=wanted_s, running=running, fullness=fullness, calls=calls
+    )
+    if recent_s is not None and recent_s > wanted_s:
+        number = wish(recent_s, is_draining=values.is_draining(now))
+        return Proposal(number, f"{recent_s:.3g} s {name}, {wanted_s:g} s is the target")
+    measured_s = max(recent_s or 0.0, period_s or 0.0)
+    # What was too long before the last moments is no reason for more.
+    number = min(wish(min(measured_s, wanted_s)), target)
+    return Proposal(
+        number,
+        f"{measured_s:.3g} s {name} in {config.look_back_period_s:g} s, {wanted_s:g} s is the "
+        f"target, and requests fill {fullness:.1f} replicas",
+    )
 
 
 def calls_at_once(

@@ -13,7 +13,7 @@ from typing import Any
 
 from pyserve.config import AutoscalingConfig, AutoscalingContext, DeploymentID
 from pyserve.control.autoscaling.latency import Fleet, LatencyPolicy
-from pyserve.control.autoscaling.rule import Delays, Proposal, calls_at_once
+from pyserve.control.autoscaling.rule import Delays, Proposal, by_targets
 from pyserve.control.autoscaling.signals import Signals
 from pyserve.control.state.history import Decision
 from pyserve.control.state.mesh import Version
@@ -87,9 +87,7 @@ class Scaler:
         if self._latency is not None:
             proposal = self._latency.propose(self.signals, fleet, now)
         else:
-            proposal = calls_at_once(
-                self.config, self.signals, len(fleet.running), fleet.target, now
-            )
+            proposal = by_targets(self.config, self.signals, len(fleet.running), fleet.target, now)
         return self._settle(proposal, fleet, now)
 
     def take(

@@ -7,8 +7,9 @@ from collections import defaultdict, deque
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from pyserve.config import AutoscalingConfig, TimeStampedValue
+from pyserve.config import AggregationFunction, AutoscalingConfig, TimeStampedValue
 from pyserve.control.autoscaling.arrivals import Arrivals, SeasonalCounts, Series
+from pyserve.control.autoscaling.value_times import StepReport, ValueTimes
 from pyserve.types import ReplicaId
 
 # Growing looks back at least so long: five reports, so that one of them decides nothing.
@@ -42,6 +43,7 @@ class Signals:
 
     Attributes:
         arrivals, seasons: The calls that routers were offered, of the last minutes and hour.
+        values: The times of the values of a continuously batched class.
     """
 
     def __init__(self, config: AutoscalingConfig, now: float) -> None:
@@ -55,6 +57,7 @@ class Signals:
         self._mean_cost = 0.0  # Of a call, when some were last in replicas.
         self.arrivals = Arrivals(now)
         self.seasons = SeasonalCounts(now)
+        self.values = ValueTimes(config, now)
         self._replicas: dict[ReplicaId, _Replica] = {}
         self._routers: dict[str, _Router] = {}
         self._values: dict[str, dict[ReplicaId, deque[tuple[float, float]]]] = defaultdict(dict)
@@ -69,10 +72,11 @@ class Signals:
         busy_s: float,
         now: float,
         cost: float = 0.0,
+        steps: StepReport | None = None,
     ) -> None:
-        """Take in a replica's running calls, and what they cost.
+        """Take in a replica's running calls, what they cost, and its values.
 
-        The other two counts are since it began to serve.
+        Other counts are since it began to serve.
         """
         before = self._replicas.get(replica)
         if before is None:
@@ -87,6 +91,9 @@ class Signals:
                 finished=max(started - (ongoing - before.ongoing), 0),
                 now=now,
             )
+        self.values.on_calls(max(calls - before.calls, 0), now)
+        if steps is not None:
+            self.values.on_replica(replica, steps, now)
         before.ongoing, before.calls, before.busy_s = ongoing, calls, busy_s
         before.cost = cost
         self._count(now)
@@ -125,6 +132,7 @@ class Signals:
             before._routers,
             before._values,
         )
+        self.values.take_over(before.values)
         self._count(now)
 
     def keep_replicas(self, running: Collection[ReplicaId], now: float) -> None:
@@ -135,6 +143,7 @@ class Signals:
         for of_name in self._values.values():
             for replica in [each for each in of_name if each not in running]:
                 del of_name[replica]
+        self.values.keep_replicas(running, now)
         if gone:
             self._count(now)
 
@@ -186,6 +195,10 @@ class Signals:
         """Return the concurrent calls over the whole look-back period."""
         return self._whole.aggregate(self._function, now)
 
+    def most_over_period(self, now: float) -> float:
+        """Return the most concurrent calls in the look-back period."""
+        return self._whole.aggregate(AggregationFunction.MAX, now)
+
     def aggregated_metrics(self, now: float) -> dict[str, dict[ReplicaId, float]]:
         """Return one number for each metric and replica."""
         fold = {"max": max, "min": min}.get(str(self._function), _mean)
@@ -223,6 +236,7 @@ class Signals:
     def _count(self, now: float) -> None:
         self._recent.set(self.total, now)
         self._whole.set(self.total, now)
+        self.values.on_parked(self.parked, now)
         cost = self.total_cost
         self._recent_cost.set(cost, now)
         self._whole_cost.set(cost, now)

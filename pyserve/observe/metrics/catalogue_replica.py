@@ -170,7 +170,11 @@ _STEPS = (
         "From the arrival of a request in the replica to its first value.",
         "function",
     ),
-    histogram("pyserve_step_value_seconds", "From one value of a request to its next.", "function"),
+    histogram(
+        "pyserve_step_value_seconds",
+        "From one value of a request to its next, or from where its caller read on.",
+        "function",
+    ),
     gauge("pyserve_step_running_requests", "Requests that step.", "function"),
     gauge("pyserve_step_parked_requests", "Requests whose callers do not read.", "function"),
     gauge("pyserve_step_waiting_requests", "Requests that wait for admission.", "function"),

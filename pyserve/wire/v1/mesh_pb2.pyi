@@ -147,18 +147,38 @@ class RoutingStats(_message.Message):
     def __init__(self, json: _Optional[str] = ...) -> None: ...
 
 class ReplicaLoad(_message.Message):
-    __slots__ = ("ongoing", "calls", "busy_s", "stats_json", "cost")
+    __slots__ = ("ongoing", "calls", "busy_s", "stats_json", "cost", "steps")
     ONGOING_FIELD_NUMBER: _ClassVar[int]
     CALLS_FIELD_NUMBER: _ClassVar[int]
     BUSY_S_FIELD_NUMBER: _ClassVar[int]
     STATS_JSON_FIELD_NUMBER: _ClassVar[int]
     COST_FIELD_NUMBER: _ClassVar[int]
+    STEPS_FIELD_NUMBER: _ClassVar[int]
     ongoing: int
     calls: int
     busy_s: float
     stats_json: str
     cost: float
-    def __init__(self, ongoing: _Optional[int] = ..., calls: _Optional[int] = ..., busy_s: _Optional[float] = ..., stats_json: _Optional[str] = ..., cost: _Optional[float] = ...) -> None: ...
+    steps: StepLoad
+    def __init__(self, ongoing: _Optional[int] = ..., calls: _Optional[int] = ..., busy_s: _Optional[float] = ..., stats_json: _Optional[str] = ..., cost: _Optional[float] = ..., steps: _Optional[_Union[StepLoad, _Mapping]] = ...) -> None: ...
+
+class StepLoad(_message.Message):
+    __slots__ = ("first_values", "first_value_s", "next_values", "next_value_s", "unanswered", "unanswered_s", "fullness")
+    FIRST_VALUES_FIELD_NUMBER: _ClassVar[int]
+    FIRST_VALUE_S_FIELD_NUMBER: _ClassVar[int]
+    NEXT_VALUES_FIELD_NUMBER: _ClassVar[int]
+    NEXT_VALUE_S_FIELD_NUMBER: _ClassVar[int]
+    UNANSWERED_FIELD_NUMBER: _ClassVar[int]
+    UNANSWERED_S_FIELD_NUMBER: _ClassVar[int]
+    FULLNESS_FIELD_NUMBER: _ClassVar[int]
+    first_values: int
+    first_value_s: float
+    next_values: int
+    next_value_s: float
+    unanswered: int
+    unanswered_s: float
+    fullness: float
+    def __init__(self, first_values: _Optional[int] = ..., first_value_s: _Optional[float] = ..., next_values: _Optional[int] = ..., next_value_s: _Optional[float] = ..., unanswered: _Optional[int] = ..., unanswered_s: _Optional[float] = ..., fullness: _Optional[float] = ...) -> None: ...
 
 class Draining(_message.Message):
     __slots__ = ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Any
 
 import pyserve
@@ -64,3 +65,18 @@ def twice_as_many(
 ) -> tuple[dict[DeploymentID, int], dict[DeploymentID, dict[str, Any]]]:
     """Give the first deployment two replicas, and the others twice as many."""
     return {each: 2 if each.name == "First" else 4 for each in contexts}, {}
+
+
+@pyserve.deployment
+@pyserve.continuous(max_running=1)
+class Stepper:
+    """Has a value after each of as many steps as it is told."""
+
+    def admit(self, steps: int) -> list[int]:
+        return [steps]
+
+    def step(self, states: list[list[int]]) -> list[pyserve.Emit]:
+        time.sleep(0.02)
+        for state in states:
+            state[0] -= 1
+        return [pyserve.Emit(1) if state[0] else pyserve.Done(0) for state in states]
