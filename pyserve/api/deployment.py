@@ -15,6 +15,7 @@ from typing import (
     overload,
 )
 
+from pyserve.api.step_targets import check_step_targets
 from pyserve.batching import Batched
 from pyserve.config import BackpressureConfig, DeploymentOptions, LoggingConfig, check_name
 from pyserve.config.options import check_replicas, described_options
@@ -135,6 +136,7 @@ class Deployment(Generic[Deployed_co, Arguments]):
         target = self.target if func_or_class is None else _deployable(func_or_class)
         settings = self.settings.updated(options)
         check_placement_group(settings)
+        check_step_targets(target, settings)
         if "interceptors" in options:
             _check_interceptors(settings)
         return Deployment(target, settings)
@@ -291,7 +293,7 @@ def deployment(target: Any = None, /, **options: Any) -> Any:
             {options}
 
     Raises:
-        OptionError: An option has an unknown name or a wrong value.
+        OptionError: An option has an unknown name or a wrong value, or does not fit the class.
         KindError: The decorated object is no class and no function.
     """
     return _deployment(target, options)
@@ -313,7 +315,9 @@ def _deployment(target: Any, options: dict[str, Any]) -> Any:
     _check_interceptors(validated)
 
     def decorate(decorated: Any, /) -> Deployment[Any, ...]:
-        return Deployment(_deployable(decorated), validated)
+        found = _deployable(decorated)
+        check_step_targets(found, validated)
+        return Deployment(found, validated)
 
     return decorate if target is None else decorate(target)
 

@@ -15,6 +15,7 @@ from pyserve.api.handles.handle import DeploymentHandle
 from pyserve.api.ingress import ingress_of
 from pyserve.api.pickling import Pickler
 from pyserve.api.policy import check_policy
+from pyserve.api.step_targets import check_step_targets
 from pyserve.api.travel import check_code
 from pyserve.batching import Batched, BatchOptions, check_chain
 from pyserve.config import DeploymentOptions, LoggingConfig
@@ -156,6 +157,7 @@ class _Graph:
             application = replace(application, deployment=deployment)
         # Of options that a file has beside those in the code.
         check_placement_group(options)
+        check_step_targets(deployment.target, options)
         if path := options.request_router_config.policy_path:
             # What cannot be made here is refused before anything starts.
             check_policy(path, options.request_router_config.policy_kwargs)

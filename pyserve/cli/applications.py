@@ -21,6 +21,7 @@ import click
 
 from pyserve.api.graph import PackedApplication, pack
 from pyserve.api.modules import digest, imports_of, modules_of, own_modules
+from pyserve.api.step_targets import StepTargetRefused
 from pyserve.cli.commands import CommandFailed
 from pyserve.cli.target import Asked, folder_of, load_application, parse_arguments
 from pyserve.config import AutoscalingPolicy, DeploymentOptions, LoggingConfig, check_name
@@ -165,6 +166,9 @@ def load_file(file: MeshFile, app_dir: str | None = None) -> list[Declared]:
             raise _failed(file, at, application, error.message) from error
         except CommandFailed as error:
             raise _failed(file, at, application, str(error), error.traceback) from error
+        except StepTargetRefused as error:
+            place = _place_of_target(file, at, application, error)
+            raise _failed(file, at, application, str(error), place=place) from error
         except PyserveError as error:
             raise _failed(file, at, application, str(error)) from error
         _check_overrides(file, at, application, packed[-1])
@@ -316,8 +320,25 @@ def _with_own_fingerprints(
     return found
 
 
+def _place_of_target(
+    file: MeshFile, at: int, application: ServeApplicationSchema, refused: StepTargetRefused
+) -> str:
+    """Return where a target is written; "": in the code."""
+    for number, each in enumerate(application.deployments):
+        config = each.options().get("autoscaling_config")
+        if each.name == refused.deployment and refused.option in (config or {}):
+            way = ("deployments", number, "autoscaling_config", refused.option)
+            return file.place(("applications", at, *way))
+    return ""
+
+
 def _failed(
-    file: MeshFile, at: int, application: ServeApplicationSchema, text: str, traceback: str = ""
+    file: MeshFile,
+    at: int,
+    application: ServeApplicationSchema,
+    text: str,
+    traceback: str = "",
+    place: str = "",
 ) -> CommandFailed:
-    place = file.place(("applications", at, "import_path"))
+    place = place or file.place(("applications", at, "import_path"))
     return CommandFailed(f"{place}: application {application.name!r}: {text}", traceback)

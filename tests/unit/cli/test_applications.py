@@ -325,6 +325,24 @@ def test_a_file_says_by_itself_what_options_say(given: dict[str, Any]) -> None:
         file_of(Asked(target="serve.yaml", **given))
 
 
+def test_a_target_that_its_class_cannot_have_is_told_with_its_place(project: Project) -> None:
+    config = {"max_replicas": 2, "target_time_per_value_s": 0.1}
+    front = {"name": "Front", "autoscaling_config": config}
+    cart = {"name": "Cart", "num_replicas": 1}
+    refused = project.refusal({"name": "a", "import_path": SHOP, "deployments": [cart, front]})
+
+    place, _, said = str(refused).partition(": ")
+    text = json.dumps(
+        {"applications": [{"name": "a", "import_path": SHOP, "deployments": [cart, front]}]},
+        indent=1,
+    )
+    lines = text.splitlines()
+    number = next(at for at, line in enumerate(lines, 1) if "target_time_per_value_s" in line)
+    assert f"serve.yaml:{number}:{1 + lines[number - 1].index(chr(34))}" == place
+    assert "deployment 'Front' has autoscaling_config.target_time_per_value_s" in said
+    assert "@pyserve.continuous" in said
+
+
 def test_what_was_not_written_has_no_lines() -> None:
     with pytest.raises(CommandFailed) as refused:
         load_file(file_of(Asked(target="nowhere_at_all:app")))
