@@ -14,7 +14,7 @@ from opentelemetry.sdk.trace import ReadableSpan
 from pyserve.aio import HttpCall, ServerSettings
 from pyserve.aio._server import Server
 from pyserve.errors import DeploymentUnavailable
-from pyserve.replica.http.events import send_events
+from pyserve.replica.http.plans import send_events
 from tests.support.waiting import eventually
 from tests.unit.observe.traces.conftest import Kept
 
