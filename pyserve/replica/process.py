@@ -12,7 +12,7 @@ import signal
 import stat
 import sys
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 from types import FrameType
@@ -27,11 +27,11 @@ from pyserve.config.environment import names_debugger, read_log_defaults
 from pyserve.config.logs import LogSettings
 from pyserve.config.tls import PLAIN_TCP_REMEDY
 from pyserve.errors import MeshError, OptionError, WrongMoment
-from pyserve.observe.failures import exc_info_of, failure_logger
 from pyserve.observe.logs.sink import log_to_standard_error
 from pyserve.observe.metrics import ProcessMetrics
 from pyserve.observe.traces.process import PROCESS_TRACING
 from pyserve.observe.uncaught import log_uncaught
+from pyserve.replica.exits import run_to_end
 from pyserve.replica.loading import StopRequested
 from pyserve.replica.worker import Worker, WorkerSettings
 from pyserve.types import ApplicationName, DeploymentName, ReplicaId
@@ -56,7 +56,6 @@ _TOKEN_BYTES_MAX = 4096
 _ORPHAN_GRACE_S = 2.0
 _ORPHAN_TIMEOUT_S = 5.0
 _STANDARD_OUTPUT = 1
-_LOGGER = failure_logger(__name__)
 
 
 def main(
@@ -138,27 +137,6 @@ def run_worker(
         # Its thread must have ended before the interpreter is torn down.
         mesh.close()
         PROCESS_TRACING.stop()
-
-
-def run_to_end(runner: asyncio.Runner, main: Coroutine[Any, Any, int]) -> int:
-    """Return what ``main`` returns, whatever tasks of user code raise.
-
-    A ``SystemExit`` leaves the task, and the loop with it: one request would end all others. Not
-    every such task is ours: task groups make some, and so do the middlewares of frameworks.
-    """
-    loop = runner.get_loop()
-    task = loop.create_task(main)
-    while True:
-        try:
-            return loop.run_until_complete(task)
-        except (SystemExit, KeyboardInterrupt) as raised:
-            if task.done():
-                raise
-            error = raised
-        # Not in the handler, where it would be the context of all that is raised from now on.
-        if not isinstance(error, StopRequested):  # The worker has been told, too.
-            kind, exc_info = type(error).__name__, exc_info_of(error)
-            _LOGGER.error("a task raised %s; the replica goes on", kind, exc_info=exc_info)
 
 
 async def _run(settings: WorkerSettings, mesh: ReplicaMesh, liveness_fd: int | None) -> int:

@@ -12,13 +12,8 @@ import pytest
 
 from pyserve.config import read_settings
 from pyserve.config.control import OUTPUT_FILE_BYTES_MAX
-from pyserve.replica.process import (
-    _loop_factory,
-    _StopSignal,
-    _token,
-    empty_if_large,
-    run_to_end,
-)
+from pyserve.replica.exits import run_to_end
+from pyserve.replica.process import _loop_factory, _StopSignal, _token, empty_if_large
 
 
 def test_an_output_file_is_emptied_beyond_its_bound_and_goes_on(tmp_path):
