@@ -20,6 +20,8 @@ from pyserve.driver.status import (
     EndedReplica,
     IngressStatus,
     MeshStatus,
+    ReplicaCosts,
+    ReplicaStatus,
     RoutedDeployment,
     plain_values,
     read_status,
@@ -182,13 +184,24 @@ def _deployment_lines(deployment: DeploymentStatusOverview) -> list[str]:
         wants = "would have" if scaling.is_advisory else "has"
         since = f" since {_time(scaling.since)}" if scaling.since else ""
         lines.append(f"    autoscaling {wants} {scaling.target} replicas{since}: {scaling.reason}")
-    lines += [
-        f"    {replica.replica_id}  {replica.state}  pid {replica.pid}  {replica.address}".rstrip()
-        for replica in deployment.replicas
-    ]
+    if (costs := deployment.costs) is not None:
+        lines.append(f"    requests cost {_costs_text(costs)}")
+    lines += [_replica_line(replica) for replica in deployment.replicas]
     for ended in deployment.ended:
         lines.extend(_ended_lines(ended))
     return lines
+
+
+def _replica_line(replica: ReplicaStatus) -> str:
+    line = (
+        f"    {replica.replica_id}  {replica.state}  pid {replica.pid}  {replica.address}".rstrip()
+    )
+    return line if replica.costs is None else f"{line}  cost {_costs_text(replica.costs)}"
+
+
+def _costs_text(costs: ReplicaCosts) -> str:
+    budget = "" if costs.budget is None else f" of {costs.budget:g}"
+    return f"{costs.running:g}{budget}, {costs.waiting:g} waiting"
 
 
 def _ended_lines(ended: EndedReplica) -> list[str]:

@@ -136,6 +136,13 @@ def _replica_status(replica: Replica) -> control_pb2.ReplicaStatus:
         admin=replica.admin,
         version=replica.release,
         clock_ahead_s=replica.clock_ahead_s,
+        costs=None
+        if replica.costs is None
+        else mesh_pb2.StepCosts(
+            running=replica.costs.running,
+            waiting=replica.costs.waiting,
+            budget=replica.costs.budget,
+        ),
     )
 
 

@@ -74,6 +74,21 @@ class ProxyStatus(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class ReplicaCosts:
+    """What the requests of a continuously batched class cost, in its unit; else 1 each.
+
+    Attributes:
+        running: What the states that it holds take of the budget.
+        waiting: What the requests cost that wait for a state.
+        budget: What the states may take; ``None``: there is no limit.
+    """
+
+    running: float
+    waiting: float
+    budget: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class ReplicaStatus:
     """One replica process.
 
@@ -86,6 +101,8 @@ class ReplicaStatus:
         address: ``host:port`` where it listens, "" before it is ready.
         direct_http: ``host:port`` where balancers outside of the mesh reach it; "": nowhere.
         direct_grpc: The same for gRPC.
+        costs: As of the last second; ``None``: its class is not batched continuously, or has had
+            no request yet.
     """
 
     replica_id: str
@@ -95,6 +112,7 @@ class ReplicaStatus:
     address: str
     direct_http: str = ""
     direct_grpc: str = ""
+    costs: ReplicaCosts | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +204,19 @@ class DeploymentStatusOverview:
     scaling: Scaling | None = None
     ended: tuple[EndedReplica, ...] = ()
     status_trigger: DeploymentStatusTrigger = DeploymentStatusTrigger.UNSPECIFIED
+
+    @property
+    def costs(self) -> ReplicaCosts | None:
+        """What the requests of all replicas cost; ``None``: none has said it."""
+        found = [each.costs for each in self.replicas if each.costs is not None]
+        if not found:
+            return None
+        budgets = [each.budget for each in found if each.budget is not None]
+        return ReplicaCosts(
+            sum(each.running for each in found),
+            sum(each.waiting for each in found),
+            sum(budgets) if len(budgets) == len(found) else None,
+        )
 
     @property
     def replica_states(self) -> Mapping[ReplicaState, int]:
@@ -341,6 +372,7 @@ def plain_values(found: MeshStatus) -> dict[str, Any]:
         deployments = values["applications"][application.name]["deployments"]
         for each in application.deployments.values():
             deployments[each.name]["replica_states"] = dict(each.replica_states)
+            deployments[each.name]["costs"] = None if each.costs is None else asdict(each.costs)
     return values | {"proxies": dict(found.proxies)}
 
 
@@ -411,6 +443,13 @@ def _state(replica: ReplicaStatus) -> ReplicaState:
     return next((each for each in known if each == replica.state), ReplicaState.RUNNING)
 
 
+def _costs(message: control_pb2.ReplicaStatus) -> ReplicaCosts | None:
+    if not message.HasField("costs"):
+        return None
+    costs = message.costs
+    return ReplicaCosts(costs.running, costs.waiting, costs.budget or None)
+
+
 def _scaling(message: control_pb2.DeploymentStatus) -> Scaling | None:
     if not message.HasField("scaling"):
         return None
@@ -437,6 +476,7 @@ def _deployment(message: control_pb2.DeploymentStatus) -> DeploymentStatusOvervi
                 each.endpoints.address,
                 each.endpoints.direct_http,
                 each.endpoints.direct_grpc,
+                _costs(each),
             )
             for each in message.replicas
         ),

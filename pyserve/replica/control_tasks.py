@@ -31,8 +31,8 @@ from pyserve.replica.hooks import (
     StatsReporter,
 )
 from pyserve.replica.membership import Membership
-from pyserve.replica.step_reports import step_load
-from pyserve.stepping.decorator import ongoing_cost
+from pyserve.replica.step_reports import step_costs, step_load
+from pyserve.stepping.decorator import is_continuous
 from pyserve.wire.v1 import mesh_pb2
 
 Value = TypeVar("Value")
@@ -241,6 +241,8 @@ _LOGGER = logging.getLogger(__name__)
 BUSY_PERIOD_S, IDLE_PERIOD_S = 0.1, 0.25
 _IDLE_AFTER_S = 10.0
 _STATS_PERIOD_S = 1.0
+# Where nothing but people look at them.
+_COSTS_PERIOD_S = 1.0
 # As in Ray Serve.
 _STATS_TIMEOUT_S = 10.0
 _STATS_MAX = 64
@@ -257,7 +259,8 @@ class LoadCounter:
 
     def __init__(self) -> None:
         self._ongoing = self._calls = 0
-        self._busy_s = self._cost = 0.0
+        self._busy_s = 0.0
+        self._costs: mesh_pb2.StepCosts | None = None
         self._looked_at: float | None = None
         self._steps: mesh_pb2.StepLoad | None = None
         self._told: tuple[object, ...] | None = None
@@ -269,16 +272,18 @@ class LoadCounter:
         calls: int,
         now: float,
         *,
-        cost: float = 0.0,
+        costs: mesh_pb2.StepCosts | None = None,
         steps: mesh_pb2.StepLoad | None = None,
     ) -> mesh_pb2.ReplicaLoad | None:
         """Return the report due now; ``None``: nothing has changed."""
         if self._looked_at is not None:
             elapsed_s = now - self._looked_at
             self._busy_s += (self._ongoing + ongoing) / 2 * elapsed_s
-        self._ongoing, self._calls, self._cost, self._looked_at = ongoing, calls, cost, now
-        self._steps = steps
-        counts: tuple[object, ...] = ongoing, calls, cost
+        self._ongoing, self._calls, self._looked_at = ongoing, calls, now
+        self._costs, self._steps = costs, steps
+        counts: tuple[object, ...] = ongoing, calls
+        if costs is not None:
+            counts += (costs.running, costs.waiting)
         if steps is not None:  # How long requests have waited, the controller goes on to count.
             counts += (steps.first_values, steps.next_values, steps.unanswered, steps.fullness)
         if ongoing or counts != self._told:
@@ -294,7 +299,8 @@ class LoadCounter:
             ongoing=self._ongoing,
             calls=self._calls,
             busy_s=self._busy_s,
-            cost=self._cost,
+            cost=0.0 if self._costs is None else self._costs.running + self._costs.waiting,
+            costs=self._costs,
             steps=self._steps,
         )
 
@@ -304,7 +310,9 @@ class LoadCounter:
 
 
 class LoadReporter(Questioner[str]):
-    """Reports while its context is entered; where the deployment does not scale, nothing.
+    """Reports while its context is entered.
+
+    Where the deployment does not scale, what requests cost, for the status; or nothing.
 
     Args:
         instance: The user's object.
@@ -324,12 +332,13 @@ class LoadReporter(Questioner[str]):
         *,
         user_loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
-        self._counts = counts if options.scaling is not None else None
+        self._scales = options.scaling is not None
+        self._counts = counts if self._scales or is_continuous(instance) else None
         self._instance = instance
         self._tells_steps = options.scaling is not None and options.scaling.has_time_targets
         method: Callable[[], object] | None = getattr(instance, "record_autoscaling_stats", None)
         hook = method and Hook(method, stats_json, timeout_s=_STATS_TIMEOUT_S, user_loop=user_loop)
-        super().__init__(hook if self._counts is not None else None)
+        super().__init__(hook if self._scales and counts is not None else None)
         self._report = report
         self._counter = LoadCounter()
         self._looks: asyncio.Task[None] | None = None
@@ -351,12 +360,16 @@ class LoadReporter(Questioner[str]):
     async def _look_forever(self, counts: Counts) -> None:
         loop = asyncio.get_running_loop()
         while True:
-            cost = ongoing_cost(self._instance)
+            costs = step_costs(self._instance)
+            if not self._scales and costs is None:
+                await asyncio.sleep(_COSTS_PERIOD_S)
+                continue
             steps = step_load(self._instance) if self._tells_steps else None
-            load = self._counter.look(*counts(), loop.time(), cost=cost, steps=steps)
+            load = self._counter.look(*counts(), loop.time(), costs=costs, steps=steps)
             if load is not None:
                 await self._report(load)
-            await asyncio.sleep(self._counter.period_s(loop.time()))
+            period_s = self._counter.period_s(loop.time()) if self._scales else _COSTS_PERIOD_S
+            await asyncio.sleep(period_s)
 
     async def _ask_forever(self, hook: Question[str]) -> None:
         while True:

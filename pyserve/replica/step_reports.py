@@ -1,4 +1,4 @@
-"""What a replica tells the controller of the values of a continuously batched class."""
+"""What a replica tells the controller of a continuously batched class: costs and values."""
 
 from __future__ import annotations
 
@@ -25,6 +25,17 @@ def step_load(instance: object) -> mesh_pb2.StepLoad | None:
         unanswered=unanswered,
         unanswered_s=unanswered_s,
         fullness=fullness(driver.load(), driver.options),
+    )
+
+
+def step_costs(instance: object) -> mesh_pb2.StepCosts | None:
+    """Return what an instance's requests cost; ``None`` before its first request."""
+    driver = find_driver(instance)
+    if driver is None:
+        return None
+    load = driver.load()
+    return mesh_pb2.StepCosts(
+        running=load.used, waiting=load.waiting_cost, budget=driver.options.budget or 0.0
     )
 
 

@@ -279,12 +279,6 @@ def tell_costs(instance: object, tell: Tell) -> None:
         driver.tell(tell)
 
 
-def ongoing_cost(instance: object) -> float:
-    """Return what the requests of an instance cost that run or wait; 0: it steps none."""
-    load = load_of(instance)
-    return 0.0 if load is None else load.used + load.waiting_cost
-
-
 def load_of(instance: object) -> Load | None:
     """Return what an instance holds now; ``None`` before its first request."""
     driver = find_driver(instance)

@@ -29,6 +29,7 @@ from pyserve.control.autoscaling.value_times import StepReport
 from pyserve.control.state.applications import Applications
 from pyserve.control.state.history import Decision
 from pyserve.control.state.mesh import MeshState, Phase, Version
+from pyserve.control.state.replica import Costs
 from pyserve.errors import MeshNotFound, UsageError, WrongMoment
 from pyserve.observe.log_rate_limit import LogRateLimit
 from pyserve.observe.metrics import Scrape
@@ -91,7 +92,7 @@ class Autoscaling:
             asker = self._askers.get(key) or self._askers.get(key.application)
             wanted = scaling_status(scaled.version)
             if wanted is not None:
-                add_scaling(scrape, key, wanted, scaled.scaler)
+                add_scaling(scrape, key, wanted, scaled.scaler, self._loop.time())
             labels = {"application": key.application, "deployment": key.deployment}
             for direction, value in (("up", counts.up), ("down", counts.down)):
                 name = "pyserve_autoscaling_decisions_total"
@@ -103,8 +104,11 @@ class Autoscaling:
     # What replicas, routers and outer scalers say.
 
     def on_replica(self, replica_id: ReplicaId, load: mesh_pb2.ReplicaLoad) -> None:
-        """Take in a replica's load report."""
+        """Take in a replica's load report, and for the status what its requests cost."""
         replica = self._state.replicas.get(replica_id)
+        if replica is not None and load.HasField("costs"):
+            costs = load.costs
+            replica.costs = Costs(costs.running, costs.waiting, costs.budget)
         scaled = self._scaled.get(replica.key) if replica is not None else None
         if scaled is None or replica is None or replica.phase is not Phase.RUNNING:
             return

@@ -170,9 +170,10 @@ class Scaler:
 
 
 def add_scaling(
-    scrape: Scrape, key: DeploymentKey, wanted: control_pb2.Scaling, scaler: Scaler
+    scrape: Scrape, key: DeploymentKey, wanted: control_pb2.Scaling, scaler: Scaler, now: float
 ) -> None:
-    """Add numbers of replicas, and the calls that they are decided upon."""
+    """Add numbers of replicas, and the load that they are decided upon."""
+    signals, values = scaler.signals, scaler.signals.values
     labels = {"application": key.application, "deployment": key.deployment}
     for name, value in (
         ("target_replicas", wanted.target),
@@ -181,8 +182,11 @@ def add_scaling(
         ("max_replicas", wanted.max_replicas),
         ("replica_start_seconds", wanted.ready_after_s),
         ("target_ongoing_calls", scaler.config.target_ongoing_requests),
-        ("total_calls", scaler.signals.total),
-        ("parked_calls", scaler.signals.parked),
+        ("total_calls", signals.total),
+        ("parked_calls", signals.parked),
+        ("total_cost", signals.total_cost),
+        ("first_value_seconds", values.first_value_s(now, recently=True) or 0.0),
+        ("value_seconds", values.next_value_s(now, recently=True) or 0.0),
     ):
         scrape.add(f"pyserve_autoscaling_{name}", value, **labels)
 

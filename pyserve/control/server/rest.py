@@ -334,9 +334,24 @@ def _deployment(
                 "state": each.state,
                 "pid": each.pid,
                 "node_id": each.node,
+                **_costs(each),
             }
             for each in deployment.replicas
         ],
+    }
+
+
+def _costs(replica: control_pb2.ReplicaStatus) -> Json:
+    """Return what Ray Serve has no name for, where it is known."""
+    if not replica.HasField("costs"):
+        return {}
+    costs = replica.costs
+    return {
+        "costs": {
+            "running": costs.running,
+            "waiting": costs.waiting,
+            "budget": costs.budget or None,
+        }
     }
 
 

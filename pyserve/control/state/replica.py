@@ -23,7 +23,7 @@ from pyserve.types import DeploymentKey, ReplicaId, ReplicaRank
 # The slot of replicas started outside the mesh (compose, another engine): they fill none.
 EXTERNAL_SLOT = -1
 # Fields whose changes are not reported to ``on_change``.
-_UNNOTED = frozenset({"asked_at", "clock_ahead_s", "on_change", "release"})
+_UNNOTED = frozenset({"asked_at", "clock_ahead_s", "costs", "on_change", "release"})
 
 
 class Phase(enum.Enum):
@@ -68,6 +68,21 @@ class Place:
     proves_itself: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """What the requests of a continuously batched class cost, in its own unit.
+
+    Attributes:
+        running: What its states take of the budget.
+        waiting: What requests without a state cost.
+        budget: 0: it has none.
+    """
+
+    running: float
+    waiting: float
+    budget: float
+
+
 @dataclass(slots=True)
 class Slot:
     """One of the places 0 … n-1 of a version; a replacement takes the place of the dead."""
@@ -107,6 +122,7 @@ class Replica:
         release: of pyserve, in its process; "": it has not joined yet.
         clock_ahead_s: of this machine's clock, when it joined; negative: behind.
         admin: ``host:port`` where it shows its metrics itself; "": its node does.
+        costs: what its requests cost; ``None``: it has not said.
         waits_for: what its launcher misses; "": nothing, or it does not say.
         on_change: called with its id when anything of it has changed that others look at.
     """
@@ -145,6 +161,7 @@ class Replica:
     admin: str = ""
     release: str = ""
     clock_ahead_s: float = 0.0
+    costs: Costs | None = None
     waits_for: str = ""
     gang: str = ""
     on_change: Callable[[ReplicaId], None] | None = field(

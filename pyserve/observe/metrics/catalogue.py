@@ -80,6 +80,15 @@ _SCALING = (
         ray="`serve_autoscaling_total_requests`",
     ),
     gauge("pyserve_autoscaling_parked_calls", "Those of them that wait in routers."),
+    gauge("pyserve_autoscaling_total_cost", "What those of a continuously batched class cost."),
+    gauge(
+        "pyserve_autoscaling_first_value_seconds",
+        "How long callers waited for first values of late; 0 without a target for it.",
+    ),
+    gauge(
+        "pyserve_autoscaling_value_seconds",
+        "How long callers waited for each further value of late; 0 without a target for it.",
+    ),
     gauge("pyserve_autoscaling_replica_start_seconds", "How long it expects a start to take."),
     counter("pyserve_autoscaling_decisions_total", "Changes of the target.", "direction"),
     counter("pyserve_autoscaling_failures_total", "Answers of a user's policy that were none."),

@@ -359,7 +359,7 @@ class ScalingDecision(_message.Message):
     def __init__(self, at: _Optional[float] = ..., before: _Optional[int] = ..., after: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class ReplicaStatus(_message.Message):
-    __slots__ = ("replica_id", "state", "pid", "node", "endpoints", "admin", "version", "clock_ahead_s")
+    __slots__ = ("replica_id", "state", "pid", "node", "endpoints", "admin", "version", "clock_ahead_s", "costs")
     REPLICA_ID_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     PID_FIELD_NUMBER: _ClassVar[int]
@@ -368,6 +368,7 @@ class ReplicaStatus(_message.Message):
     ADMIN_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     CLOCK_AHEAD_S_FIELD_NUMBER: _ClassVar[int]
+    COSTS_FIELD_NUMBER: _ClassVar[int]
     replica_id: str
     state: str
     pid: int
@@ -376,7 +377,8 @@ class ReplicaStatus(_message.Message):
     admin: str
     version: str
     clock_ahead_s: float
-    def __init__(self, replica_id: _Optional[str] = ..., state: _Optional[str] = ..., pid: _Optional[int] = ..., node: _Optional[str] = ..., endpoints: _Optional[_Union[_mesh_pb2.Endpoints, _Mapping]] = ..., admin: _Optional[str] = ..., version: _Optional[str] = ..., clock_ahead_s: _Optional[float] = ...) -> None: ...
+    costs: _mesh_pb2.StepCosts
+    def __init__(self, replica_id: _Optional[str] = ..., state: _Optional[str] = ..., pid: _Optional[int] = ..., node: _Optional[str] = ..., endpoints: _Optional[_Union[_mesh_pb2.Endpoints, _Mapping]] = ..., admin: _Optional[str] = ..., version: _Optional[str] = ..., clock_ahead_s: _Optional[float] = ..., costs: _Optional[_Union[_mesh_pb2.StepCosts, _Mapping]] = ...) -> None: ...
 
 class DeleteRequest(_message.Message):
     __slots__ = ("application",)

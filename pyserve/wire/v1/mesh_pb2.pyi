@@ -147,20 +147,32 @@ class RoutingStats(_message.Message):
     def __init__(self, json: _Optional[str] = ...) -> None: ...
 
 class ReplicaLoad(_message.Message):
-    __slots__ = ("ongoing", "calls", "busy_s", "stats_json", "cost", "steps")
+    __slots__ = ("ongoing", "calls", "busy_s", "stats_json", "cost", "steps", "costs")
     ONGOING_FIELD_NUMBER: _ClassVar[int]
     CALLS_FIELD_NUMBER: _ClassVar[int]
     BUSY_S_FIELD_NUMBER: _ClassVar[int]
     STATS_JSON_FIELD_NUMBER: _ClassVar[int]
     COST_FIELD_NUMBER: _ClassVar[int]
     STEPS_FIELD_NUMBER: _ClassVar[int]
+    COSTS_FIELD_NUMBER: _ClassVar[int]
     ongoing: int
     calls: int
     busy_s: float
     stats_json: str
     cost: float
     steps: StepLoad
-    def __init__(self, ongoing: _Optional[int] = ..., calls: _Optional[int] = ..., busy_s: _Optional[float] = ..., stats_json: _Optional[str] = ..., cost: _Optional[float] = ..., steps: _Optional[_Union[StepLoad, _Mapping]] = ...) -> None: ...
+    costs: StepCosts
+    def __init__(self, ongoing: _Optional[int] = ..., calls: _Optional[int] = ..., busy_s: _Optional[float] = ..., stats_json: _Optional[str] = ..., cost: _Optional[float] = ..., steps: _Optional[_Union[StepLoad, _Mapping]] = ..., costs: _Optional[_Union[StepCosts, _Mapping]] = ...) -> None: ...
+
+class StepCosts(_message.Message):
+    __slots__ = ("running", "waiting", "budget")
+    RUNNING_FIELD_NUMBER: _ClassVar[int]
+    WAITING_FIELD_NUMBER: _ClassVar[int]
+    BUDGET_FIELD_NUMBER: _ClassVar[int]
+    running: float
+    waiting: float
+    budget: float
+    def __init__(self, running: _Optional[float] = ..., waiting: _Optional[float] = ..., budget: _Optional[float] = ...) -> None: ...
 
 class StepLoad(_message.Message):
     __slots__ = ("first_values", "first_value_s", "next_values", "next_value_s", "unanswered", "unanswered_s", "fullness")

@@ -40,6 +40,8 @@ def test_the_time_to_the_first_value_brings_replicas_and_they_leave_again(run: R
         try:
             wait_until(lambda: found().wanted == 2, 20.0)
             growing = found().message
+            # One steps in each replica, and each costs 1.
+            wait_until(lambda: (costs := found().costs) and costs.running and costs.waiting, 20.0)
             wait_until(
                 lambda: [each.state for each in found().replicas] == ["RUNNING"] * 2,
                 _START_TIMEOUT_S,

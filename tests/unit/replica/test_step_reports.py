@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 import pyserve
-from pyserve.replica.control_tasks import LoadCounter
+from pyserve.config import DeploymentOptions
+from pyserve.replica.control_tasks import LoadCounter, LoadReporter
 from pyserve.replica.step_reports import fullness, step_load
 from pyserve.stepping import decorator
 from pyserve.stepping.entries import Load
@@ -122,6 +123,40 @@ def test_a_replica_is_full_when_more_requests_make_it_do_no_more(
     counts = {"parked": 0, "wait_s": 0.0, "steps": 0, "admitted": 0, "preempted": 0}
     load = Load(**{**nothing, **counts, **held})
     assert expected == pytest.approx(fullness(load, ContinuousOptions(max_running=10, budget=100)))
+
+
+async def test_costs_are_reported_where_nothing_scales():
+    reports: list[mesh_pb2.ReplicaLoad] = []
+
+    async def report(load: mesh_pb2.ReplicaLoad) -> None:
+        reports.append(load)
+
+    async with gated() as model:
+        streamed = asyncio.ensure_future(each(model(1)))
+        options = DeploymentOptions.of({})
+        async with LoadReporter(model, options, lambda: (1, 1), report):
+            expected = mesh_pb2.StepCosts(running=1, waiting=0, budget=0)
+            await eventually(lambda: reports and expected == reports[-1].costs)
+        model.may_step.release()
+        assert [0] == await streamed
+
+    assert not reports[-1].HasField("steps")
+
+
+async def test_nothing_is_reported_of_another_class_where_nothing_scales():
+    async def report(load: mesh_pb2.ReplicaLoad) -> None:
+        raise AssertionError(load)
+
+    looked = 0
+
+    def counts() -> tuple[int, int]:
+        nonlocal looked
+        looked += 1
+        return 1, looked
+
+    async with LoadReporter(object(), DeploymentOptions.of({}), counts, report):
+        await asyncio.sleep(0)
+    assert 0 == looked
 
 
 def test_what_has_changed_in_the_values_is_reported():

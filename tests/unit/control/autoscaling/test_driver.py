@@ -11,7 +11,9 @@ import pytest
 
 from pyserve.config import DeploymentOptions
 from pyserve.control.controller import Controller
+from pyserve.control.status.details import instance_details
 from pyserve.errors import MeshNotFound, OptionError, UsageError
+from pyserve.observe.metrics import Scrape
 from pyserve.types import ReplicaId
 from pyserve.wire.v1 import control_pb2, mesh_pb2
 from tests.support.waiting import eventually
@@ -256,3 +258,34 @@ async def test_the_length_of_a_queue_decides(mesh: Mesh) -> None:
     scaling = {"max_replicas": 8, "target_ongoing_requests": 10, "policy": policy}
     mesh.deploy(autoscaling_config=scaling)
     await mesh.settle(4)
+
+
+async def test_what_requests_cost_is_in_the_status_whether_they_scale_or_not(mesh: Mesh) -> None:
+    mesh.deploy()
+    await mesh.settle(1)
+    assert not mesh.status().replicas[0].HasField("costs")
+
+    costs = mesh_pb2.StepCosts(running=30, waiting=5, budget=100)
+    mesh.load(2, costs=costs)
+
+    assert costs == mesh.status().replicas[0].costs
+    details: Any = instance_details(
+        mesh.controller.status(), mesh.controller.declarations(), mesh.controller.state
+    )
+    [replica] = details["applications"]["shop"]["deployments"]["Echo"]["replicas"]
+    assert {"running": 30, "waiting": 5, "budget": 100} == replica["costs"]
+
+
+async def test_reports_of_values_bring_replicas(mesh: Mesh) -> None:
+    config = {"max_replicas": 4, "target_time_to_first_value_s": 0.1}
+    mesh.deploy(autoscaling_config=config)
+    await mesh.settle(1)
+
+    mesh.load(4, cost=4.0, steps=mesh_pb2.StepLoad(unanswered=4, unanswered_s=4.0))
+
+    await mesh.settle(2)
+    scrape = Scrape({})
+    mesh.controller.autoscaling.add_metrics(scrape)
+    found = {each.name: each.samples[0].value for each in scrape.families()}
+    assert 4.0 == found["pyserve_autoscaling_total_cost"]
+    assert 1.0 <= found["pyserve_autoscaling_first_value_seconds"]
