@@ -264,6 +264,12 @@ class ServerCall:
         A router sends the request to another replica; other clients get 503.
         """
 
+    def tell_start(self) -> bool:
+        """Tell the router that work on a plain HTTP request has begun, if it has asked.
+
+        Until then it may send the request to another replica, should this one be gone.
+        """
+
     def start_response(self, status: int, headers: HttpHeaders) -> bool:
         """Queue the head of a plain HTTP answer; ``write`` adds to its body as it is.
 

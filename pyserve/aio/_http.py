@@ -214,6 +214,14 @@ class HttpCall:
                 self.kit.flush()
         self._note_end()
 
+    def tell_start(self) -> None:
+        """Tell the router that work on the request has begun, if it has asked to be told.
+
+        Until then it may send the request to another replica, should this one be gone.
+        """
+        if not self.is_over and self.call.tell_start():
+            self.kit.flush()
+
     def start(self, status: int, headers: HttpHeaders) -> None:
         """Queue the head of an answer, whose body ``write`` adds."""
         if not self.is_over:

@@ -55,6 +55,19 @@ def idempotent_paths(target: object, rpcs: Mapping[str, Method], plain_service: 
     return sorted(path for path, is_safe in safe.items() if is_safe)
 
 
+def repeatable_http(target: object) -> list[str]:
+    """Return which plain HTTP requests of a class or a function may be repeated.
+
+    ``*``: all, since ``__call__`` is marked. ``* unstarted``: those of which the replica has not
+    told that work on them has begun; steps answer them.
+    """
+    is_class = isinstance(target, type)
+    call = inspect.getattr_static(target, "__call__", None) if is_class else target
+    if options_of(_function(call)).idempotent is True:
+        return ["*"]
+    return ["* unstarted"] if is_stepped(call) else []
+
+
 def idempotent_routes(app: Any) -> list[str]:
     """Return the routes of an application whose endpoints are marked: ``POST /v1/items/{}``.
 

@@ -23,7 +23,7 @@ from pyserve.aio.internal import loaded_files
 from pyserve.aio.mesh_channel import Redial, dial, is_reached, proof
 from pyserve.api.context import GangContext, ReplicaContext
 from pyserve.errors import MeshError
-from pyserve.replica.idempotence import idempotent_paths
+from pyserve.replica.idempotence import idempotent_paths, repeatable_http
 from pyserve.replica.loading import Loaded
 from pyserve.replica.phases import Constructed
 from pyserve.replica.servicers import file_descriptors
@@ -273,8 +273,8 @@ def ready_of(
     found.replica_metadata_json = made.metadata_json
     if application is not None:
         found.idempotent_methods.extend(application.idempotent_routes)
-    elif f"/{plain_service}/__call__" in found.idempotent_methods:
-        found.idempotent_methods.append("*")
+    else:
+        found.idempotent_methods.extend(repeatable_http(made.loaded.target))
     return found
 
 

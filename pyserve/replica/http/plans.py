@@ -76,12 +76,20 @@ def _stepped(function: Callable[..., Any]) -> _Run:
     async def run(http: HttpCall, given: Given) -> None:
         args, kwargs = given
         values = function(*args, **kwargs)
-        if accepts_events(http):
-            await send_events(http, values)
-        else:
-            rest = answer(http, await values)
-            if rest is not None:
-                await rest
+        wants_each = accepts_events(http)
+        try:
+            # Until then the router may send the request to another replica, should this one be
+            # gone; an answer's head would tell it too, but its status is not known yet.
+            if await values.wait_admitted(wants_each=wants_each):
+                http.tell_start()
+            if wants_each:
+                await send_events(http, values)
+            else:
+                rest = answer(http, await values)
+                if rest is not None:
+                    await rest
+        finally:
+            await values.aclose()
 
     return run
 

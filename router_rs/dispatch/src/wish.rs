@@ -15,6 +15,8 @@ pub struct CallOptions {
     pub locality: Option<Locality>,
     /// It may be retried after it has started.
     pub is_idempotent: bool,
+    /// Its replica can tell when work on it begins; until then it may be retried.
+    pub tells_start: bool,
     /// The cost that its client has stated.
     pub cost: Option<Cost>,
 }

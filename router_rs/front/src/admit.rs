@@ -379,6 +379,7 @@ fn prepare<T: Transport>(
     // It matters only if the deployment asks for retries.
     let below = parts.uri.path().strip_prefix(&*route.prefix).unwrap_or_default();
     let is_idempotent = route.upstream.may_repeat(&parts.method, below);
+    let tells_start = !is_idempotent && route.upstream.tells_starts();
     let origin = Origin {
         client: connection.client(&parts.headers),
         root_path: &front.config.root_path,
@@ -401,7 +402,7 @@ fn prepare<T: Transport>(
     }
     let cost = names::cost(&parts.headers)
         .map_err(|text| HttpFailure::new(StatusCode::BAD_REQUEST, text))?;
-    let options = CallOptions { is_idempotent, cost, ..options(connection) };
+    let options = CallOptions { is_idempotent, tells_start, cost, ..options(connection) };
     let HttpRoute { upstream, mirror, share, prefix } = route;
     let door = door_of(client.kind());
     let head = Head {

@@ -410,6 +410,11 @@ impl Upstream {
         }
     }
 
+    /// Whether plain HTTP requests may until work on them has begun.
+    pub(super) fn tells_starts(&self) -> bool {
+        matches!(self, Self::Deployment(deployment) if deployment.repeatable.tells_starts())
+    }
+
     /// Whether a plain HTTP request may; `path` is relative to the application's prefix.
     pub(super) fn may_repeat(&self, verb: &Method, path: &str) -> bool {
         match self {

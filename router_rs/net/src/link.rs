@@ -67,6 +67,8 @@ pub enum Command {
     InitialMetadata(MetadataBlock, Encoding),
     /// One message; compressed with the call's encoding, if it has one and this may be.
     Message { payload: Message, may_compress: bool },
+    /// Server: work on a plain HTTP request has begun, which its router has asked to be told.
+    TellStart,
     /// Server: the whole answer to a plain HTTP request.
     Respond { status: StatusCode, headers: http::HeaderMap, body: Message },
     /// Server: the head of an answer to a plain HTTP request; messages are pieces of its body.

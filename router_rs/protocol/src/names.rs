@@ -58,6 +58,10 @@ pub const COST: HeaderName = HeaderName::from_static("pyserve-cost");
 /// [`crate::cache_keys`]. Anybody may send it.
 pub const CACHE_KEYS: HeaderName = HeaderName::from_static("pyserve-cache-keys");
 
+/// Request header `1`, beside [`HTTP`]: the router wants to be told when work on the request begins,
+/// since until then it may send it to another replica. Trusted connections only.
+pub const TELL_START: HeaderName = HeaderName::from_static("pyserve-tell-start");
+
 /// Request header: `<version> <scheme> <client> <root path>`, of a plain HTTP request that an ingress
 /// forwards; `-` for an unknown client, the root path may be empty. Trusted connections only.
 pub const HTTP: HeaderName = HeaderName::from_static("pyserve-http");

@@ -51,6 +51,7 @@ impl CallOptions {
             locality: locality
                 .map(|(prefer_node, prefer_zone)| Locality { prefer_node, prefer_zone }),
             is_idempotent: idempotent,
+            tells_start: false, // the head of a gRPC answer says it
             cost: cost.map(|cost| convert::cost("cost", cost)).transpose()?,
         };
         let cache_keys = hashed_keys(&cache_keys)?;

@@ -235,6 +235,10 @@ impl ServerCall {
         Ok(must_flush)
     }
 
+    fn tell_start(&self) -> bool {
+        self.served_call.tells_start() && self.queue(Command::TellStart)
+    }
+
     fn start_response(&self, status: u16, headers: &Bound<'_, PyAny>) -> PyResult<bool> {
         self.check_http()?;
         let status = http::status_from_python(&self.served_call, status)?;

@@ -42,6 +42,18 @@ impl Future for Answering {
     }
 }
 
+impl Answering {
+    /// Whether the replica has said, before its answer, that it works on the call. It does where
+    /// the connection [tells starts](super::connection::Connection::tells_starts) and the call asks
+    /// for that.
+    pub fn is_started(&self) -> bool {
+        match self {
+            Answering::Http2(_) => false,
+            Answering::Wire(answer) => answer.is_started(),
+        }
+    }
+}
+
 impl AnswerBody {
     /// All data has come and was taken, and no trailers follow.
     pub fn is_end_stream(&self) -> bool {

@@ -251,6 +251,11 @@ impl Connection {
         }
     }
 
+    /// Whether a replica can say, before its answer, that it has begun to work on a call.
+    pub fn tells_starts(&self) -> bool {
+        matches!(self.transport, Transport::Wire(_))
+    }
+
     pub fn is_trusted(&self) -> bool {
         self.trusted.get()
     }

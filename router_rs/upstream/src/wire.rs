@@ -51,6 +51,8 @@ struct Place {
 pub struct WireAnswer {
     /// `None` once the head has been taken.
     place: Option<Place>,
+    /// See [`WireAnswer::is_started`], once the head has been taken.
+    was_started: bool,
 }
 
 /// The rest of an answer after its head.
@@ -154,7 +156,7 @@ impl Wire {
         let id = self.session.borrow_mut().call(head, body)?;
         let place = Place { wire: Rc::clone(self), id };
         let upload = body.is_none().then(|| WireUpload { wire: Rc::clone(self), id });
-        Some((WireAnswer { place: Some(place) }, upload))
+        Some((WireAnswer { place: Some(place), was_started: false }, upload))
     }
 
     pub(super) fn takes_calls(&self) -> bool {
@@ -270,8 +272,15 @@ impl WireAnswer {
         let Some(place) = &self.place else { return Poll::Pending };
         let head = place.wire.session.borrow_mut().poll_head(place.id, cx);
         let head = ready!(place.polled(head));
+        self.was_started = self.is_started();
         let Some(place) = self.place.take() else { return Poll::Pending };
         Poll::Ready(head.map(|head| Response::from_parts(head, WireAnswerBody { place })))
+    }
+
+    /// Whether the replica has said that it works on the call.
+    pub(super) fn is_started(&self) -> bool {
+        let is_started = |place: &Place| place.wire.session.borrow().is_started(place.id);
+        self.place.as_ref().map_or(self.was_started, is_started)
     }
 }
 

@@ -154,6 +154,7 @@ impl Prefix {
             Kind::Ping => Frame::Ping,
             Kind::Pong => Frame::Pong,
             Kind::Mapped => Frame::Mapped,
+            Kind::Started => Frame::Started { id },
             Kind::Lent => Frame::Lent { id, place: Place::read(&payload)?, is_final: false },
             Kind::LentFinal => Frame::Lent { id, place: Place::read(&payload)?, is_final: true },
             Kind::Piece => Frame::Piece { id, bytes: payload, is_final: false },

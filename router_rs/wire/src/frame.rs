@@ -48,19 +48,52 @@ pub struct CallId {
 /// A decoded frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Frame {
-    Call { id: CallId, payload: Bytes },
-    Begin { id: CallId, payload: Bytes },
-    Whole { id: CallId, payload: Bytes },
-    Head { id: CallId, payload: Bytes },
-    Trailers { id: CallId, payload: Bytes },
-    Piece { id: CallId, bytes: Bytes, is_final: bool },
-    Lent { id: CallId, place: Place, is_final: bool },
-    Credit { id: CallId, bytes: u32 },
-    Reset { id: CallId, code: u32 },
+    Call {
+        id: CallId,
+        payload: Bytes,
+    },
+    Begin {
+        id: CallId,
+        payload: Bytes,
+    },
+    Whole {
+        id: CallId,
+        payload: Bytes,
+    },
+    Head {
+        id: CallId,
+        payload: Bytes,
+    },
+    Trailers {
+        id: CallId,
+        payload: Bytes,
+    },
+    Piece {
+        id: CallId,
+        bytes: Bytes,
+        is_final: bool,
+    },
+    Lent {
+        id: CallId,
+        place: Place,
+        is_final: bool,
+    },
+    Credit {
+        id: CallId,
+        bytes: u32,
+    },
+    Reset {
+        id: CallId,
+        code: u32,
+    },
     Last,
     Ping,
     Pong,
     Mapped,
+    /// The server has begun to work on the call, whose client has asked to be told.
+    Started {
+        id: CallId,
+    },
 }
 
 /// Where a piece is in the arena of the connection.
@@ -88,6 +121,7 @@ pub(crate) enum Kind {
     Lent,
     LentFinal,
     Mapped,
+    Started,
 }
 
 /// Whether a body is sent in one frame with its head.
@@ -106,7 +140,7 @@ pub fn detach(payload: Bytes) -> Bytes {
 
 impl Kind {
     pub(crate) fn of(byte: u8) -> Option<Self> {
-        const KINDS: [Kind; 15] = [
+        const KINDS: [Kind; 16] = [
             Kind::Call,
             Kind::Begin,
             Kind::Whole,
@@ -122,6 +156,7 @@ impl Kind {
             Kind::Lent,
             Kind::LentFinal,
             Kind::Mapped,
+            Kind::Started,
         ];
         KINDS.get(usize::from(byte.checked_sub(1)?)).copied()
     }
@@ -133,7 +168,7 @@ impl Kind {
             Kind::Piece | Kind::Final => length <= CREDIT_BYTES_INITIAL,
             Kind::Credit | Kind::Reset => length == 4,
             Kind::Lent | Kind::LentFinal => length == 8,
-            Kind::Last | Kind::Ping | Kind::Pong | Kind::Mapped => length == 0,
+            Kind::Last | Kind::Ping | Kind::Pong | Kind::Mapped | Kind::Started => length == 0,
         }
     }
 }

@@ -100,6 +100,7 @@ fn again(frame: Frame) {
         | Frame::Lent { .. }
         | Frame::Reset { .. }
         | Frame::Credit { .. }
+        | Frame::Started { .. }
         | Frame::Last
         | Frame::Ping
         | Frame::Pong

@@ -103,6 +103,10 @@ impl Outgoing {
         self.buffer.extend_from_slice(&code.to_be_bytes());
     }
 
+    pub(crate) fn put_started(&mut self, id: CallId) {
+        self.put_prefix(Kind::Started, id, 0);
+    }
+
     /// Writes a frame that belongs to no call: `Last`, `Ping`, `Pong`, `Mapped`.
     pub(crate) fn put_sign(&mut self, kind: Kind) {
         self.put_prefix(kind, CallId { place: 0, serial: 0 }, 0);

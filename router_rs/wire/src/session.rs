@@ -75,6 +75,8 @@ struct Call {
     serial: u32,
     /// Of the answer, at the client.
     head: Head,
+    /// The server has said that it works on the call, at the client.
+    is_started: bool,
     inbound: Inbound,
     outbound: Outbound,
     waker: Option<Waker>,
@@ -141,6 +143,7 @@ impl Session {
             (Frame::Piece { id, bytes, is_final }, _) => self.on_piece(id, bytes, is_final),
             (Frame::Lent { id, place, is_final }, _) => self.on_lent(id, place, is_final)?,
             (Frame::Mapped, Side::Client) => self.memory.share()?,
+            (Frame::Started { id }, Side::Client) => self.on_started(id),
             (Frame::Credit { id, bytes }, _) => self.on_credit(id, bytes as usize),
             (Frame::Reset { id, code }, _) => self.on_cut(id, Cut::Reset { code, is_remote: true }),
             (Frame::Last, _) => {
@@ -158,6 +161,7 @@ impl Session {
                 | Frame::Whole { .. }
                 | Frame::Head { .. }
                 | Frame::Trailers { .. }
+                | Frame::Started { .. }
                 | Frame::Mapped,
                 _,
             ) => return Err(Malformed::UNEXPECTED),
@@ -407,7 +411,7 @@ impl Memory {
 
 impl Call {
     fn new(serial: u32, head: Head, inbound: Inbound, outbound: Outbound) -> Self {
-        Self { serial, head, inbound, outbound, waker: None }
+        Self { serial, head, is_started: false, inbound, outbound, waker: None }
     }
 
     /// Whether the other side accepts data from this one.

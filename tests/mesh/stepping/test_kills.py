@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 import pyserve
@@ -38,6 +39,29 @@ async def test_what_waits_goes_on_elsewhere_and_what_runs_fails_at_once(stream: 
         errors = [each for each in found if isinstance(each, BaseException)]
         assert len(failed) == len(errors) == 1, found
         assert isinstance(errors[0], pyserve.DeploymentUnavailable)
+
+
+@pytest.mark.parametrize("events", [False, True])
+async def test_plain_http_goes_on_elsewhere_as_long_as_it_waits(events: bool) -> None:
+    """Nothing of an answer has left when a request begins to run, and yet it is not repeated."""
+    with running_mesh("tests.mesh.stepping.apps:two") as running, attached(running.home):
+        handle: Any = pyserve.get_app_handle("default")
+        url = f"http://{running.address}/"
+        limits = httpx.Limits(max_connections=_CALLS)
+        async with httpx.AsyncClient(trust_env=False, timeout=60, limits=limits) as client:
+            headers = {"accept": "text/event-stream"} if events else {}
+            posts = [client.post(url, json=_STEPS, headers=headers) for _ in range(_CALLS)]
+            calls = [asyncio.ensure_future(post) for post in posts]
+            await asyncio.to_thread(wait_until, lambda: sum(_of_each(handle, "waiting")) >= 16)
+            victim = (await asyncio.to_thread(_of_each, handle, "pid"))[0]
+            os.kill(victim, signal.SIGKILL)
+            found = await asyncio.gather(*calls)
+        failed = [each for each in found if each.status_code != 200]
+        assert [503] == [each.status_code for each in failed], [each.text for each in failed]
+        assert "the connection broke" in failed[0].text
+        assert failed[0].elapsed.total_seconds() < 5
+        expected = "data: 1\n\n" if events else "1"
+        assert [expected] * (_CALLS - 1) == [each.text for each in found if each not in failed]
 
 
 async def test_a_replica_whose_process_is_killed_is_replaced() -> None:

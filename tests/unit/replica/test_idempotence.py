@@ -8,7 +8,7 @@ import pytest
 from fastapi import APIRouter, FastAPI
 
 import pyserve
-from pyserve.replica.idempotence import idempotent_routes
+from pyserve.replica.idempotence import idempotent_routes, repeatable_http
 
 
 def _marked() -> None: ...
@@ -80,3 +80,43 @@ def test_a_path_that_may_be_another_routes_is_left_out_with_a_warning(
 
 def test_other_applications_are_not_looked_into() -> None:
     assert [] == idempotent_routes(lambda: None)
+
+
+class _Plain:
+    def __call__(self) -> None: ...
+
+
+class _Marked:
+    @pyserve.method(idempotent=True)
+    def __call__(self) -> None: ...
+
+
+class _Steps:
+    def admit(self, request: int) -> int:
+        return request
+
+    def step(self, states: list[int]) -> list[pyserve.Done]:
+        return [pyserve.Done(state) for state in states]
+
+
+class _MarkedSteps(_Steps):
+    @pyserve.method(idempotent=True)
+    def admit(self, request: int) -> int:
+        return request
+
+
+@pytest.mark.parametrize(
+    ("target", "announced"),
+    [
+        (_Plain, []),
+        (_Marked, ["*"]),
+        (_marked, ["*"]),
+        (_unmarked, []),
+        (pyserve.continuous(_Steps), ["* unstarted"]),
+        (pyserve.continuous(_MarkedSteps), ["*"]),
+    ],
+)
+def test_plain_http_may_be_repeated_if_it_is_marked_or_waits_for_a_step(
+    target: object, announced: list[str]
+) -> None:
+    assert announced == repeatable_http(target)

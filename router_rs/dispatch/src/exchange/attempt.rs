@@ -7,9 +7,11 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
+use http::HeaderValue;
 use router_call::{Caller, Cancelled, Failure};
 use router_core::Outcome;
 use router_protocol::grpc::{Code, CodeSet, GRPC_TIMEOUT, Status, format_timeout};
+use router_protocol::names::TELL_START;
 use router_upstream::connection::{Connection, Started};
 use router_upstream::pool::{Acquired, acquire};
 use router_upstream::target::{DialError, Target};
@@ -73,7 +75,17 @@ impl<C: Caller> Exchange<'_, C> {
 
     fn start(&mut self, connection: &Rc<Connection>) -> Result<Started, String> {
         self.set_timeout();
+        self.ask_for_start(connection);
         self.upload.start(connection, &self.head.parts)
+    }
+
+    fn ask_for_start(&mut self, connection: &Connection) {
+        let headers = &mut self.head.parts.headers;
+        if self.head.options.tells_start && connection.tells_starts() {
+            headers.insert(TELL_START, HeaderValue::from_static("1"));
+        } else {
+            headers.remove(TELL_START);
+        }
     }
 
     pub(super) fn set_timeout(&mut self) {
@@ -93,8 +105,9 @@ impl<C: Caller> Exchange<'_, C> {
         silence_limit: Option<Duration>,
         ticket: Option<&TicketGuard>,
     ) -> Attempt {
-        let may_repeat = self.head.options.is_idempotent;
-        let codes = ticket.filter(|_| may_repeat).map_or(CodeSet::NONE, TicketGuard::retry_codes);
+        let is_idempotent = self.head.options.is_idempotent;
+        let codes =
+            ticket.filter(|_| is_idempotent).map_or(CodeSet::NONE, TicketGuard::retry_codes);
         let mut silence = Silence::new(silence_limit);
         let (mut download, mut body, permit, mut upload) = match ticket
             .and_then(|it| self.hedge_after(it))
@@ -120,6 +133,11 @@ impl<C: Caller> Exchange<'_, C> {
                 download.explain(explained.line());
             }
         }
+        let tells_start = self.head.options.tells_start && permit.connection().tells_starts();
+        let is_unstarted = |download: &Download| tells_start && !download.is_started();
+        let may_repeat = |download: &Download| {
+            !download.has_begun() && (is_idempotent || is_unstarted(download))
+        };
         self.caller.on_sent(permit.connection().peer());
         poll_fn(|cx| {
             let upload = upload.as_mut().unwrap_or(&mut self.upload);
@@ -131,15 +149,15 @@ impl<C: Caller> Exchange<'_, C> {
             self.seen = download.seen();
             if let Poll::Ready(answer) = answered {
                 let attempt = classify(answer, permit.connection(), &self.limits);
-                return Poll::Ready(attempt.held_if(may_repeat && !download.has_begun()));
+                return Poll::Ready(attempt.held_if(may_repeat(&download)));
             }
-            if download.has_begun() {
+            if download.has_begun() || (tells_start && download.is_started()) {
                 self.upload.commit();
             }
             let is_its_turn = uploaded.is_ready() && download.waits_for_replica();
             if let Poll::Ready(ending) = silence.poll(is_its_turn, download.take_spoken(), cx) {
                 let attempt = Attempt::Over(ending, Outcome::Failed);
-                return Poll::Ready(attempt.held_if(may_repeat && !download.has_begun()));
+                return Poll::Ready(attempt.held_if(may_repeat(&download)));
             }
             if let Poll::Ready(ending) = self.poll_end(cx) {
                 let outcome = ending.outcome(download.has_begun());

@@ -126,6 +126,11 @@ impl Download {
         matches!(self.phase, Phase::Body(_))
     }
 
+    /// Whether the replica has said that it works on the call, before any answer.
+    pub(crate) fn is_started(&self) -> bool {
+        matches!(&self.phase, Phase::Head(answering) if answering.is_started())
+    }
+
     /// Whether something has come since the last call.
     pub(crate) fn take_spoken(&mut self) -> bool {
         std::mem::take(&mut self.has_spoken)

@@ -7,12 +7,14 @@ use http::Method;
 
 /// Parsed from the announcements of replicas: paths of gRPC methods, routes of plain HTTP (`POST
 /// /v1/items/{}`, where `{}` is any segment and `{*}`, at the end, any rest), and `*` for all plain
-/// HTTP.
+/// HTTP, and `* unstarted` for all plain HTTP until the replica says that work on the request has
+/// begun.
 #[derive(Debug, Default)]
 pub struct Repeatable {
     methods: HashSet<Box<str>>,
     routes: Vec<Route>,
     has_all_http: bool,
+    tells_starts: bool,
 }
 
 #[derive(Debug)]
@@ -34,6 +36,8 @@ impl Repeatable {
         for entry in announced {
             if entry == "*" {
                 found.has_all_http = true;
+            } else if entry == "* unstarted" {
+                found.tells_starts = true;
             } else if let Some((verb, path)) = entry.split_once(' ') {
                 let segments = path.trim_start_matches('/').split('/').map(Segment::of).collect();
                 found.routes.push(Route { verb: verb.into(), segments });
@@ -47,6 +51,11 @@ impl Repeatable {
     /// Whether the gRPC method at a path is repeatable.
     pub fn has_method(&self, path: &str) -> bool {
         self.methods.contains(path)
+    }
+
+    /// Whether a plain HTTP request is repeatable until work on it begins, which its replica tells.
+    pub fn tells_starts(&self) -> bool {
+        self.tells_starts
     }
 
     /// Whether a plain HTTP request is repeatable: by its method (RFC 9110, 9.2.2), or because its
@@ -129,5 +138,12 @@ mod tests {
         }
         assert!(repeatable(&["POST /"]).has_request(&Method::POST, ""));
         assert!(repeatable(&["*"]).has_request(&Method::POST, "/any"));
+    }
+
+    #[test]
+    fn unstarted_requests_are_no_repeatable_ones() {
+        let found = repeatable(&["* unstarted"]);
+        assert!(found.tells_starts() && !repeatable(&["*", "POST /x"]).tells_starts());
+        assert!(!found.has_request(&Method::POST, "/unstarted"));
     }
 }

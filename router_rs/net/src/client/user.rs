@@ -157,6 +157,7 @@ impl User {
                 | Command::StartResponse { .. }
                 | Command::Finish { .. }
                 | Command::Release
+                | Command::TellStart
                 | Command::Shutdown => debug_assert!(false, "{command:?} is for servers"),
             }
         }

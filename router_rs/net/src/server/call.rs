@@ -200,6 +200,7 @@ impl CallTask {
                     self.notice_cancelled();
                 }
             }
+            Some(Command::TellStart) => self.outlet.tell_start(),
             Some(Command::Respond { status, headers, body }) => {
                 self.respond(status, headers, body);
             }

@@ -143,6 +143,13 @@ impl Outlet {
         }
     }
 
+    /// Tells the router that work on the call has begun.
+    pub(super) fn tell_start(&mut self) {
+        if let Stage::Head(respond) = &self.stage {
+            respond.tell_start();
+        }
+    }
+
     fn send_data(&mut self, data: Framed) {
         if let Stage::Body(sink) = &mut self.stage
             && sink.send_data(data).is_err()

@@ -131,6 +131,11 @@ impl ServedCall {
         HttpHead::of(&self.head).filter(|_| self.is_http)
     }
 
+    /// Its router wants to be told when work on it begins.
+    pub fn tells_start(&self) -> bool {
+        self.connection.is_trusted() && self.head.headers.contains_key(names::TELL_START)
+    }
+
     pub fn path(&self) -> &str {
         self.head.uri.path()
     }

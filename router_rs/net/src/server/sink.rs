@@ -45,6 +45,13 @@ impl Respond {
         }
     }
 
+    /// Tells the router that work on the call has begun; HTTP/2 has no words for it.
+    pub(super) fn tell_start(&self) {
+        if let Respond::Wire(reply) = self {
+            reply.tell_start();
+        }
+    }
+
     /// Sends the head of an answer whose rest follows; `None` if the rest is not wanted.
     pub(super) fn send_response(self, response: Response<()>) -> Option<Sink> {
         match self {

@@ -44,6 +44,10 @@ impl WireReply {
         self.session.borrow_mut().poll_room(self.id, context).map(drop)
     }
 
+    pub(super) fn tell_start(&self) {
+        self.session.borrow_mut().send_started(self.id);
+    }
+
     pub(super) fn send_head(&self, response: &Response<()>) {
         self.session.borrow_mut().send_head(self.id, response);
     }

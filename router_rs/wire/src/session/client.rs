@@ -86,6 +86,11 @@ impl Session {
         }
     }
 
+    /// Whether the server has said that it works on the call.
+    pub fn is_started(&self, id: CallId) -> bool {
+        self.look(id).is_some_and(|call| call.is_started)
+    }
+
     /// All data has come and was taken, and no trailers follow.
     pub fn is_end(&self, id: CallId) -> bool {
         self.look(id).is_none_or(|call| call.inbound.is_end())

@@ -84,6 +84,13 @@ impl Session {
         self.check(id, told);
     }
 
+    pub(super) fn on_started(&mut self, id: CallId) {
+        if let Some(call) = self.unended(id) {
+            call.is_started = true;
+            call.wake();
+        }
+    }
+
     pub(super) fn on_piece(&mut self, id: CallId, bytes: Bytes, is_final: bool) {
         let Some(call) = self.unended(id) else { return };
         let told = match call.head {

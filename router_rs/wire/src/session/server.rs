@@ -14,6 +14,14 @@ impl Session {
         self.get(id).map_or(Poll::Ready(()), |call| call.wait(cx))
     }
 
+    /// Says that work on the call has begun. Only for a client that has asked to be told.
+    pub fn send_started(&mut self, id: CallId) {
+        if self.get(id).is_some() {
+            self.outgoing.put_started(id);
+            self.wake_driver();
+        }
+    }
+
     /// The head of an answer whose rest follows.
     pub fn send_head(&mut self, id: CallId, response: &Response<()>) {
         if self.get(id).is_some() {

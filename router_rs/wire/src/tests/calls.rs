@@ -40,6 +40,32 @@ fn a_conversation_goes_both_ways_and_ends_in_trailers() {
 }
 
 #[test]
+fn a_started_call_is_known_as_one_when_its_server_is_lost() {
+    let mut pair = Pair::new();
+    let (waits, _) = begun(&mut pair, Some(&[]));
+    let (runs, there) = begun(&mut pair, Some(&[]));
+    pair.server.send_started(there);
+    pair.settle();
+    assert!(pair.client.poll_head(runs, &cx()).is_pending(), "it says nothing of the answer");
+    pair.client.lose();
+    for (id, is_started) in [(waits, false), (runs, true)] {
+        assert!(matches!(pair.client.poll_head(id, &cx()), Poll::Ready(Err(Cut::Lost))));
+        assert_eq!(is_started, pair.client.is_started(id));
+    }
+}
+
+#[test]
+fn a_start_is_told_to_nobody_who_has_left_and_by_no_client() {
+    let mut pair = Pair::new();
+    let (id, there) = begun(&mut pair, Some(&[]));
+    pair.client.leave(id);
+    pair.settle();
+    pair.server.send_started(there);
+    assert!(!pair.server.outgoing().has_remaining());
+    assert_eq!(Err(Malformed::UNEXPECTED), pair.server.on_frame(Frame::Started { id }).map(drop));
+}
+
+#[test]
 fn a_short_answer_is_one_frame_with_its_trailers() {
     let mut pair = Pair::new();
     let (id, there) = begun(&mut pair, Some(&[]));

@@ -20,6 +20,7 @@ enum Said {
     Lent { place: (u32, u32), is_final: bool },
     Reset { code: u32 },
     Credit { bytes: u32 },
+    Started,
     Last,
     Ping,
     Pong,
@@ -64,6 +65,7 @@ fn said() -> impl Strategy<Value = Said> {
             .prop_map(|(place, is_final)| Said::Lent { place, is_final }),
         any::<u32>().prop_map(|code| Said::Reset { code }),
         any::<u32>().prop_map(|bytes| Said::Credit { bytes }),
+        Just(Said::Started),
         Just(Said::Last),
         Just(Said::Ping),
         Just(Said::Pong),
@@ -97,6 +99,7 @@ fn put(wire: &mut Outgoing, id: CallId, said: &Said) {
         }
         Said::Reset { code } => wire.put_reset(id, *code),
         Said::Credit { bytes } => wire.put_credit(id, *bytes),
+        Said::Started => wire.put_started(id),
         Said::Last => wire.put_sign(Kind::Last),
         Said::Ping => wire.put_sign(Kind::Ping),
         Said::Pong => wire.put_sign(Kind::Pong),
@@ -141,6 +144,7 @@ fn read(frame: Frame) -> (Option<CallId>, Said) {
         }
         Frame::Reset { id, code } => (Some(id), Said::Reset { code }),
         Frame::Credit { id, bytes } => (Some(id), Said::Credit { bytes }),
+        Frame::Started { id } => (Some(id), Said::Started),
         Frame::Last => (None, Said::Last),
         Frame::Ping => (None, Said::Ping),
         Frame::Pong => (None, Said::Pong),
