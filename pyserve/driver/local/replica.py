@@ -31,6 +31,7 @@ from pyserve.replica.membership import ready_of
 from pyserve.replica.phases import Constructed, Preparation
 from pyserve.replica.serving import server_of, threads_for
 from pyserve.request import LOCAL_REPLICA
+from pyserve.stepping.decorator import tell_costs
 from pyserve.types import ApplicationName, DeploymentKey, DeploymentName, ReplicaId
 from pyserve.wire.v1 import mesh_pb2
 
@@ -111,6 +112,7 @@ class LocalReplica:
             server = code.call(_make_server, made, code, place)
             endpoints = _listen(server, socket)
             await server.start()
+            tell_costs(made.instance, server.native.set_costs)
         except BaseException:
             await _leave(made.instance, made.application, code, _in(0.0))
             raise

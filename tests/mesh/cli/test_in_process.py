@@ -90,6 +90,24 @@ def test_everything_runs_in_one_process_and_knows_whose_it_is(
         assert 0 == running.process.wait(_TIMEOUT_S)
 
 
+def test_steps_answer_at_all_doors(mesh_environment: dict[str, str]) -> None:
+    with (
+        foreground(mesh_environment, "tests.mesh.stepping.apps:app", "--in-process") as running,
+        grpc.insecure_channel(running.address) as channel,
+        httpx.Client(base_url=f"http://{running.address}", timeout=_TIMEOUT_S) as http,
+    ):
+        stub = echo_pb2_grpc.EchoStub(channel)
+        stream = stub.EchoStream(echo_pb2.StreamRequest(messages=2), timeout=_TIMEOUT_S)
+        assert [b"1", b"2"] == [reply.payload for reply in stream]
+        told = {"pyserve-cost": "2", "pyserve-cache-keys": "pear"}
+        assert {"made": 2} == http.post("/", json={"count": 2}, headers=told).json()
+        events = http.post("/", json={"count": 2}, headers={"accept": "text/event-stream"})
+        assert 'data: {"made":1}\n\ndata: {"made":2}\n\n' == events.text
+        assert 413 == http.post("/", json={"count": 1, "cost": 101}).status_code
+        running.process.send_signal(signal.SIGINT)
+        assert 0 == running.process.wait(_TIMEOUT_S)
+
+
 @pytest.mark.parity("G-56")
 def test_a_breakpoint_stops_there_and_the_debugger_reads_the_terminal(
     mesh_environment: dict[str, str], tmp_path: Path
