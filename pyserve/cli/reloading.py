@@ -18,7 +18,6 @@ import traceback
 from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 import click
@@ -180,12 +179,7 @@ class Reloading:
         self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._closed.set()
         self._loader.stop()
         self._thread.join(_JOIN_TIMEOUT_S)
