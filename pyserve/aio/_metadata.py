@@ -24,7 +24,7 @@ _VALUE = re.compile(r"[\x20-\x7e]*")
 
 # What HTTP/2 forbids (RFC 9113, 8.2.2) or counts itself. A program that passes the headers of a
 # request on has them in its metadata; the peer would take the whole head for malformed.
-_OF_THE_CONNECTION = frozenset({
+CONNECTION_HEADERS = frozenset({
     "connection", "content-length", "keep-alive", "proxy-connection", "te", "transfer-encoding",
     "upgrade",
 })  # fmt: skip
@@ -54,7 +54,7 @@ def to_wire(metadata: MetadataLike | None) -> WireMetadata:
     if not metadata:
         return ()
     pairs = map(_checked, metadata)
-    return tuple([pair for pair in pairs if pair[0] not in _OF_THE_CONNECTION])
+    return tuple([pair for pair in pairs if pair[0] not in CONNECTION_HEADERS])
 
 
 def received(metadata: WireMetadata | None) -> tuple[Metadatum, ...]:

@@ -2,13 +2,14 @@
 
 from pyserve.aio._handlers import Messages
 from pyserve.aio._loaded import find_service, loaded_files
-from pyserve.aio._metadata import CLIENT_METADATA_BYTES
+from pyserve.aio._metadata import CLIENT_METADATA_BYTES, CONNECTION_HEADERS
 from pyserve.aio._outcome import LATE_DETAILS, is_late, refuse_strangers
 from pyserve.aio._tasks import DeferredUnary, on_thread, steps_on_threads
 from pyserve.aio._watched import note_failure
 
 __all__ = [
     "CLIENT_METADATA_BYTES",
+    "CONNECTION_HEADERS",
     "LATE_DETAILS",
     "DeferredUnary",
     "Messages",

@@ -23,7 +23,6 @@ from pyserve.observe.logs.formats import said
 from pyserve.observe.metrics import ProcessMetrics
 from pyserve.replica.process import prepare_process, run_worker
 from pyserve.replica.worker import WorkerSettings
-from pyserve.routing.in_process import InProcessRouter
 from pyserve.types import ApplicationName, DeploymentName, MeshAddress, ReplicaId
 from pyserve.wire.v1 import mesh_pb2
 
@@ -69,7 +68,7 @@ def replica(
     click.echo(said(line, settings.logs.encoding, "replica"), err=True)
     with showing_metrics(settings, controller.controller, controller.token) as (metrics, admin):
         worker = _worker_settings(controller, settings, external, metrics, admin)
-        status = run_worker(worker, _open_mesh)
+        status = run_worker(worker)
     sys.exit(status)
 
 
@@ -117,12 +116,3 @@ def _worker_settings(
         metrics=metrics,
         admin=admin,
     )
-
-
-def _open_mesh(settings: WorkerSettings) -> InProcessRouter:
-    controller = MeshAddress(controller=settings.controller, token=settings.token)
-    router = InProcessRouter(
-        controller, settings.mesh.node, settings.mesh.run_dir, settings.mesh.routing
-    )
-    settings.metrics.add(router.add_metrics)
-    return router

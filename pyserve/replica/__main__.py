@@ -12,18 +12,6 @@ with importing():
     from pyserve.observe.metrics import ProcessMetrics
     from pyserve.replica.process import main
     from pyserve.replica.spare import replica_arguments
-    from pyserve.replica.worker import WorkerSettings
-    from pyserve.routing.in_process import InProcessRouter
-    from pyserve.types import MeshAddress
-
-
-def _open_mesh(settings: WorkerSettings) -> InProcessRouter:
-    controller = MeshAddress(controller=settings.controller, token=settings.token)
-    router = InProcessRouter(
-        controller, settings.mesh.node, settings.mesh.run_dir, settings.mesh.routing
-    )
-    settings.metrics.add(router.add_metrics)
-    return router
 
 
 def _show_metrics(
@@ -37,7 +25,7 @@ def _show_metrics(
 
 _arguments = replica_arguments(sys.argv[1:])
 # A spare whose launcher has gone, or no longer needs it, ends without having served.
-_status = 0 if _arguments is None else main(_open_mesh, read_token, _show_metrics, _arguments)
+_status = 0 if _arguments is None else main(read_token, _show_metrics, _arguments)
 # Not before: an exception that ends this process, such as that of a signal while the instance is
 # constructed, keeps the instance until then.
 end_uncollected()

@@ -16,10 +16,10 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 from types import FrameType
-from typing import Any, Protocol
+from typing import Any
 
 from pyserve.aio.certificates import mesh_tls
-from pyserve.api.context import Mesh, attach
+from pyserve.api.context import attach
 from pyserve.bridge import keep_freed_memory, keep_from_forks, raise_descriptor_limit
 from pyserve.config import MeshSettings, older_names, read_settings
 from pyserve.config.control import OUTPUT_BOUND_PERIOD_S, OUTPUT_FILE_BYTES_MAX
@@ -34,21 +34,13 @@ from pyserve.observe.uncaught import log_uncaught
 from pyserve.replica.exits import run_to_end
 from pyserve.replica.loading import StopRequested
 from pyserve.replica.worker import Worker, WorkerSettings
-from pyserve.types import ApplicationName, DeploymentName, ReplicaId
-
-
-class ReplicaMesh(Mesh, Protocol):
-    """A replica's access to the mesh."""
-
-    def enter_zone(self, zone: str) -> None:
-        """Set the zone of this process if its environment names none; "": unknown."""
-
+from pyserve.routing.in_process import InProcessRouter
+from pyserve.types import ApplicationName, DeploymentName, MeshAddress, ReplicaId
 
 # From settings, controller and token: the metrics of this process, and the address of their server.
 ShowMetrics = Callable[
     [MeshSettings, str, bytes], AbstractContextManager[tuple[ProcessMetrics, str]]
 ]
-OpenMesh = Callable[[WorkerSettings], ReplicaMesh]
 ReadToken = Callable[[Path, str], bytes]
 _TOKEN_BYTES_MAX = 4096
 # Without its launcher a replica has no ingress and soon no caller: what is in flight gets two
@@ -59,7 +51,6 @@ _STANDARD_OUTPUT = 1
 
 
 def main(
-    open_mesh: OpenMesh,
     read_token: ReadToken,
     show_metrics: ShowMetrics,
     arguments: list[str] | None = None,
@@ -67,10 +58,8 @@ def main(
     """Run one replica; return the exit status: 0 after a drain, 1 when it could not serve.
 
     Args:
-        open_mesh: Makes the access to other deployments, for the handles of user code. Like the
-            next ones it is passed in, since it is built on top of this layer.
         read_token: Reads the mesh token from the file that a variable names, if no descriptor has
-            it.
+            it. Like the next one it is passed in, since it is built on top of this layer.
         show_metrics: Serves its metrics, if no other process of its machine does.
         arguments: Of the command line; by default the process's own.
     """
@@ -101,7 +90,7 @@ def main(
         except (OptionError, MeshError) as error:
             logging.getLogger(__name__).error("%s", error)
             return 2
-        return run_worker(settings, open_mesh, options.liveness_fd)
+        return run_worker(settings, options.liveness_fd)
 
 
 def prepare_process() -> None:
@@ -118,13 +107,11 @@ def prepare_process() -> None:
         logging.getLogger(__name__).warning("%s", line)
 
 
-def run_worker(
-    settings: WorkerSettings, open_mesh: OpenMesh, liveness_fd: int | None = None
-) -> int:
+def run_worker(settings: WorkerSettings, liveness_fd: int | None = None) -> int:
     """Run one replica in this process; return the exit status, as ``main`` does."""
     if settings.mesh.concurrency.keeps_freed_memory:
         keep_freed_memory()
-    mesh = open_mesh(settings)
+    mesh = _open_mesh(settings)
     attach(mesh)
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
@@ -139,7 +126,17 @@ def run_worker(
         PROCESS_TRACING.stop()
 
 
-async def _run(settings: WorkerSettings, mesh: ReplicaMesh, liveness_fd: int | None) -> int:
+def _open_mesh(settings: WorkerSettings) -> InProcessRouter:
+    """Make the access to other deployments, for the handles of user code."""
+    controller = MeshAddress(controller=settings.controller, token=settings.token)
+    router = InProcessRouter(
+        controller, settings.mesh.node, settings.mesh.run_dir, settings.mesh.routing
+    )
+    settings.metrics.add(router.add_metrics)
+    return router
+
+
+async def _run(settings: WorkerSettings, mesh: InProcessRouter, liveness_fd: int | None) -> int:
     loop = asyncio.get_running_loop()
     keep_from_forks(loop)
     worker = Worker(settings, mesh.enter_zone)

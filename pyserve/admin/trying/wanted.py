@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pyserve.aio.internal import CONNECTION_HEADERS
 from pyserve.errors import UsageError
 
 REQUEST_BYTES_MAX = 8 << 20
@@ -20,10 +21,7 @@ _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", re.ASCII)
 _VERBS = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"})
 _TIMEOUT_S_MAX = 300.0
 # Of the connection, which is this process's own.
-_REFUSED = frozenset(
-    {"host", "connection", "content-length", "transfer-encoding", "upgrade", "te", "trailer"}
-    | {"keep-alive", "proxy-connection", "expect"}
-)
+_REFUSED = CONNECTION_HEADERS | {"host", "trailer", "expect"}
 
 
 @dataclass(frozen=True, slots=True)
