@@ -17,7 +17,7 @@ from typing import Any
 
 from grpc import StatusCode
 
-from pyserve.batching.results import checked
+from pyserve.batching.runs import checked
 from pyserve.errors import BatchError
 from pyserve.signatures import read_signature
 

@@ -17,11 +17,11 @@ from typing import Any
 
 from grpc import StatusCode
 
-from pyserve.batching.activity import PROCESS_ACTIVITY, Steps
 from pyserve.batching.batcher import Batcher, BatchStats
 from pyserve.batching.lanes import Batch, Drop
 from pyserve.batching.options import BatchOptions, size_of
 from pyserve.batching.runs import Call, Caller, Run
+from pyserve.batching.steps import PROCESS_ACTIVITY, Steps
 from pyserve.batching.streams import BatchStream, StreamCall, StreamRun
 from pyserve.errors import BackPressure, BatchError, PyserveError, RequestTimeout
 from pyserve.observe.delays import MEMBERS_MAX, PROCESS_DELAYS, BatchDelay, wall_clock_from

@@ -14,8 +14,14 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from pyserve.batching.lanes import Batch
-from pyserve.batching.results import checked, fail_all
-from pyserve.batching.runs import BatchRequestSource, begin, columns_of, context_of
+from pyserve.batching.runs import (
+    BatchRequestSource,
+    begin,
+    checked,
+    columns_of,
+    context_of,
+    fail_all,
+)
 from pyserve.observe.failures import as_answer
 from pyserve.observe.separate import Separate
 from pyserve.request import Source

@@ -7,7 +7,7 @@ import pytest
 import pyserve
 from pyserve.batching import StepState
 from pyserve.batching import queue as queue_module
-from pyserve.batching.activity import Activity
+from pyserve.batching.steps import Activity
 from tests.unit.batching.virtual import run_virtually
 
 

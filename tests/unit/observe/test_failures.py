@@ -271,7 +271,7 @@ def test_a_cycle_of_causes_ends(log: Log, caplog) -> None:
         "pyserve.aio._streams",
         "pyserve.aio._http_tasks",
         "pyserve.aio._outcome",
-        "pyserve.batching.results",
+        "pyserve.batching.runs",
         "pyserve.multiplexing.unloading",
         "pyserve.observe.uncaught",
         "pyserve.replica.asgi.http",
