@@ -28,9 +28,9 @@ if TYPE_CHECKING:
         task_consumer,
         testing,
     )
-    from pyserve.api.actors import get_deployment_actor
     from pyserve.api.context import ReplicaContext, get_replica_context
     from pyserve.api.deployment import Application, Deployable, Deployment, deployment
+    from pyserve.api.graph import get_deployment_actor
     from pyserve.api.handles.handle import DeploymentHandle
     from pyserve.api.handles.objects import ObjectRef, get, put
     from pyserve.api.handles.response import DeploymentResponse
@@ -121,7 +121,7 @@ _MODULE_OF_NAME = {
     "gRPCOptions": "pyserve.config",
     "get": "pyserve.api.handles.objects",
     "get_app_handle": "pyserve.driver.handles",
-    "get_deployment_actor": "pyserve.api.actors",
+    "get_deployment_actor": "pyserve.api.graph",
     "get_deployment_handle": "pyserve.driver.handles",
     "get_multiplexed_model_id": "pyserve.request",
     "get_replica_context": "pyserve.api.context",

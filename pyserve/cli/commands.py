@@ -26,7 +26,7 @@ _COMMANDS = {
     "delete": ("pyserve.cli.deploy:delete", "Drain and end an application."),
     "deploy": ("pyserve.cli.deploy:deploy", "Make a file's applications those of the mesh."),
     "doctor": ("pyserve.cli.diagnosis:doctor", "Look for what is wrong, and say what to do."),
-    "explain": ("pyserve.cli.explain:explain", "Say where the time of a call went."),
+    "explain": ("pyserve.cli.activity:explain", "Say where the time of a call went."),
     "haproxy-config": (
         "pyserve.cli.haproxy_config:haproxy_config",
         "Write a configuration of HAProxy.",
@@ -44,7 +44,7 @@ _COMMANDS = {
     "shutdown": ("pyserve.cli.deploy:shutdown", "Drain and end the mesh."),
     "start": ("pyserve.cli.start:start", "Run a mesh that stays."),
     "status": ("pyserve.cli.status:status", "Show what runs."),
-    "top": ("pyserve.cli.top:top", "Show what the mesh does now."),
+    "top": ("pyserve.cli.activity:top", "Show what the mesh does now."),
     "uncordon": ("pyserve.cli.deploy:uncordon", "Take a cordoned replica, or node, back."),
     "viewing-key": (
         "pyserve.cli.admin:viewing_key",

@@ -20,7 +20,7 @@ from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
 
 from pyserve import working_folder
 from pyserve.errors import OptionError
-from pyserve.observe.traces.encoded import EncodedSpan, EncodedSpanProcessor
+from pyserve.observe.traces.served import EncodedSpan, EncodedSpanProcessor
 from pyserve.observe.traces.spans import Processors, Spans
 from pyserve.version import version
 

@@ -16,14 +16,17 @@ from opentelemetry.trace import Link, Span, SpanContext, SpanKind, Status, Statu
 
 from pyserve.observe.log_rate_limit import LogRateLimit
 from pyserve.observe.traces import IS_SAMPLED, OutgoingMetadata
-from pyserve.observe.traces.encoded import SCHEMA_URL, EncodedSpanProcessor, decoded, hand_over
 from pyserve.observe.traces.served import (
     BAGGAGE,
+    SCHEMA_URL,
     TRACE_CONTEXT,
+    EncodedSpanProcessor,
     ProvidedSpan,
     ServedSpan,
     TracedCall,
     caller_context,
+    decoded,
+    hand_over,
 )
 from pyserve.version import version
 

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 import pyserve
-from pyserve.api.actors import application_of
-from pyserve.api.graph import pack
+from pyserve.api.graph import application_of, pack
 from pyserve.config import DeploymentActorConfig, DeploymentOptions
 from pyserve.errors import NotInReplica, OptionError, UsageError
 from pyserve.types import ApplicationName

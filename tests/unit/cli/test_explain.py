@@ -6,7 +6,7 @@ from typing import Any
 
 from pyserve.admin.calls.explaining import Known, explanation, summary
 from pyserve.admin.calls.store import read_record
-from pyserve.cli.explain import as_list, as_text, together
+from pyserve.cli.activity import explained, listed, together
 from tests.unit.admin.test_calls import Record, attempt, batch
 
 _SEEN = '{"rule": "predicted", "replicas": [{"id": "Cart#1", "full": true}]}'
@@ -14,7 +14,7 @@ _DELAYS = {"Cart#1": {"batches": [batch(5, 80, 10)]}}
 
 
 def lines(record: Record, **known: Any) -> list[str]:
-    return as_text(explanation(read_record(record), Known(**known))).splitlines()
+    return explained(explanation(read_record(record), Known(**known))).splitlines()
 
 
 def test_the_first_line_names_the_largest_cause():
@@ -73,7 +73,7 @@ def kept(*records: Record) -> dict[str, Any]:
 def test_without_an_id_calls_are_listed_with_theirs_those_that_failed_first():
     slow = Record(request_id="slow-1", duration_ns=2_000_000_000)
     failed = Record(request_id="bad-1", kept_for="failed", http_status=500)
-    title, bad, _, slow_title, *rest = as_list(kept(slow, failed)).splitlines()
+    title, bad, _, slow_title, *rest = listed(kept(slow, failed)).splitlines()
     assert "failed, the newest first (1 kept)" == title
     assert bad.startswith("  bad-1  ")
     assert bad.endswith("  100 ms  HTTP 500  GET / to shop/Cart")
@@ -99,8 +99,8 @@ def test_calls_of_several_ingresses_are_one_list():
 
 
 def test_a_terminal_obeys_no_id():
-    assert r"'\x1b[2J'" in as_list(kept(Record(request_id="\x1b[2J", kept_for="failed")))
+    assert r"'\x1b[2J'" in listed(kept(Record(request_id="\x1b[2J", kept_for="failed")))
 
 
 def test_an_empty_list_says_what_would_be_kept():
-    assert as_list(kept()).startswith("no call is kept so far: none has failed")
+    assert listed(kept()).startswith("no call is kept so far: none has failed")

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from pyserve.admin.api.overview import Between, overview
-from pyserve.cli.top import as_table, as_text, duration
+from pyserve.cli.activity import as_table, as_text, duration
 from tests.unit.admin.builders import CART, attempts, look, routed, status
 
 

@@ -17,8 +17,8 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExporter, SpanExportResult
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from pyserve.observe.traces.encoded import EncodedSpan, EncodedSpanProcessor, hand_over
 from pyserve.observe.traces.exporting import EncodedSpanExporter
+from pyserve.observe.traces.served import EncodedSpan, EncodedSpanProcessor, hand_over
 from tests.unit.observe.traces.test_recorded_calls import record_of
 
 RESOURCE = Resource({"service.name": "Cart", "process.pid": 7}, "https://example.test/schema")

@@ -17,7 +17,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 from pyserve import _router
 from pyserve.observe.log_rate_limit import LogRateLimit
 from pyserve.observe.metrics import Scrape
-from pyserve.observe.traces import encoded, spans
+from pyserve.observe.traces import served, spans
 from pyserve.observe.traces.process import PROCESS_TRACING
 from pyserve.routing.records import CallRecords
 from tests.support.waiting import wait_until
@@ -260,7 +260,7 @@ def test_calls_whose_spans_nobody_has_taken_in_time_are_told_once(
 def test_a_processor_that_fails_costs_one_span_only(
     kept: Kept, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(encoded, "_LINES", LogRateLimit())
+    monkeypatch.setattr(served, "_LINES", LogRateLimit())
 
     class FailsAtFirst(SimpleSpanProcessor):
         made = 0

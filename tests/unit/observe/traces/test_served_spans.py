@@ -14,7 +14,7 @@ from opentelemetry.sdk.environment_variables import (
 )
 from opentelemetry.sdk.trace import ReadableSpan, Span
 
-from pyserve.observe.traces.encoded import EncodedSpan
+from pyserve.observe.traces.served import EncodedSpan
 from tests.support.waiting import wait_until
 from tests.unit.observe.traces.conftest import Kept
 from tests.unit.observe.traces.fake_call import CALLER_ID, TRACE_ID, FakeCall
