@@ -1,6 +1,6 @@
 """Continues where an earlier controller ended, and stores what the next one needs.
 
-The thin driver of ``restore`` and ``recording``: the controller calls it in each step.
+The thin driver of ``restore`` and ``recording.py``: the controller calls it in each step.
 """
 
 from __future__ import annotations

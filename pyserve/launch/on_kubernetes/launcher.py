@@ -337,7 +337,7 @@ class KubernetesLauncher:
             await self._api.close()
         self._events.close()
 
-    # Events from the cluster; see ``watching.Listener``.
+    # Events from the cluster; see ``api.Listener``.
 
     def before(self) -> Collection[str]:
         """Return the pods that are known to exist."""
