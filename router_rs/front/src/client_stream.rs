@@ -284,6 +284,11 @@ impl ClientStream {
         true
     }
 
+    /// Like `Stream::is_reset`.
+    pub(super) fn is_reset(&self) -> bool {
+        self.stream.is_reset()
+    }
+
     /// Like `AsyncRead::poll_read`, from the stream's own buffers.
     fn poll_stream(
         &mut self,

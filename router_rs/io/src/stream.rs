@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Waker};
 
 use rustls::crypto::SupportedKxGroup;
 use rustls::{HandshakeKind, NamedGroup, ProtocolVersion};
-use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf, Ready};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsStream;
 
@@ -106,12 +106,22 @@ impl Stream {
     /// Whether the peer has closed its side, however much of its data is still unread. Not known
     /// for a Unix stream.
     pub fn has_ended(&self) -> bool {
-        let stream = match self {
-            Stream::Tcp(stream) => stream,
-            Stream::Tls(stream) => stream.get_ref().0.get_ref(),
-            Stream::Unix(_) => return false,
-        };
-        has_ended(stream)
+        self.tcp().is_some_and(has_ended)
+    }
+
+    /// Whether the connection was reset, however much of the peer's data is still unread. Not known
+    /// for a Unix stream, nor once this side is shut down.
+    pub fn is_reset(&self) -> bool {
+        let readiness = |stream| readiness(stream, Interest::WRITABLE);
+        self.tcp().and_then(readiness).is_some_and(Ready::is_write_closed)
+    }
+
+    fn tcp(&self) -> Option<&TcpStream> {
+        match self {
+            Stream::Tcp(stream) => Some(stream),
+            Stream::Tls(stream) => Some(stream.get_ref().0.get_ref()),
+            Stream::Unix(_) => None,
+        }
     }
 }
 
@@ -134,9 +144,16 @@ impl MayBeUnix for tokio::io::DuplexStream {}
 
 /// Like `Stream::has_ended`.
 pub fn has_ended(stream: &TcpStream) -> bool {
-    let readiness = pin!(stream.ready(Interest::READABLE));
-    let known = readiness.poll(&mut Context::from_waker(Waker::noop()));
-    matches!(known, Poll::Ready(Ok(ready)) if ready.is_read_closed())
+    readiness(stream, Interest::READABLE).is_some_and(Ready::is_read_closed)
+}
+
+/// What the last turn of the poller has found.
+fn readiness(stream: &TcpStream, interest: Interest) -> Option<Ready> {
+    let readiness = pin!(stream.ready(interest));
+    match readiness.poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(ready) => ready.ok(),
+        Poll::Pending => None,
+    }
 }
 
 macro_rules! on_each {
@@ -212,6 +229,24 @@ mod tests {
         assert!(!stream.has_ended());
         drop(client);
         while !stream.has_ended() {
+            tokio::task::yield_now().await;
+        }
+        assert!(!stream.is_reset(), "it may still be written to");
+    }
+
+    #[tokio::test]
+    async fn a_reset_is_seen_behind_what_is_unread() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let address = listener.local_addr().expect("bound");
+        let mut client = TcpStream::connect(address).await.expect("listening");
+        let stream = Stream::Tcp(listener.accept().await.expect("a client").0);
+        client.write_all(b"unread").await.expect("room");
+        let Stream::Tcp(socket) = &stream else { unreachable!("made a line ago") };
+        socket.readable().await.expect("something has come");
+        assert!(!stream.is_reset());
+        client.set_zero_linger().expect("an open socket");
+        drop(client);
+        while !stream.is_reset() {
             tokio::task::yield_now().await;
         }
     }

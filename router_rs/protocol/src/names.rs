@@ -136,6 +136,11 @@ pub fn model_id(headers: &HeaderMap) -> Option<&HeaderValue> {
     found.filter(|value| !value.is_empty())
 }
 
+/// Whether both bodies of a plain HTTP request are a WebSocket's frames.
+pub fn is_websocket(headers: &HeaderMap) -> bool {
+    headers.get(UPGRADE).is_some_and(|value| *value == WEBSOCKET)
+}
+
 /// The session of a request, empty when it names none.
 pub fn session_id(headers: &HeaderMap) -> &str {
     let found = spelled(headers, &SESSION_ID);

@@ -3,9 +3,9 @@
 use std::collections::VecDeque;
 
 use bytes::Bytes;
-use http::HeaderMap;
-
+use http::{HeaderMap, request};
 use router_arena::Arena;
+use router_protocol::names;
 
 use crate::errors::TooLong;
 use crate::frame::{CREDIT_BYTES_INITIAL, CallId, LENT_BYTES_MIN, Place};
@@ -19,6 +19,8 @@ pub(crate) struct Outbound {
     backlog: VecDeque<Bytes>,
     backlog_bytes: usize,
     end: End,
+    /// Whether long pieces may go through the arena.
+    may_lend: bool,
 }
 
 #[derive(Debug)]
@@ -37,7 +39,14 @@ impl Outbound {
             backlog: VecDeque::new(),
             backlog_bytes: 0,
             end: End::Open,
+            may_lend: true,
         }
+    }
+
+    /// For a request body that follows `head`. Much of a WebSocket is many small messages, which take
+    /// their reader long: it keeps to the credit that a body begins with.
+    pub(crate) fn following(head: &request::Parts) -> Self {
+        Self { may_lend: !names::is_websocket(&head.headers), ..Self::new() }
     }
 
     /// For a body that was sent with its head.
@@ -103,9 +112,10 @@ impl Outbound {
         Ok(())
     }
 
-    /// Copies `length` bytes of the data into the arena; `None` if they are few, or it is full.
+    /// Copies `length` bytes of the data into the arena; `None` if they are few or must not go there,
+    /// or it is full.
     fn lend(&mut self, length: usize, arena: &mut Arena) -> Option<Place> {
-        if length < LENT_BYTES_MIN {
+        if !self.may_lend || length < LENT_BYTES_MIN {
             return None;
         }
         let mut lease = arena.lend(length)?;

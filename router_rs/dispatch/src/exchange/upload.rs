@@ -7,6 +7,7 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use http::request;
 use router_call::{Caller, Cancelled, Piece};
+use router_protocol::names::is_websocket;
 use router_protocol::windows::STREAM_WINDOW_BYTES;
 use router_upstream::connection::{Connection, Sends, Started};
 use router_upstream::request_body::{Closed, RequestBody};
@@ -20,7 +21,8 @@ use crate::replay_buffer::ReplayBuffer;
 /// asking would send the head alone and wake the replica twice.
 const FIRST_PIECE_BYTES_MAX: usize = 16 * 1024;
 
-/// As much is sent at once: the most that a frame of the wire has.
+/// As much is sent at once: the most that a frame of the wire has. Not of a WebSocket, whose pieces
+/// may be many small messages each: those of a client that is gone need not be sent.
 const GATHERED_BYTES_MAX: usize = STREAM_WINDOW_BYTES as usize;
 
 /// The parts of the request: received, sent, and kept for another attempt.
@@ -38,6 +40,7 @@ pub struct Upload {
     /// returned to the caller's window.
     sent: usize,
     returned: usize,
+    gathered_bytes_max: usize,
 }
 
 impl Upload {
@@ -49,6 +52,7 @@ impl Upload {
             is_closed: false,
             sent: 0,
             returned: 0,
+            gathered_bytes_max: GATHERED_BYTES_MAX,
         }
     }
 
@@ -110,6 +114,9 @@ impl Upload {
             self.unsent = self.replay.pieces().iter().cloned().collect();
             self.sent = 0;
         }
+        if is_websocket(&head.headers) {
+            self.gathered_bytes_max = 0;
+        }
         let bytes = self.unsent.iter().map(Bytes::len).sum();
         let sends = match bytes {
             _ if !self.is_complete || !is_small(&self.unsent) => Sends::Later,
@@ -137,6 +144,7 @@ impl Upload {
             sent: 0,
             // The caller's window is returned for the first attempt only.
             returned: usize::MAX,
+            gathered_bytes_max: GATHERED_BYTES_MAX,
         }
     }
 
@@ -185,7 +193,7 @@ impl Upload {
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), Cancelled>> {
         let mut bytes: usize = self.unsent.iter().map(Bytes::len).sum();
-        while !self.is_complete && bytes < GATHERED_BYTES_MAX {
+        while !self.is_complete && (bytes < self.gathered_bytes_max || self.unsent.is_empty()) {
             match self.poll_caller(caller, cx) {
                 Poll::Ready(taken) => taken?,
                 Poll::Pending if self.unsent.is_empty() => return Poll::Pending,

@@ -212,7 +212,9 @@ impl Caller for Http1Socket {
     fn poll_cancelled(&mut self, cx: &mut Context<'_>) -> Poll<Cancelled> {
         match self.phase {
             Phase::Http(_) => self.http.poll_cancelled(cx),
-            // A client that is gone is noticed when reading or writing.
+            // The messages that it left unread are not wanted: a replica may be long in taking them.
+            Phase::Open { ref stream, .. } if stream.is_reset() => Poll::Ready(Cancelled),
+            // Otherwise a client that is gone is noticed when reading or writing.
             Phase::Switching(_) | Phase::Open { .. } => match self.poll_flush(cx) {
                 Poll::Ready(Err(Cancelled)) => Poll::Ready(Cancelled),
                 Poll::Ready(Ok(())) | Poll::Pending => Poll::Pending,

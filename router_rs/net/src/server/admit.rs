@@ -109,6 +109,7 @@ pub(super) fn admit_http(
         receive_bytes_max: None,
     };
     let intake = Intake::Http(match body {
+        Body::Comes(body) if request.is_websocket => HttpBody::of_websocket(body),
         Body::Comes(body) => HttpBody::new(body, is_whole),
         Body::Whole(body) => HttpBody::of(body, is_whole),
     });

@@ -17,17 +17,25 @@ pub(super) struct HttpBody {
     state: BodyState,
     /// Collects a body that is handed over whole, or holds one that came whole.
     whole: Option<Message>,
+    gathered_bytes_max: usize,
 }
 
 impl HttpBody {
     pub(super) fn new(body: Incoming, is_whole: bool) -> Self {
-        Self { state: BodyState::Open(body), whole: is_whole.then(Message::default) }
+        let whole = is_whole.then(Message::default);
+        Self { state: BodyState::Open(body), whole, gathered_bytes_max: GATHERED_BYTES_MAX }
+    }
+
+    /// The frames of a WebSocket. They may be many small messages, and what is handed over counts as
+    /// read: more of them would come before user code has read these.
+    pub(super) fn of_websocket(body: Incoming) -> Self {
+        Self { gathered_bytes_max: 0, ..Self::new(body, false) }
     }
 
     /// A body that has come with its head.
     pub(super) fn of(body: Bytes, is_whole: bool) -> Self {
         let body = (is_whole || !body.is_empty()).then(|| Message::from(body));
-        Self { state: BodyState::Ended, whole: body }
+        Self { state: BodyState::Ended, whole: body, gathered_bytes_max: GATHERED_BYTES_MAX }
     }
 
     /// Nothing more will be read. An HTTP/2 client that still sends is told to stop; others learn
@@ -46,7 +54,7 @@ impl HttpBody {
         let mut gathered = Message::from(first);
         let mut bytes = gathered.len();
         while let BodyState::Open(body) = &mut self.state
-            && bytes < GATHERED_BYTES_MAX
+            && bytes < self.gathered_bytes_max
         {
             // The next poll returns an end or an error again.
             let Poll::Ready(Some(Ok(piece))) = coalesce::poll_data(body, context) else { break };

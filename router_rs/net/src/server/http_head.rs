@@ -82,7 +82,7 @@ impl<'a> HttpHead<'a> {
     }
 
     pub fn is_websocket(&self) -> bool {
-        self.parts.headers.get(names::UPGRADE).is_some_and(|value| value == "websocket")
+        names::is_websocket(&self.parts.headers)
     }
 
     pub(super) fn is_head_request(&self) -> bool {

@@ -20,7 +20,7 @@ impl Session {
         }
         self.serial = self.serial.wrapping_add(1);
         let is_of_head_request = head.method == Method::HEAD;
-        let outbound = if body.is_some() { Outbound::sent() } else { Outbound::new() };
+        let outbound = if body.is_some() { Outbound::sent() } else { Outbound::following(head) };
         let awaited = Head::Awaited { is_of_head_request };
         let id = self.insert(Call::new(self.serial, awaited, Inbound::new(), outbound));
         let put = match body {

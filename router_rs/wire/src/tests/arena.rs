@@ -1,6 +1,7 @@
 //! Large pieces go through shared memory, where there is some and as long as it has room.
 
 use bytes::Buf;
+use router_protocol::names;
 
 use super::*;
 
@@ -46,6 +47,17 @@ fn credit_for_the_rest_comes_with_the_first_piece() {
     pair.settle();
     // Nothing was taken so far.
     assert_eq!(MIB, content(&mut pair.server, there).len());
+}
+
+#[test]
+fn a_websocket_keeps_to_the_credit_that_it_begins_with() {
+    let mut pair = Pair::with_arena();
+    let headers = HeaderMap::from_iter([(names::UPGRADE, names::WEBSOCKET)]);
+    let here = pair.client.call(&call_head("/a", &headers), None).expect("an open session");
+    pair.client.send(here, [body(MIB)]);
+    pair.settle();
+    let there = pair.called.pop().expect("a call").id;
+    assert_eq!(CREDIT_BYTES_INITIAL, content(&mut pair.server, there).len());
 }
 
 #[test]
