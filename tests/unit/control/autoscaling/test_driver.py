@@ -11,7 +11,7 @@ import pytest
 
 from pyserve.config import DeploymentOptions
 from pyserve.control.controller import Controller
-from pyserve.control.status.details import instance_details
+from pyserve.control.server.rest import instance_details
 from pyserve.errors import MeshNotFound, OptionError, UsageError
 from pyserve.observe.metrics import Scrape
 from pyserve.types import ReplicaId
