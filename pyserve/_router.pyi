@@ -339,6 +339,7 @@ class Server:
         token: bytes = b"",  # the mesh token routers prove; b"" trusts nobody
         # What each call carries as pyserve-token-bin where ``token`` has not been proven.
         call_token: bytes = b"",
+        maps_shared_memory: bool = True,  # of routers on this machine, for large bodies
     ) -> Server: ...
     def register(
         self,
@@ -829,6 +830,8 @@ class RoutingTable:
         connect_timeout_s: float = 2.0,  # of a replica, the handshake included
         idle_timeout_s: float | None = None,  # a replica that sends nothing for a whole request
         records: CallRecords | None = None,  # judges all calls
+        # With each replica on this machine, for large bodies; 0: none.
+        shared_memory_bytes: int = 8388608,
     ) -> RoutingTable: ...
     def apply(self, version: int, deployments: Sequence[DeploymentRoute]) -> None:
         """Replace the table. Replicas that are gone get nothing new; their calls go on."""

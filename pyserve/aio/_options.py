@@ -76,6 +76,7 @@ class ServerSettings:
         max_receive_message_bytes: By full method path, where it differs from the options.
         around_starts: Wraps what starts the calls of all kinds, on the loop. Context variables that
             it sets are those of their code. ``None``: nothing does.
+        maps_shared_memory: Whether large bodies may come through memory that routers share.
     """
 
     development: bool = False
@@ -96,6 +97,7 @@ class ServerSettings:
     on_turned_away: Callable[[str, str], None] | None = None
     max_receive_message_bytes: Mapping[str, int] = field(default_factory=dict)
     around_starts: Callable[[CallStarter], CallStarter] | None = None
+    maps_shared_memory: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -345,6 +345,7 @@ class Server(grpc.aio.Server):
             replica_id=self._settings.replica_id,
             token=self._settings.token,
             call_token=self._settings.call_token,
+            maps_shared_memory=self._settings.maps_shared_memory,
         )
 
     def _register_methods(self) -> None:

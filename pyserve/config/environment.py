@@ -79,6 +79,8 @@ _LIKENESS_MIN = 0.8
 MESSAGE_BYTES_MAX = 2**31 - 1
 # Each takes the memory of an idle replica for as long as the mesh lives. Arbitrary.
 _SPARE_REPLICAS_MAX = 64
+# The native side takes no more (`ARENA_BYTES_MAX`).
+_SHARED_MEMORY_MIB_MAX = 1024
 _PACKAGE_ROOT = Path(__file__).parent.parent.parent
 
 
@@ -93,6 +95,7 @@ class NodeSettings:
         advertise_host: what others should dial; None: the local address of the Join connection.
         tls: certificates for connections over TCP between processes of the mesh; None: plain.
         plain_tcp: without them the mesh token may be shown to other machines all the same.
+        shared_memory_bytes: of each connection to a replica on this machine; 0: none.
     """
 
     node_id: str
@@ -101,6 +104,7 @@ class NodeSettings:
     advertise_host: str | None = None
     tls: TlsFiles | None = None
     plain_tcp: bool = False
+    shared_memory_bytes: int = 8 << 20
 
     def may_carry_token(self, address: str) -> bool:
         """Say whether the mesh token may be shown at ``host:port`` or ``unix:path``.
@@ -238,6 +242,9 @@ def _settings(variables: Mapping[str, str]) -> MeshSettings:
             advertise_host=_advertised(variables),
             tls=read_mesh_tls(variables),
             plain_tcp=read_plain_tcp(variables),
+            shared_memory_bytes=read.mebibytes(
+                variables, "PYSERVE_SHARED_MEMORY_MB", 8, maximum=_SHARED_MEMORY_MIB_MAX
+            ),
         ),
         logs=read_log_settings(variables, _home(variables)),
         concurrency=read_concurrency(variables),

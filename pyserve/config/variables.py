@@ -93,6 +93,12 @@ def size_bytes(variables: Variables, name: str, *, maximum: int) -> int | None:
     return found
 
 
+def mebibytes(variables: Variables, name: str, default: int, *, maximum: int) -> int:
+    """Read a whole number of MiB, from 0 on, and return it in bytes."""
+    found = whole(variables, name, minimum=0, maximum=maximum)
+    return (default if found is None else found) << 20
+
+
 def _whole_in(text: str, minimum: int, maximum: int) -> int | None:
     if not (text.isascii() and text.isdigit()):
         return None

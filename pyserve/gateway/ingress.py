@@ -33,6 +33,7 @@ from pyserve.observe.traces.process import PROCESS_TRACING, ProcessIdentity
 from pyserve.routing.feed import TableFeed, route_of_questions
 from pyserve.routing.measures import Exemplars, add_ingress, add_table
 from pyserve.routing.records import CallRecords
+from pyserve.routing.shared_memory import shared_memory_bytes
 from pyserve.routing.watcher import Views, Watch, Way
 from pyserve.types import DeploymentKey, MeshAddress
 from pyserve.version import version
@@ -116,6 +117,7 @@ class IngressServer:
             connect_timeout_s=settings.connect_timeout_s,
             idle_timeout_s=settings.server_timeout_s,
             tls=None if tls is None else tls.client,
+            shared_memory_bytes=shared_memory_bytes(node),
         )
         self._table = self._new_table(seed=secrets.randbits(64), records=self.records.native)
         self._security = security or IngressSecurity(SecuritySettings())

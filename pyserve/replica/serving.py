@@ -75,6 +75,7 @@ def server_of(
             describe=None if web is None else partial(application_document, web.inner, deployment),
             front=front_of(settings.http_middlewares),
             around_starts=around_starts,
+            maps_shared_memory=settings.node.shared_memory_bytes > 0,
         )
     except ValueError as error:
         raise LoadError(
@@ -99,6 +100,7 @@ def make_server(
     describe: Callable[[], Mapping[str, Any]] | None = None,
     front: Callable[[HttpHandler], HttpHandler] | None = None,
     around_starts: Callable[[CallStarter], CallStarter] | None = None,
+    maps_shared_memory: bool = True,
 ) -> Server:
     """Return a server with all methods registered, which does not listen yet.
 
@@ -116,6 +118,7 @@ def make_server(
         describe: Makes the document of that application.
         front: Wraps ``__call__``, for example in middlewares; ``None``: nothing does.
         around_starts: See ``ServerSettings``.
+        maps_shared_memory: See ``ServerSettings``.
 
     Raises:
         ValueError: An interceptor is not one, or a method has invalid marks.
@@ -149,6 +152,7 @@ def make_server(
             deployment=deployment,
             http=http if doors is None else doors.in_front_of(http),
             around_starts=around_starts,
+            maps_shared_memory=maps_shared_memory,
         ),
     )
     register(instance, loaded.services, loaded.methods, server.add_registered_method_handlers)

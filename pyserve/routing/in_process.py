@@ -38,6 +38,7 @@ from pyserve.routing.feed import TableFeed
 from pyserve.routing.measures import Exemplars, add_table
 from pyserve.routing.native_caller import NativeCaller, outgoing
 from pyserve.routing.records import CallRecords
+from pyserve.routing.shared_memory import shared_memory_bytes
 from pyserve.routing.watcher import Views, Watch
 from pyserve.types import DeploymentKey, MeshAddress, ReplicaId
 from pyserve.wire.v1 import mesh_pb2
@@ -281,6 +282,7 @@ class _Running:
             seed=secrets.randbits(64),
             tls=None if self._tls is None else self._tls.client,
             records=None if self._records is None else self._records.native,
+            shared_memory_bytes=shared_memory_bytes(node),
         )
         self._views: Views = {}
         self._feed_of = (controller, node)

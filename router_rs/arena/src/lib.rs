@@ -16,7 +16,8 @@
 //! and relies on the result later must copy them first.
 
 mod mapping;
+mod marks;
 mod space;
 
-pub use mapping::{Arena, BLOCK_BYTES, Lease, Side};
+pub use mapping::{ARENA_BYTES_DEFAULT, ARENA_BYTES_MAX, ARENA_BYTES_MIN, Arena, Lease, Side};
 pub use space::{BLOCKS, Space};

@@ -42,7 +42,7 @@ pub use records::{
     AttemptRecord, CallRecord, CallRecords, KeptFor, RecordStats, TraceRecord, unix_now,
 };
 pub use replay_buffer::{ReplayBudget, ReplayBuffer};
-pub use router_upstream::target::ReplicaLimits;
+pub use router_upstream::target::{ARENA_BYTES_DEFAULT, ReplicaLimits};
 #[cfg(feature = "stopwatch")]
 pub use stopwatch::take_decisions;
 pub use table::settings::RouterSettings;

@@ -163,6 +163,7 @@ fn server_config() -> ServerConfig {
         replica_id: "r-1".to_owned(),
         token: TOKEN.to_vec(),
         call_token: Vec::new(),
+        maps_arenas: true,
     }
 }
 

@@ -73,6 +73,7 @@ fn start(capacity: u32, assumed: u32) -> Fixture {
         replica_id: "r-1".to_owned(),
         token: TOKEN.to_vec(),
         call_token: Vec::new(),
+        maps_arenas: true,
     };
     let server = Server::new(config, held.clone(), threads.clone());
     let method = Method {

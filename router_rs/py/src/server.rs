@@ -36,7 +36,7 @@ impl Server {
         keepalive_timeout_s = 20.0, max_connection_age_s = None, max_connection_grace_s = None,
         max_connection_idle_s = None, idle_bytes_max = 50_331_648,
         trusted_proxies = Vec::new(), proxy_protocol = false, replica_id = "", token = Vec::new(),
-        call_token = Vec::new(),
+        call_token = Vec::new(), maps_shared_memory = true,
     ))]
     #[allow(clippy::too_many_arguments)] // keyword arguments of Python
     fn new(
@@ -60,6 +60,7 @@ impl Server {
         replica_id: &str,
         token: Vec<u8>,
         call_token: Vec<u8>,
+        maps_shared_memory: bool,
     ) -> PyResult<Self> {
         let limit = |name, seconds: Option<f64>| {
             seconds.map(|seconds| convert::duration(name, seconds)).transpose()
@@ -83,6 +84,7 @@ impl Server {
             replica_id: replica_id.to_owned(),
             token,
             call_token,
+            maps_arenas: maps_shared_memory,
         };
         let server = NetServer::new(config, endpoint.ring.clone(), runtime::threads()?);
         Ok(Self { server })

@@ -10,7 +10,9 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::PyDict;
-use router_net::dispatch::{self, Added, DeploymentStats, ReplicaLimits, TableConfig};
+use router_net::dispatch::{
+    self, ARENA_BYTES_DEFAULT, Added, DeploymentStats, ReplicaLimits, TableConfig,
+};
 use router_net::ingress::{Ingress as NetIngress, IngressConfig};
 
 use crate::access::AccessPolicy;
@@ -66,7 +68,7 @@ impl RoutingTable {
     #[new]
     #[pyo3(signature = (
         *, node, zone, token, seed, tls = None, connect_timeout_s = 2.0, idle_timeout_s = None,
-        records = None,
+        records = None, shared_memory_bytes = ARENA_BYTES_DEFAULT,
     ))]
     #[allow(clippy::too_many_arguments)] // keyword arguments of Python
     fn new(
@@ -78,11 +80,13 @@ impl RoutingTable {
         connect_timeout_s: f64,
         idle_timeout_s: Option<f64>,
         records: Option<&CallRecords>,
+        shared_memory_bytes: usize,
     ) -> PyResult<Self> {
         let silence = idle_timeout_s.map(|value| convert::duration("idle_timeout_s", value));
         let limits = ReplicaLimits {
             connect: convert::duration("connect_timeout_s", connect_timeout_s)?,
             silence: silence.transpose()?,
+            arena_bytes: Some(shared_memory_bytes).filter(|bytes| *bytes > 0),
         };
         let tls = tls.map(|tls| Arc::clone(&tls.tls));
         let config = TableConfig { node, zone, token, seed, tls, limits };

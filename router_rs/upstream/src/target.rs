@@ -9,6 +9,8 @@ use router_io::tls::ClientTls;
 use thiserror::Error;
 use tokio::io::DuplexStream;
 
+pub use router_arena::ARENA_BYTES_DEFAULT;
+
 use super::keepalive::KeepaliveConfig;
 use super::reachability::Reachability;
 
@@ -21,12 +23,16 @@ pub struct ReplicaLimits {
     /// A replica that has a whole request and sends nothing for this long fails it; `None`: no
     /// limit.
     pub silence: Option<Duration>,
+    /// The memory for large bodies that each connection over a Unix socket offers to share; `None`:
+    /// none.
+    pub arena_bytes: Option<usize>,
 }
 
 impl Default for ReplicaLimits {
     /// On the same network a handshake takes milliseconds; two seconds are arbitrary.
     fn default() -> Self {
-        Self { connect: Duration::from_secs(2), silence: None }
+        let arena_bytes = Some(ARENA_BYTES_DEFAULT);
+        Self { connect: Duration::from_secs(2), silence: None, arena_bytes }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
@@ -97,12 +98,17 @@ pub(super) async fn greet(
     }
     let claim = claim(&proof(token, &nonce, replica_id)).ok_or(DialError::NoNonce)?;
     stream.write_all(&claim).await?;
-    Ok(offer_arena(stream).await?)
+    let create = || replica.limits.arena_bytes.and_then(|bytes| Arena::create(bytes).ok());
+    Ok(offer_arena(stream, create).await?)
 }
 
-/// Without an arena (other machines, and where the system has none) bodies go over the socket.
-async fn offer_arena(stream: &mut Stream) -> io::Result<Option<Arena>> {
-    let unix = stream.as_unix().and_then(|unix| Some((unix, Arena::create().ok()?)));
+/// Without an arena (other machines, where none is wanted, and where the system has none) bodies go
+/// over the socket.
+async fn offer_arena(
+    stream: &mut Stream,
+    create: impl FnOnce() -> Option<(Arena, OwnedFd)>,
+) -> io::Result<Option<Arena>> {
+    let unix = stream.as_unix().and_then(|unix| Some((unix, create()?)));
     let Some((unix, (arena, descriptor))) = unix else {
         stream.write_all(&[NO_ARENA]).await?;
         return Ok(None);
@@ -337,9 +343,20 @@ impl WireUpload {
 #[cfg(test)]
 mod tests {
     use http::Request;
+    use router_io::QuietUnixStream;
     use tokio::io::duplex;
+    use tokio::net::UnixStream;
 
     use super::*;
+
+    #[tokio::test]
+    async fn a_server_is_told_that_no_memory_is_shared() {
+        let (here, mut there) = UnixStream::pair().expect("a socket pair");
+        let mut here = Stream::Unix(QuietUnixStream::new(here).expect("a free descriptor"));
+        let offered = offer_arena(&mut here, || None).await.expect("room for a byte");
+        assert!(offered.is_none());
+        assert_eq!(NO_ARENA, there.read_u8().await.expect("a byte"));
+    }
 
     #[test]
     fn a_driver_that_is_dropped_ends_its_calls() {

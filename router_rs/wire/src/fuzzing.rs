@@ -4,7 +4,7 @@ use std::task::{Context, Poll, Waker};
 
 use bytes::{Buf, Bytes};
 use http::{Method, Request};
-use router_arena::Arena;
+use router_arena::{ARENA_BYTES_DEFAULT, Arena};
 
 use crate::block::{read_call, read_trailers, read_whole};
 use crate::decoder::Decoder;
@@ -16,7 +16,7 @@ use crate::session::{Session, Side};
 /// again. Both sides of a session must accept or refuse the bytes.
 pub fn frames(bytes: &[u8], length: usize) {
     let mut decoder = Decoder::default();
-    let (arena, descriptor) = Arena::create().expect("a memfd");
+    let (arena, descriptor) = Arena::create(ARENA_BYTES_DEFAULT).expect("a memfd");
     let there = Arena::open(&descriptor).expect("an arena");
     let mut sessions = [Some(calling(arena)), Some(Session::with_arena(Side::Server, Some(there)))];
     for chunk in bytes.chunks(length.max(1)) {

@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Waker};
 
 use bytes::{Buf, Bytes};
 use http::{HeaderMap, Request};
-use router_arena::Arena;
+use router_arena::{ARENA_BYTES_DEFAULT, Arena};
 
 use super::*;
 
@@ -40,7 +40,7 @@ impl Pair {
 
     /// Both sides share an arena, and know that they do.
     fn with_arena() -> Self {
-        let (here, descriptor) = Arena::create().expect("a memfd");
+        let (here, descriptor) = Arena::create(ARENA_BYTES_DEFAULT).expect("a memfd");
         let there = Arena::open(&descriptor).expect("the arena that was just made");
         let mut pair = Self {
             client: Session::with_arena(Side::Client, Some(here)),

@@ -1,8 +1,9 @@
-"""Switches of Ray Serve for the transport of calls mean nothing here, and are refused to nobody."""
+"""How calls travel inside a machine; switches of Ray Serve for that are accepted in silence."""
 
 import pytest
 
 from pyserve.config import older_names, read_settings, unknown_names
+from pyserve.errors import OptionError
 
 
 @pytest.mark.parity("S-77")
@@ -35,3 +36,18 @@ def test_what_else_throughput_mode_switches_is_accepted(prefix: str):
         {**environment, "PYSERVE_USE_GRPC_BY_DEFAULT": "1", "PYSERVE_DIRECT_INGRESS": "1"}
     )
     assert [] == unknown_names({**environment, **switches})
+
+
+@pytest.mark.parametrize(("text", "expected"), [("", 8 << 20), ("0", 0), ("1024", 1 << 30)])
+def test_shared_memory_is_given_in_mebibytes(text: str, expected: int):
+    found = read_settings({"PYSERVE_SHARED_MEMORY_MB": text}).node
+
+    assert expected == found.shared_memory_bytes
+
+
+@pytest.mark.parametrize("text", ["-1", "0.5", "1025", "8M"])
+def test_shared_memory_that_cannot_be_had_is_refused(text: str):
+    allowed = f"PYSERVE_SHARED_MEMORY_MB='{text}'.* a whole number from 0 to 1024"
+
+    with pytest.raises(OptionError, match=allowed):
+        read_settings({"PYSERVE_SHARED_MEMORY_MB": text})

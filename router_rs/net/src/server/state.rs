@@ -68,6 +68,8 @@ pub struct ServerConfig {
     /// The value of [`names::TOKEN`] that every call needs unless its connection has proven
     /// `token`; empty: none.
     pub call_token: Vec<u8>,
+    /// Whether large bodies may come through memory that a client shares.
+    pub maps_arenas: bool,
 }
 
 // === impl ServerConfig ===

@@ -77,7 +77,8 @@ pub(super) async fn greet<S: AsyncRead + AsyncWrite + MayBeUnix + Unpin>(
         return Ok(None);
     };
     let (_, descriptor) = unix.receive_descriptor().await?;
-    // If it cannot be mapped, bodies go over the socket.
+    // If it is not mapped, bodies go over the socket.
+    let descriptor = descriptor.filter(|_| config.maps_arenas);
     Ok(descriptor.and_then(|descriptor| Arena::open(&descriptor).ok()))
 }
 

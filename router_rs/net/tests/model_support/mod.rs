@@ -65,6 +65,7 @@ impl Replica {
             replica_id: id.to_owned(),
             token: TOKEN.to_vec(),
             call_token: Vec::new(),
+            maps_arenas: true,
         };
         let server = Server::new(config, held.clone(), Arc::clone(threads));
         let method = Method {

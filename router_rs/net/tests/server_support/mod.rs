@@ -168,6 +168,7 @@ pub(crate) fn config() -> ServerConfig {
         replica_id: "replica-1".to_owned(),
         token: b"secret".to_vec(),
         call_token: Vec::new(),
+        maps_arenas: true,
     }
 }
 

@@ -95,7 +95,7 @@ fn the_blocks_of_calls_that_are_left_are_used_again() {
 
 #[test]
 fn a_client_lends_nothing_before_the_server_has_mapped_it() {
-    let (arena, _descriptor) = Arena::create().expect("a memfd");
+    let (arena, _descriptor) = Arena::create(ARENA_BYTES_DEFAULT).expect("a memfd");
     let mut pair = Pair { client: Session::with_arena(Side::Client, Some(arena)), ..Pair::new() };
     let (here, there) = begun(&mut pair, None);
     pair.client.send_last(here, [body(MIB)]);
@@ -135,4 +135,42 @@ fn places_that_do_not_exist_end_the_connection() {
     assert!(pair.server.on_frame(lent(64, bytes)).is_err());
     assert!(Session::new(Side::Server).on_frame(lent(0, bytes)).is_err(), "it has no arena");
     assert!(pair.server.on_frame(Frame::Mapped).is_err());
+}
+
+#[test]
+fn blocks_that_are_named_twice_are_read_twice_and_harm_nobody_else() {
+    let mut pair = Pair::with_arena();
+    let ((here, there), (_, liar)) = (begun(&mut pair, None), begun(&mut pair, None));
+    let sent = body(100 * 1024);
+    pair.client.send(here, [sent.clone()]);
+    pair.settle();
+    // Within the blocks of the first call.
+    let place = Place { first_block: 1, bytes: 36 * 1024 };
+    let lie = Frame::Lent { id: liar, place, is_final: true };
+    assert!(pair.server.on_frame(lie).is_ok());
+    assert!(sent[64 * 1024..] == content(&mut pair.server, liar));
+    assert!(sent == content(&mut pair.server, there));
+    for _ in 0..2 {
+        pair.client.send(here, [sent.clone()]);
+        pair.settle();
+        assert!(sent == content(&mut pair.server, there));
+    }
+}
+
+#[test]
+fn more_than_there_is_credit_for_ends_its_call_only() {
+    let mut pair = Pair::with_arena();
+    let ((_, liar), (here, there)) = (begun(&mut pair, None), begun(&mut pair, None));
+    let place = Place { first_block: 0, bytes: CREDIT_BYTES_INITIAL as u32 };
+    let frame = Frame::Lent { id: liar, place, is_final: false };
+    // With the credit that the first one brings, there is room for four.
+    for _ in 0..5 {
+        let is_open = matches!(pair.server.poll_cancelled(liar, &cx()), Poll::Pending);
+        assert!(is_open);
+        assert!(pair.server.on_frame(frame.clone()).is_ok());
+    }
+    assert_eq!(Poll::Ready(()), pair.server.poll_cancelled(liar, &cx()));
+    pair.client.send_last(here, [body(MIB)]);
+    pair.settle();
+    assert!(body(MIB) == content(&mut pair.server, there));
 }
