@@ -66,6 +66,7 @@ test: build ## The tests of a change: without benchmarks, foreign programs and w
 .PHONY: test-all
 test-all: build ## All tests, Rust and Python, as continuous integration runs them
 	$(CARGO_TEST) --workspace --exclude pyserve-router-py
+	$(test_marks)
 	$(test_corpora)
 	$(test_binding)
 	$(pytest_all)
@@ -86,6 +87,7 @@ check: $(PACKAGES_STAMP) ## Format, lints, types, contracts, generated code, all
 	$(PY) -m pytest tests/tidy tests/unit
 	@$(MAKE) gen-check
 	$(CARGO_TEST) --workspace --exclude pyserve-router-core --exclude pyserve-router-py
+	$(test_marks)
 	$(test_corpora)
 	$(test_binding)
 	$(pytest_all)
@@ -280,6 +282,9 @@ endef
 
 # What fuzzers have kept, once more and without a fuzzer. Its packages are those of the workspace.
 test_corpora = $(CARGO_TEST) --manifest-path router_rs/fuzz/Cargo.toml --target-dir target
+
+# Model-checks the marks of shared memory, with atomics that only loom understands.
+test_marks = $(CARGO_TEST) -p pyserve-router-arena --features loom marks
 
 # Tests of the binding are programs that embed Python: they link and load libpython. The second
 # run model-checks the sleep/arm pair of the ring, with atomics that only loom understands.
