@@ -162,13 +162,14 @@ impl Caches {
         let drives_out = idle_ns.map_or(0.0, |idle_ns| view.shortest_idle_ns / idle_ns);
         let off_home = part(mix(view.last_key ^ mix(fleet.id(slot).0)));
         let dearer = 1.0 + EVICTION_WEIGHT * drives_out + HOME_WEIGHT * off_home;
-        let wait_ns = self.work_at(fleet, slot, view) * self.waits(fleet);
+        let wait_ns = self.work_at(fleet, slot, 0, view) * self.waits(fleet);
         let blur_ns = usual_ns * BLUR * part(mix(view.draw ^ u64::from(slot)));
         Place { slot, cost_ns: wait_ns + miss_ns * dearer + blur_ns, found }
     }
 
-    /// The work of the calls that are at the replica in `slot`, in nanoseconds.
-    pub(super) fn work_at(&self, fleet: &Fleet, slot: u32, view: View) -> f64 {
+    /// The work of the calls that are at the replica in `slot`, in nanoseconds, but for those that
+    /// were `just_sent` and that `on_sent` has not been told of.
+    pub(super) fn work_at(&self, fleet: &Fleet, slot: u32, just_sent: u32, view: View) -> f64 {
         let replica = &fleet.replicas[slot as usize];
         let ahead = self.ahead(slot);
         let (others, told_at) = replica.others;
@@ -176,7 +177,8 @@ impl Caches {
         let age = view.now.saturating_sub(told_at).0 as f64 / OTHERS_HALVED.0 as f64;
         let others =
             view.usual_others + (f64::from(others) - view.usual_others) * 0.5_f64.powf(age);
-        let unknown = f64::from(replica.pace.level().saturating_sub(ahead.calls)) + others;
+        let known = ahead.calls + just_sent;
+        let unknown = f64::from(replica.pace.level().saturating_sub(known)) + others;
         let usual_ns = self.savings.mean_ns().unwrap_or_else(|| fleet.alone_ns());
         ahead.work_ns + unknown * usual_ns
     }

@@ -122,7 +122,8 @@ impl Router {
         totals.cache_misses += u64::from(missing);
         let usual_ns = fleet.alone_ns();
         let work_ns = caches.savings.call_ns(missing).unwrap_or(usual_ns);
-        let ahead_ns = caches.work_at(fleet, slot, caches.view(fleet, 0, 0, now));
+        // The call has its place already, and does not wait for itself.
+        let ahead_ns = caches.work_at(fleet, slot, 1, caches.view(fleet, 0, 0, now));
         call.expected = Expected { missing, work_ns, ahead_ns };
         caches.on_sent(slot, call.expected);
         let until = now.saturating_add(self.config.promise_max);
