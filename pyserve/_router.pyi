@@ -878,7 +878,7 @@ class IngressLimits:
         body_timeout_s: float = 60.0,  # a client that neither sends nor takes for so long
         keep_alive_timeout_s: float = 90.0,  # HTTP/1.1 between two requests
         request_timeout_s: float | None = None,  # as ``Ingress.set_request_timeout``
-        cors_origins: Sequence[str] = ("*",),  # that may use gRPC-Web and Connect
+        cors_origins: Sequence[str] = ("*",),  # whose pages may read answers
     ) -> IngressLimits: ...
 
 @final

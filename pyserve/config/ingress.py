@@ -259,7 +259,7 @@ class IngressSettings:
         ("*",),
         "PYSERVE_INGRESS_CORS_ORIGINS",
         _origins,
-        "origins that may use gRPC-Web and Connect from a browser; `*`: all",
+        "origins of pages that may use gRPC-Web and Connect, and read refusals; `*`: all",
         shown="`*`",
     )
     trusted_proxies: tuple[str, ...] = setting(

@@ -88,7 +88,7 @@ fn admit_other<B: Buf + From<Bytes> + 'static>(
         Ok(true) => admit_plain(connection, parts, end(body, respond), Kind::WebSocket),
         Ok(false) => admit_plain(connection, parts, end(body, respond), Kind::Plain),
         Err(failure) => {
-            let manner = manner(&parts, Kind::Plain);
+            let manner = manner(connection, &parts, Kind::Plain);
             answer_here(
                 connection,
                 PlainEnd::new(end(body, respond), connection, manner),
@@ -207,7 +207,7 @@ pub(super) fn admit_plain<T: Transport + 'static>(
     transport: T,
     kind: Kind,
 ) {
-    let client = PlainEnd::new(transport, connection, manner(&parts, kind));
+    let client = PlainEnd::new(transport, connection, manner(connection, &parts, kind));
     let announced = Announced::of(&parts.headers);
     strip_mesh_headers(&mut parts.headers);
     if let Err(failure) = check_host(&parts) {
@@ -341,8 +341,9 @@ fn answer_builtin<T: Transport>(
 }
 
 /// Reads from the head how the request is to be handled.
-pub(super) fn manner(parts: &request::Parts, kind: Kind) -> Manner {
+pub(super) fn manner(connection: &ConnectionState, parts: &request::Parts, kind: Kind) -> Manner {
     Manner {
+        grant: connection.front.transcoding.cors.grant(&parts.headers),
         request_id: request_id::of(&parts.headers),
         is_head: parts.method == Method::HEAD,
         is_detached: is_detached(&parts.headers),

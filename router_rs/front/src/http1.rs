@@ -112,10 +112,10 @@ impl Service<Request<Incoming>> for Door {
         }
         if let Err(failure) = check_codings(&parts.headers) {
             end.close();
-            let manner = manner(&parts, Kind::Plain);
+            let manner = manner(&self.state, &parts, Kind::Plain);
             answer_here(&self.state, PlainEnd::new(end, &self.state, manner), &failure);
         } else if is_grpc_content_type(parts.headers.get(CONTENT_TYPE)) {
-            let manner = manner(&parts, Kind::Plain);
+            let manner = manner(&self.state, &parts, Kind::Plain);
             let failure = HttpFailure::new(
                 StatusCode::HTTP_VERSION_NOT_SUPPORTED,
                 "gRPC needs HTTP/2: use prior knowledge, or h2 in ALPN",

@@ -63,6 +63,29 @@ async fn an_application_may_name_the_request_itself() {
 }
 
 #[tokio::test]
+async fn pages_of_other_origins_can_read_what_the_mesh_answers() {
+    let (mut replica, front) = one_app().await;
+    let mut client = Http1::connect(&front).await;
+    let asked = |path, origin| format!("GET {path} HTTP/1.1\r\nhost: a\r\n{origin}\r\n");
+    let origin = "origin: https://page.test\r\n";
+    let allowed = "access-control-allow-origin";
+    client.send(&asked("/nowhere", origin)).await;
+    let headers = client.reply().await.headers;
+    assert_eq!("*", headers[allowed]);
+    assert!(headers["access-control-expose-headers"].contains("pyserve-answered-by"));
+    client.send(&asked("/nowhere", "")).await;
+    assert!(!client.reply().await.headers.contains_key(allowed));
+    // What a replica answers in place of the application is the mesh's; the rest is not.
+    for (said, found) in [("replica", Some("*")), ("impostor", None)] {
+        client.send(&asked("/app", origin)).await;
+        answer_head(replica.next().await, 503, &[("pyserve-answered-by", said)]);
+        let headers = client.reply().await.headers;
+        assert_eq!(found, headers.get(allowed).map(String::as_str));
+    }
+    front.settle().await;
+}
+
+#[tokio::test]
 async fn answers_have_one_date_over_either_protocol() {
     let (mut replica, front) = one_app().await;
     let mut http1 = Http1::connect(&front).await;

@@ -43,7 +43,7 @@ mod work;
 mod wrong;
 
 pub use adaptor::Transcoded;
-pub use cors::Cors;
+pub use cors::{Cors, Grant};
 pub use methods::{MethodSource, MethodTable, Sees, ServiceRoute};
 pub use open::{open, open_unseen};
 pub use opened::{Opened, Transcoding};

@@ -69,6 +69,30 @@ def test_limit_of_the_request_ends_it_with_408(client: httpx.Client) -> None:
     assert answer.headers["pyserve-answered-by"] in {"ingress", "replica"}
 
 
+@pytest.mark.parametrize(
+    ("path", "body", "headers", "status"),
+    [
+        # Of the ingress, and of what has the call when its time is over.
+        ("/web", "", {_LIMIT: "soon"}, 400),
+        ("/", "25", {_LIMIT: "0.2"}, 408),
+    ],
+)
+def test_pages_of_other_origins_can_read_what_the_mesh_answers(
+    client: httpx.Client, path: str, body: str, headers: dict[str, str], status: int
+) -> None:
+    sent = {"origin": "https://page.example", **headers}
+
+    refused = client.post(path, content=body, headers=sent)
+
+    assert status == refused.status_code
+    assert "pyserve-answered-by" in refused.headers
+    assert "*" == refused.headers["access-control-allow-origin"]
+    exposed = refused.headers["access-control-expose-headers"].split(",")
+    assert "pyserve-answered-by" in exposed
+    answered = client.post("/", content="0", headers={"origin": "https://page.example"})
+    assert "access-control-allow-origin" not in answered.headers, "that is the application's"
+
+
 @pytest.mark.parity("S-46")
 def test_limit_of_the_deployment_ends_it_with_408_and_the_request_may_extend_it(
     client: httpx.Client,
@@ -118,7 +142,7 @@ def test_full_queue_is_answered_as_configured_and_expired_work_is_dropped(
         return httpx.post(
             f"http://{mesh.address}/web/narrow",
             content=str(wait_s),
-            headers={_LIMIT: str(limit_s)},
+            headers={_LIMIT: str(limit_s), "origin": "https://page.example"},
             timeout=_TIMEOUT_S,
         )
 
@@ -130,6 +154,8 @@ def test_full_queue_is_answered_as_configured_and_expired_work_is_dropped(
         refused = send(0, 10)
 
         assert 429 == refused.status_code
+        exposed = refused.headers["access-control-expose-headers"].split(",")
+        assert "retry-after" in exposed
         assert int(refused.headers["retry-after"]) >= 1
         assert 408 == waiting.result().status_code
         assert begun + 1 == running.result().json()

@@ -10,6 +10,8 @@ use http::{HeaderMap, HeaderValue, StatusCode, response};
 use router_call::{Caller, Cancelled, ClientEnd, Failure, Piece, Refusal};
 use router_io::{Alarm, Peer};
 use router_protocol::grpc::{Code, HttpFailure, QUEUE_FULL_DEFAULT, Status};
+use router_protocol::names::ANSWERED_BY;
+use router_transcode::Grant;
 
 use crate::connection::ConnectionState;
 use crate::guard::socket_frames::{RESTART, SocketFrames, TOO_MANY_SMALL_FRAMES};
@@ -65,6 +67,8 @@ pub(crate) struct Manner {
     pub is_head: bool,
     /// The request continues without its client.
     pub is_detached: bool,
+    /// Lets a page of another origin read the mesh's own answers. Those of applications are theirs.
+    pub grant: Grant,
     pub kind: Kind,
 }
 
@@ -181,6 +185,7 @@ impl<T: Transport> PlainEnd<T> {
         }
         let mut head = failure.head(self.connection.front.config.answered_by.clone());
         websocket::add_hints(head.status, &mut head.headers);
+        self.manner.grant.write(&mut head.headers);
         self.answer(head, failure.body());
     }
 
@@ -364,6 +369,10 @@ impl<T: Transport> Caller for PlainEnd<T> {
     }
 
     fn head(&mut self, mut head: response::Parts, is_last: bool) -> Result<(), Cancelled> {
+        // Answers in another protocol have theirs already.
+        if self.manner.kind == Kind::Plain && head.headers.contains_key(ANSWERED_BY) {
+            self.manner.grant.write(&mut head.headers);
+        }
         self.complete_head(&mut head);
         self.acceptance = None;
         self.stall.on_move(0);
