@@ -93,15 +93,6 @@ def frame_request(body: Parts, flags: int, header: RequestHeader | None) -> Part
     return [prefix.ljust(_aligned(len(prefix)), b"\0"), *body]
 
 
-def id_prefix(flags: int, request_id: str) -> bytes:
-    """Return the bytes before the body of a request whose header has only the id."""
-    encoded = request_id.encode()
-    if len(encoded) == ID_BYTES:
-        return bytes((flags | ID,)) + encoded + ID_PADDING
-    prefix = frame_request([], flags, RequestHeader(request_id=request_id))[0]
-    return bytes(prefix)
-
-
 def read_request(message: bytes) -> tuple[int, RequestHeader, Buffer]:
     """Return flags, header and body of a framed request.
 

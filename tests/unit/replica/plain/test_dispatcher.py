@@ -9,7 +9,7 @@ import pytest
 
 import pyserve
 from pyserve import serializers
-from pyserve.api.handles.framing import STREAM, RequestHeader, id_prefix
+from pyserve.api.handles.framing import ID, ID_PADDING, STREAM, RequestHeader
 from pyserve.errors import SerializationError, UsageError
 from pyserve.replica.plain.dispatcher import PlainDispatcher
 from pyserve.request import current_request
@@ -260,7 +260,8 @@ def test_a_time_limit_of_a_def_is_refused() -> None:
 
 
 async def test_a_request_is_known_by_the_id_that_its_frame_names(plain: Client) -> None:
-    message = join([id_prefix(0, "0123456789abcdef"), *codec("pickle").encode_call((), {})])
+    prefix = bytes((ID,)) + b"0123456789abcdef" + ID_PADDING
+    message = join([prefix, *codec("pickle").encode_call((), {})])
     _, request_id = value_of((await plain.unary("thread", message)).message)
     assert "0123456789abcdef" == request_id
 
