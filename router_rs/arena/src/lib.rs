@@ -19,5 +19,7 @@ mod mapping;
 mod marks;
 mod space;
 
-pub use mapping::{ARENA_BYTES_DEFAULT, ARENA_BYTES_MAX, ARENA_BYTES_MIN, Arena, Lease, Side};
+pub use mapping::{
+    ARENA_BYTES_DEFAULT, ARENA_BYTES_MAX, ARENA_BYTES_MIN, Arena, Lease, Reserved, Side,
+};
 pub use space::{BLOCKS, Space};

@@ -1,5 +1,7 @@
 //! The shared memory: made by one side, mapped by both.
 
+mod reserved;
+
 use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -12,6 +14,7 @@ use rustix::fs::{
 };
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 
+pub use self::reserved::Reserved;
 use crate::marks::Mark;
 use crate::space::{BLOCKS, Space};
 

@@ -5,6 +5,7 @@
 
 mod client;
 mod incoming;
+mod lending;
 mod server;
 
 use std::task::{Context, Poll, Waker};

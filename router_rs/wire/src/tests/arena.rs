@@ -174,3 +174,42 @@ fn more_than_there_is_credit_for_ends_its_call_only() {
     pair.settle();
     assert!(body(MIB) == content(&mut pair.server, there));
 }
+
+fn a_piece_that_its_sender_has_put_there_is_sent_when_there_is_credit() {
+    let mut pair = Pair::with_arena();
+    let (here, there) = begun(&mut pair, None);
+    pair.server.send_head(there, &http::Response::new(()));
+    let zeros = std::fs::File::open("/dev/zero").expect("a device");
+    let room = |pair: &mut Pair| match pair.server.poll_room(there, &cx()) {
+        Poll::Ready(room) => room,
+        Poll::Pending => None,
+    };
+    assert_eq!(Some(CREDIT_BYTES_INITIAL), room(&mut pair));
+    assert!(pair.server.reserve(100).is_none(), "it is shorter on the socket");
+    let mut reserved = pair.server.reserve(CREDIT_BYTES_INITIAL).expect("room");
+    assert_eq!(CREDIT_BYTES_INITIAL, reserved.read(&zeros, 0).expect("zeros"));
+    pair.server.send_reserved(there, reserved);
+    assert_eq!(None, room(&mut pair), "the credit is used");
+    let on_socket = pair.server.outgoing().remaining();
+    assert!(on_socket < 200, "{on_socket} bytes");
+    pair.settle();
+    assert_eq!(vec![0; CREDIT_BYTES_INITIAL], content(&mut pair.client, here));
+    pair.settle();
+    assert!(room(&mut pair) > Some(0));
+}
+
+#[test]
+fn a_piece_of_a_call_that_was_left_gives_its_blocks_back() {
+    let mut pair = Pair::with_arena();
+    let zeros = std::fs::File::open("/dev/zero").expect("a device");
+    for _ in 0..100 {
+        let (here, there) = begun(&mut pair, None);
+        pair.server.send_head(there, &http::Response::new(()));
+        let mut reserved = pair.server.reserve(CREDIT_BYTES_INITIAL).expect("room");
+        pair.settle();
+        pair.client.leave(here);
+        pair.settle();
+        reserved.read(&zeros, 0).expect("zeros");
+        pair.server.send_reserved(there, reserved);
+    }
+}
