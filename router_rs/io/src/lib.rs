@@ -13,6 +13,7 @@ mod listen;
 pub mod phase;
 mod poller_mark;
 pub mod random;
+mod readers;
 mod replayed;
 mod stream;
 mod threads;
@@ -30,6 +31,7 @@ pub use fork_lock::{
 };
 pub use listen::{Bound, accept_each, bind_tcp, bind_unix, listen_at, pause_accepting, tune};
 pub use poller_mark::poller_marks;
+pub use readers::{Readers, RegularFile};
 pub use replayed::Replayed;
 pub use stream::{MayBeUnix, Peer, PeerCertificates, Remote, Stream, TlsSession, has_ended};
 pub use threads::{
