@@ -10,6 +10,7 @@ its loop. So one wake-up of an I/O thread serves every command of the turn.
 """
 
 from collections.abc import Callable, Sequence
+from os import PathLike
 from typing import Protocol, TypedDict, final, type_check_only
 
 from typing_extensions import Buffer
@@ -100,6 +101,28 @@ CANCEL_SHUTDOWN: int  # the server was stopped; UNAVAILABLE has been answered al
 IDENTITY: int  # compression of one message
 GZIP: int
 DEFLATE: int
+
+@final
+class OpenFile:
+    """A regular file that is open for reading, until it was sent; closed when it is freed."""
+
+    @property
+    def size_bytes(self) -> int:
+        """When it was opened."""
+
+    @property
+    def modified_ns(self) -> int:
+        """Nanoseconds since 1970."""
+
+    def close(self) -> None:
+        """Close it, unless an answer has taken it."""
+
+def open_file(path: str | bytes | PathLike[str]) -> OpenFile:
+    """Open a regular file; it may wait for a disk.
+
+    Raises:
+        OSError: There is none, it may not be read, or it is something other than a file.
+    """
 
 @final
 class HttpHead:
@@ -296,6 +319,20 @@ class ServerCall:
 
         With ``compression`` IDENTITY it goes plain, else in the call's compression if any.
         """
+
+    def send_file(self, file: OpenFile, offset: int, length: int) -> bool:
+        """Queue ``length`` bytes of a file as a piece of a plain HTTP answer, and take the file.
+
+        ``writable`` is ``False`` until all of them have been sent and the file is closed; see
+        ``file_error`` then.
+
+        Raises:
+            ValueError: The file was taken before.
+        """
+
+    @property
+    def file_error(self) -> str | None:
+        """Why a file was not sent, or not all of it: it has become shorter, or cannot be read."""
 
     def writable(self) -> bool:
         """Less than 64 KiB waits to be sent. When ``False``, a WRITABLE event will follow."""

@@ -17,6 +17,8 @@ use router_dispatch::Reservation;
 use router_io::{BriefMutex, IoThread, Recipient, Work};
 use router_protocol::grpc::{Encoding, Message, Status};
 
+use crate::server::FilePart;
+
 /// Bytes that may be in flight in one direction before the writer has to wait. 64 KiB holds a
 /// turn's worth of small messages and is a quarter of the HTTP/2 stream window (design decision 2).
 pub const CREDIT_BYTES: usize = 64 * 1024;
@@ -73,6 +75,8 @@ pub enum Command {
     Respond { status: StatusCode, headers: http::HeaderMap, body: Message },
     /// Server: the head of an answer to a plain HTTP request; messages are pieces of its body.
     StartResponse { status: StatusCode, headers: http::HeaderMap },
+    /// Server: a part of a file, as a piece of the body of an answer to a plain HTTP request.
+    File(FilePart),
     /// Server: the end. A last message may come with it.
     Finish { status: Status, metadata: MetadataBlock, message: Option<Message> },
     /// Client: no more messages follow.

@@ -12,6 +12,7 @@ mod descriptors;
 mod digits;
 mod doorbell;
 mod endpoint;
+mod files;
 mod forks;
 mod http;
 mod limits;
@@ -44,6 +45,7 @@ fn _router(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<server_call::ServerCall>()?;
     module.add_class::<served_spans::ServedSpans>()?;
     module.add_class::<http::HttpHead>()?;
+    module.add_class::<files::OpenFile>()?;
     module.add_class::<client::Channel>()?;
     module.add_class::<client::ClientCall>()?;
     module.add_class::<reservation::Reservation>()?;
@@ -64,6 +66,7 @@ fn _router(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(descriptors::raise_descriptor_limit, module)?)?;
     module.add_function(wrap_pyfunction!(digits::has_digits, module)?)?;
     module.add_function(wrap_pyfunction!(digits::may_have_infinity, module)?)?;
+    module.add_function(wrap_pyfunction!(files::open_file, module)?)?;
     module.add_function(wrap_pyfunction!(http::http_status, module)?)?;
     module.add_function(wrap_pyfunction!(runtime::forked, module)?)?;
     module.add_function(wrap_pyfunction!(forks::before_fork, module)?)?;

@@ -12,9 +12,10 @@ use pyo3::types::{PyBytes, PyDict, PyTuple};
 use router_net::grpc::{Code, Message, Status, content_type};
 use router_net::link::{Command, Mailbox, post};
 use router_net::names;
-use router_net::server::ServedCall;
+use router_net::server::{FILE_EXTRA_BYTES, FilePart, ServedCall};
 
 use crate::convert::{self, encoding, metadata_from_python, metadata_to_python};
+use crate::files::OpenFile;
 use crate::http::{self, HttpHead};
 use crate::payload;
 use crate::ring::Ring;
@@ -288,6 +289,18 @@ impl ServerCall {
         let may_compress = compression != convert::IDENTITY;
         let piece = Command::Message { payload, may_compress };
         Ok(self.ring.queue_piece(self.served_call.clone(), piece))
+    }
+
+    fn send_file(&self, file: &OpenFile, offset: u64, length: u64) -> PyResult<bool> {
+        self.check_http()?;
+        let part = FilePart::new(file.take()?, offset, length);
+        self.served_call.link().begin_write(part.left() + FILE_EXTRA_BYTES);
+        Ok(self.queue(Command::File(part)))
+    }
+
+    #[getter]
+    fn file_error(&self) -> Option<String> {
+        self.served_call.file_error().map(ToString::to_string)
     }
 
     fn writable(&self) -> bool {

@@ -155,6 +155,7 @@ impl User {
                 | Command::InitialMetadata(..)
                 | Command::Respond { .. }
                 | Command::StartResponse { .. }
+                | Command::File(_)
                 | Command::Finish { .. }
                 | Command::Release
                 | Command::TellStart

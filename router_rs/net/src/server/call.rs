@@ -173,6 +173,9 @@ impl CallTask {
     /// Runs the oldest command; false when there is none or it has to wait.
     fn run_next(&mut self, context: &mut Context<'_>) -> bool {
         let Some(command) = self.waiting.front() else { return false };
+        if matches!(command, Command::File(_)) {
+            return self.send_file(context);
+        }
         if let Command::Message { payload, .. } | Command::Finish { message: Some(payload), .. } =
             command
             && self.outlet.poll_ready(wire_size(payload), context).is_pending()
@@ -288,7 +291,7 @@ impl CallTask {
     }
 
     /// A failed send closes the outlet: user code that goes on writing must be cancelled.
-    fn notice_cancelled(&mut self) {
+    pub(super) fn notice_cancelled(&mut self) {
         if self.outlet.is_closed() && !self.served_call.link.is_ended() {
             self.cancel(CancelReason::Client);
         }

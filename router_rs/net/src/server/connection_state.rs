@@ -2,8 +2,8 @@
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use http::request;
@@ -87,6 +87,7 @@ impl ConnectionState {
             is_http,
             alone_ns,
             cost,
+            file_error: OnceLock::new(),
         })
     }
 }

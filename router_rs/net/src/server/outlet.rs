@@ -8,6 +8,7 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 
 pub(super) use self::http_answer::Started;
+use router_arena::Reserved;
 use router_protocol::grpc::{
     Code, Encoding, Framed, GRPC_ACCEPT_ENCODING, GRPC_ENCODING, GRPC_STATUS, Message, SizeLimit,
     Status, compress,
@@ -96,6 +97,28 @@ impl Outlet {
         sink.poll_room(size, context)
     }
 
+    /// Waits until some of `size` bytes could be sent now, and returns how many.
+    pub(super) fn poll_room_bytes(
+        &mut self,
+        size: usize,
+        context: &mut Context<'_>,
+    ) -> Poll<usize> {
+        let Stage::Body(sink) = &mut self.stage else { return Poll::Ready(size) };
+        sink.poll_room_bytes(size, context)
+    }
+
+    /// Room in the memory that the peer shares; `None` if there is none for as many.
+    pub(super) fn reserve(&mut self, bytes: usize) -> Option<Reserved> {
+        if let Stage::Body(sink) = &mut self.stage { sink.reserve(bytes) } else { None }
+    }
+
+    /// Sends a piece that was put there.
+    pub(super) fn send_reserved(&mut self, reserved: Reserved) {
+        if let Stage::Body(sink) = &mut self.stage {
+            sink.send_reserved(reserved);
+        }
+    }
+
     /// Sends the headers, once; later calls do nothing. `encoding` may narrow the default.
     ///
     /// # Errors
@@ -150,7 +173,7 @@ impl Outlet {
         }
     }
 
-    fn send_data(&mut self, data: Framed) {
+    pub(super) fn send_data(&mut self, data: Framed) {
         if let Stage::Body(sink) = &mut self.stage
             && sink.send_data(data).is_err()
         {

@@ -1,8 +1,9 @@
 //! Properties of a call that Python may read from any thread.
 
 use std::borrow::Cow;
-use std::sync::Arc;
+use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use http::header::CONTENT_TYPE;
@@ -100,6 +101,8 @@ pub struct ServedCall {
     pub(super) alone_ns: AtomicU64,
     /// The bits of the amount that the call has cost so far; 0: unknown.
     pub(super) cost: AtomicU64,
+    /// Why a file of the answer could not be sent.
+    pub(super) file_error: OnceLock<io::Error>,
 }
 
 impl ServedCall {
@@ -113,6 +116,11 @@ impl ServedCall {
     /// Records what the call has cost so far. Call it before the answer.
     pub fn note_cost(&self, cost: Cost) {
         self.cost.store(cost.amount().to_bits(), Ordering::Relaxed);
+    }
+
+    /// Why a file of the answer was not sent, or not all of it.
+    pub fn file_error(&self) -> Option<&io::Error> {
+        self.file_error.get()
     }
 
     /// See [`ServedCall::note_cost`].

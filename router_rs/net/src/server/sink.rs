@@ -8,6 +8,7 @@ use bytes::Buf;
 use h2::server::SendResponse;
 use h2::{Reason, SendStream};
 use http::{HeaderMap, Response};
+use router_arena::Reserved;
 use router_protocol::grpc::Framed;
 
 use super::wire_call::WireReply;
@@ -117,6 +118,33 @@ impl Sink {
             }
         }
         Poll::Ready(())
+    }
+
+    /// As `poll_room`; returns how many of the bytes that is, as far as it is known.
+    pub(super) fn poll_room_bytes(
+        &mut self,
+        size: usize,
+        context: &mut Context<'_>,
+    ) -> Poll<usize> {
+        match self {
+            Sink::Http2(_) => self.poll_room(size, context).map(|()| size),
+            Sink::Wire(reply) => reply.poll_room_bytes(context).map(|room| room.unwrap_or(size)),
+        }
+    }
+
+    /// Room in the memory that both sides share, if they share some.
+    pub(super) fn reserve(&mut self, bytes: usize) -> Option<Reserved> {
+        match self {
+            Sink::Http2(_) => None,
+            Sink::Wire(reply) => reply.reserve(bytes),
+        }
+    }
+
+    /// Sends what was put there.
+    pub(super) fn send_reserved(&mut self, reserved: Reserved) {
+        if let Sink::Wire(reply) = self {
+            reply.send_reserved(reserved);
+        }
     }
 
     /// # Errors

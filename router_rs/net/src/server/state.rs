@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use http::HeaderValue;
 use router_core::{AskerId, Cost, Gate, Lease, Load, Nanos};
 use router_front::Proxies;
-use router_io::BriefMutex;
+use router_io::{BriefMutex, Readers};
 use router_protocol::grpc::size_limit::{
     DEPLOYMENT_RECEIVES, DEPLOYMENT_SENDS, SERVER_RECEIVES, SERVER_SENDS,
 };
@@ -140,6 +140,8 @@ pub(super) struct ServerState {
     pub(super) sink: Arc<dyn CallSink>,
     pub(super) counters: Counters,
     pub(super) models: watch::Sender<Models>,
+    /// Read the files of answers.
+    pub(super) readers: Readers,
     pub(super) caches: Arc<Caches>,
     entrance: BriefMutex<Entrance>,
     /// The origin of the gate's time.
@@ -216,6 +218,7 @@ impl ServerState {
             methods: Methods::default(),
             sink,
             counters: Counters::default(),
+            readers: Readers::default(),
             models: watch::Sender::new(Models::default()),
             caches: Arc::new(Caches::new()),
             entrance: BriefMutex::new(Entrance {

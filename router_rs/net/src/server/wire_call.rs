@@ -7,6 +7,7 @@ use std::task::{Context, Poll};
 use bytes::{Buf, Bytes};
 use h2::Reason;
 use http::{HeaderMap, Response};
+use router_arena::Reserved;
 use router_protocol::grpc::Framed;
 use router_wire::{CallId, Cut, Session};
 
@@ -46,6 +47,19 @@ impl WireReply {
 
     pub(super) fn tell_start(&self) {
         self.session.borrow_mut().send_started(self.id);
+    }
+
+    /// How many bytes may be sent; `None`: the client accepts no more.
+    pub(super) fn poll_room_bytes(&self, context: &Context<'_>) -> Poll<Option<usize>> {
+        self.session.borrow_mut().poll_room(self.id, context)
+    }
+
+    pub(super) fn reserve(&self, bytes: usize) -> Option<Reserved> {
+        self.session.borrow_mut().reserve(bytes)
+    }
+
+    pub(super) fn send_reserved(&self, reserved: Reserved) {
+        self.session.borrow_mut().send_reserved(self.id, reserved);
     }
 
     pub(super) fn send_head(&self, response: &Response<()>) {

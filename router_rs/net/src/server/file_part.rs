@@ -1,0 +1,198 @@
+//! A part of a file as a piece of an answer: read when the client has room for it, on a thread that
+//! may wait, into the memory that the peer shares if it shares some.
+
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use router_arena::Reserved;
+use router_io::{Readers, RegularFile};
+use router_protocol::grpc::{Framed, Message};
+use rustix::buffer::spare_capacity;
+use rustix::io::pread;
+use tokio::sync::oneshot;
+
+use super::outlet::Outlet;
+
+/// The most that is read at once. As much as one frame of the wire may carry.
+const READ_BYTES_MAX: usize = router_wire::CREDIT_BYTES_INITIAL;
+
+/// See the module's documentation. It has the file until it is dropped, or the read that was begun
+/// has ended.
+#[derive(Debug)]
+pub struct FilePart {
+    file: Holder,
+    offset: u64,
+    left: u64,
+}
+
+#[derive(Debug)]
+enum Holder {
+    Here(RegularFile),
+    Reader(oneshot::Receiver<Read>),
+    /// Nothing more can be read.
+    Nobody,
+}
+
+/// What a thread has done.
+#[derive(Debug)]
+struct Read {
+    file: RegularFile,
+    piece: io::Result<FilePiece>,
+}
+
+/// Bytes of a file, in memory.
+#[derive(Debug)]
+pub(super) enum FilePiece {
+    Lent(Reserved),
+    Own(Bytes),
+}
+
+impl FilePart {
+    /// `length` bytes from `offset` on.
+    pub fn new(file: RegularFile, offset: u64, length: u64) -> Self {
+        Self { file: Holder::Here(file), offset, left: length }
+    }
+
+    /// How many bytes are still to be sent.
+    pub fn left(&self) -> usize {
+        usize::try_from(self.left).unwrap_or(usize::MAX)
+    }
+
+    /// Returns the next piece, for which there is room; `None` after the last one.
+    ///
+    /// # Errors
+    /// The file has become shorter, or cannot be read.
+    pub(super) fn poll_piece(
+        &mut self,
+        outlet: &mut Outlet,
+        readers: &Readers,
+        context: &mut Context<'_>,
+    ) -> Poll<io::Result<Option<FilePiece>>> {
+        if self.left == 0 || outlet.is_closed() {
+            return Poll::Ready(Ok(None));
+        }
+        if matches!(self.file, Holder::Here(_)) {
+            let wanted = self.left().min(READ_BYTES_MAX);
+            let room = ready!(outlet.poll_room_bytes(wanted, context));
+            if let Err(error) = self.begin(worth_reading(wanted, room), outlet, readers) {
+                return Poll::Ready(Err(error));
+            }
+        }
+        let Holder::Reader(reader) = &mut self.file else {
+            return Poll::Ready(Err(lost()));
+        };
+        let read = ready!(Pin::new(reader).poll(context));
+        self.file = Holder::Nobody;
+        let Read { file, piece } = read.map_err(|_| lost())?;
+        let piece = piece?;
+        let bytes = piece.len() as u64;
+        (self.offset, self.left) = (self.offset + bytes, self.left - bytes);
+        self.file = Holder::Here(file);
+        Poll::Ready(Ok(Some(piece)))
+    }
+
+    fn begin(&mut self, bytes: usize, outlet: &mut Outlet, readers: &Readers) -> io::Result<()> {
+        let Holder::Here(file) = std::mem::replace(&mut self.file, Holder::Nobody) else {
+            return Err(lost());
+        };
+        let (reserved, offset) = (outlet.reserve(bytes), self.offset);
+        let (sender, receiver) = oneshot::channel();
+        self.file = Holder::Reader(receiver);
+        readers.run(move || {
+            let piece = read(&file, offset, bytes, reserved);
+            let _nobody_waits = sender.send(Read { file, piece });
+        })
+    }
+}
+
+impl FilePiece {
+    pub(super) fn len(&self) -> usize {
+        match self {
+            FilePiece::Lent(reserved) => reserved.bytes(),
+            FilePiece::Own(bytes) => bytes.len(),
+        }
+    }
+}
+
+/// How many of the `wanted` bytes to read where there is room for `room`: whole blocks of shared
+/// memory, as long as there is room for one.
+fn worth_reading(wanted: usize, room: usize) -> usize {
+    const BLOCK: usize = router_arena::BLOCK_BYTES;
+    if wanted <= room {
+        wanted
+    } else if room < BLOCK {
+        room
+    } else {
+        room - room % BLOCK
+    }
+}
+
+fn read(
+    file: &RegularFile,
+    offset: u64,
+    bytes: usize,
+    reserved: Option<Reserved>,
+) -> io::Result<FilePiece> {
+    let (count, piece) = if let Some(mut reserved) = reserved {
+        (reserved.read(file, offset)?, FilePiece::Lent(reserved))
+    } else {
+        let own = read_own(file, offset, bytes)?;
+        (own.len(), FilePiece::Own(own.into()))
+    };
+    if count < bytes {
+        let text = format!("the file ends at {}, it has become shorter", offset + count as u64);
+        return Err(io::Error::new(io::ErrorKind::UnexpectedEof, text));
+    }
+    Ok(piece)
+}
+
+fn read_own(file: &RegularFile, offset: u64, bytes: usize) -> io::Result<Vec<u8>> {
+    let mut content = Vec::with_capacity(bytes);
+    while content.len() < bytes {
+        let at = offset + content.len() as u64;
+        match pread(file, spare_capacity(&mut content), at) {
+            Ok(0) => break,
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    content.truncate(bytes);
+    Ok(content)
+}
+
+fn lost() -> io::Error {
+    io::Error::other("the file could not be read")
+}
+
+// === Outlet ===
+
+impl Outlet {
+    pub(super) fn send_file_piece(&mut self, piece: FilePiece) {
+        match piece {
+            FilePiece::Lent(reserved) => self.send_reserved(reserved),
+            FilePiece::Own(bytes) => self.send_data(Framed::raw(Message::from(bytes))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_are_read_whole_where_there_is_room() {
+        let kib = 1024;
+        for (wanted, room, read) in [
+            (10, 256 * kib, 10),
+            (256 * kib, 256 * kib, 256 * kib),
+            (256 * kib, 200 * kib, 192 * kib),
+            (256 * kib, 64 * kib, 64 * kib),
+            (256 * kib, 3, 3),
+        ] {
+            assert_eq!(read, worth_reading(wanted, room), "{wanted}, {room}");
+        }
+    }
+}
