@@ -22,6 +22,7 @@ from pyserve.request import Request
 
 if TYPE_CHECKING:
     from pyserve.aio._handlers import CallKit
+    from pyserve.bridge import OpenFile
 
 HttpHeaders = Sequence[tuple[bytes, bytes]]
 # As ``rust.HttpFields``: is_websocket, method, target's path as a text of Latin-1 (not decoded
@@ -51,6 +52,18 @@ class ClientDisconnected(OSError):
 
     An ``OSError``, which is what ASGI applications expect of a ``send`` that nobody reads.
     """
+
+
+class BrokenFile(RuntimeError):
+    """A file that is part of an answer has become shorter, or cannot be read.
+
+    Attributes:
+        reason: What happened.
+    """
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(f"{path!r} was not sent: {reason}")
+        self.reason = reason
 
 
 class HttpCall:
@@ -250,6 +263,32 @@ class HttpCall:
         elif self._written == 1 or self._written % _PIECES_PER_TURN_MAX == 0:
             # The first one leaves before the handler works on the second.
             await asyncio.sleep(0)
+
+    async def send_file(self, file: OpenFile, offset: int, length: int, path: str) -> None:
+        """Queue a part of a file as a piece of the body; waits until it was sent and closed.
+
+        Args:
+            file: Is closed in any case.
+            offset: Where the part begins.
+            length: How many bytes it has.
+            path: Of the file.
+
+        Raises:
+            ClientDisconnected: Nobody reads any more.
+            BrokenFile: Not all of it was sent; the answer is to be aborted.
+        """
+        try:
+            self._check_client()
+            if self.call.send_file(file, offset, length):
+                self.kit.flush()
+            if self._stream is None:
+                self._stream = self._read_stream()
+            await self._stream.wait_writable()
+            self._check_client()
+        finally:
+            file.close()  # Unless the native side has it.
+        if (error := self.call.file_error) is not None:
+            raise BrokenFile(path, error)
 
     def end(self) -> None:
         """Queue the end of a body that was started."""

@@ -9,10 +9,12 @@ module what all may.
 from pyserve._router import (
     DONE,
     MESSAGE,
+    OpenFile,
     has_digits,
     http_status,
     keep_freed_memory,
     may_have_infinity,
+    open_file,
     raise_descriptor_limit,
 )
 from pyserve.bridge._endpoint import (
@@ -33,6 +35,7 @@ __all__ = [
     "EventReceiver",
     "LoopEndpoint",
     "LoopProbe",
+    "OpenFile",
     "check_not_forked",
     "end_if_forked",
     "endpoint_of",
@@ -41,6 +44,7 @@ __all__ = [
     "keep_freed_memory",
     "keep_from_forks",
     "may_have_infinity",
+    "open_file",
     "raise_descriptor_limit",
     "running_endpoint",
 ]

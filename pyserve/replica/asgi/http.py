@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 from pyserve.aio import ClientDisconnected
 from pyserve.aio.internal import note_failure
-from pyserve.bridge import end_if_forked
+from pyserve.bridge import end_if_forked, open_file
 from pyserve.observe.failures import exc_info_of, failure_logger
 from pyserve.replica.refusals import refusal_of
 
 if TYPE_CHECKING:
     from pyserve.aio import HttpCall
+    from pyserve.bridge import OpenFile
     from pyserve.replica.asgi.routes import RouteMeasures
     from pyserve.replica.asgi.scope import Application, Message, Scope
     from pyserve.replica.refusals import Refusal
@@ -36,6 +37,9 @@ BODILESS = frozenset({204, 205, 304})
 _SERVER_ERRORS = 500
 HeaderList = list[tuple[bytes, bytes]]
 _CONTENT_LENGTH = b"content-length"
+PATHSEND = "http.response.pathsend"
+# In such a message: a file that is open already, and the part of it that is to be sent.
+FILE_PART = "pyserve.file_part"
 FAILURE_BODY = b"Internal Server Error"
 FAILURE_HEADERS = [
     (b"content-type", b"text/plain; charset=utf-8"),
@@ -205,6 +209,8 @@ class HttpExchange:
             self._start(message["status"], message.get("headers", ()))
         elif self.ended:
             raise RuntimeError(f"the application sent {kind!r} after the answer's end")
+        elif kind == PATHSEND:
+            await self._send_file(message)
         elif kind != "http.response.body":
             raise RuntimeError(f"expected 'http.response.body', the application sent {kind!r}")
         else:
@@ -267,6 +273,61 @@ class HttpExchange:
         if not more:
             self.ended = True
             call.end()
+
+    async def _send_file(self, message: Message) -> None:
+        """Send a file as the rest of the body.
+
+        Raises:
+            OSError: It cannot be opened; the answer may still become another one.
+            RuntimeError: It is shorter than announced, or became so.
+        """
+        # The head waits for the file, and must not go out at the turn's end.
+        head, self._head = self._head, None
+        file, offset, length = await self._part_of(message, head)
+        self._head = head
+        if self._bytes_left is not None:
+            length = self._bytes_left
+        elif head is not None:
+            head[1].append((_CONTENT_LENGTH, str(length).encode()))
+        self.ended = True
+        if self._has_no_body or self._is_head or not length:
+            file.close()
+            await self._end_without_body()
+            return
+        try:
+            self._send_head()
+            await self._call.send_file(file, offset, length, message["path"])
+        except ClientDisconnected:
+            await asyncio.sleep(0)  # As after a piece.
+        except BaseException:
+            self.ended = False
+            raise
+        self._call.end()
+
+    async def _part_of(
+        self, message: Message, head: tuple[int, HeaderList] | None
+    ) -> tuple[OpenFile, int, int]:
+        try:
+            part: tuple[OpenFile, int, int] | None = message.get(FILE_PART)
+            if part is None:
+                # On a thread: a file system of the network may let it wait.
+                file = await asyncio.to_thread(open_file, message["path"])
+                part = (file, 0, file.size_bytes)
+            has_body = not self._has_no_body and not self._is_head
+            if has_body and part[2] < (self._bytes_left or 0):
+                part[0].close()
+                raise RuntimeError("the file is shorter than the answer's content-length")
+        except BaseException:
+            self._has_head = head is None  # Nothing of the answer has been sent.
+            raise
+        return part
+
+    async def _end_without_body(self) -> None:
+        head, self._head = self._head, None
+        if head is not None:
+            self._call.respond(*head, b"")
+        else:
+            self._call.end()
 
     def _send_head_alone(self) -> None:
         # The application does not wait for this; its next message is refused instead.

@@ -44,6 +44,7 @@ def scope_of(fields: HttpFields, state: dict[str, Any]) -> Scope:
         "query_string": query,
         "headers": headers,
         "state": state.copy(),
+        "extensions": {"http.response.pathsend": {}},
     }
 
 

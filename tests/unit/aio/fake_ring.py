@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pyserve import _router
+from pyserve.bridge import OpenFile
 
 Command = tuple[Any, ...]
 _HTTP = "plain HTTP"
@@ -115,6 +116,7 @@ class FakeServerCall:
         self.commands: list[Command] = []
         self.taken_bytes = 0
         self.room = True
+        self.file_error: str | None = None
         self.remaining_s: float | None = None
         self.head = FakeHttpHead()
 
@@ -150,6 +152,10 @@ class FakeServerCall:
 
     def write(self, message: bytes, compression: int) -> bool:
         return self._queue("write", message, compression)
+
+    def send_file(self, file: OpenFile, offset: int, length: int) -> bool:
+        file.close()
+        return self._queue("send_file", offset, length)
 
     def writable(self) -> bool:
         return self.room

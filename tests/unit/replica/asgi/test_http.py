@@ -385,5 +385,6 @@ async def test_the_scope_is_that_of_uvicorn() -> None:
         "query_string": b"q=%20&r",
         "headers": headers,
         "state": {"key": "value", "key2": "of this request"},
+        "extensions": {"http.response.pathsend": {}},
     } == seen[0]
     assert ("name", 80) == seen[1]["server"]
