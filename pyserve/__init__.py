@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     )
     from pyserve.api.context import ReplicaContext, get_replica_context
     from pyserve.api.deployment import Application, Deployable, Deployment, deployment
+    from pyserve.api.files import File
     from pyserve.api.graph import get_deployment_actor
     from pyserve.api.handles.handle import DeploymentHandle
     from pyserve.api.handles.objects import ObjectRef, get, put
@@ -96,6 +97,7 @@ _MODULE_OF_NAME = {
     "Done": "pyserve.stepping.values",
     "Emit": "pyserve.stepping.values",
     "Failed": "pyserve.stepping.values",
+    "File": "pyserve.api.files",
     "HTTPOptions": "pyserve.config",
     "LoggingConfig": "pyserve.config",
     "ModelLoadFailed": "pyserve.errors",
@@ -172,6 +174,7 @@ __all__ = [
     "Done",
     "Emit",
     "Failed",
+    "File",
     "HTTPOptions",
     "LoggingConfig",
     "ModelLoadFailed",

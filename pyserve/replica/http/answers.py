@@ -12,6 +12,7 @@ from grpc import StatusCode
 
 from pyserve.aio import ClientDisconnected
 from pyserve.aio.internal import LATE_DETAILS, is_late, note_failure, steps_on_threads
+from pyserve.api.files import File
 from pyserve.bridge import end_if_forked
 from pyserve.errors import Abort, BatchError, ModelNotFound
 from pyserve.observe.failures import exc_info_of, failure_logger, text_of
@@ -24,6 +25,7 @@ from pyserve.replica.asgi.http import (
 )
 from pyserve.replica.asgi.scope import http_scope
 from pyserve.replica.http.errors import InvalidBody, InvalidForm, InvalidJson
+from pyserve.replica.http.files import send_file
 from pyserve.replica.http.values import BYTES, JSON, JSON_LINES, TEXT, to_json
 from pyserve.replica.refusals import refusal_of
 from pyserve.stepping.endings import NotStarted
@@ -64,6 +66,8 @@ def _answer_other(http: HttpCall, result: Any) -> Coroutine[Any, Any, None] | No
     starlette = sys.modules.get("starlette.responses")
     if starlette is not None and isinstance(result, starlette.Response):
         return _send_response(http, result)
+    if isinstance(result, File):
+        return send_file(http, result)
     if isinstance(result, str):
         http.respond(200, TEXT, result.encode())
     elif isinstance(result, bytearray | memoryview):

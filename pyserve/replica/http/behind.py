@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from pyserve.aio import ClientDisconnected
-from pyserve.replica.asgi.http import serve_http
+from pyserve.aio.internal import BrokenFile
+from pyserve.replica.asgi.http import FILE_PART, PATHSEND, serve_http
 from pyserve.replica.asgi.middlewares import wrap
 from pyserve.replica.asgi.scope import http_scope
 
@@ -20,9 +21,11 @@ if TYPE_CHECKING:
     from starlette.middleware import Middleware
 
     from pyserve.aio import HttpCall, HttpFields, HttpHandler, HttpHeaders
+    from pyserve.bridge import OpenFile
     from pyserve.replica.asgi.scope import Message, Receive, Scope, Send
 
 _CALL = "pyserve.call"
+_PIECE_BYTES = 64 * 1024
 
 
 def behind(handler: HttpHandler, middlewares: Sequence[Middleware]) -> HttpHandler:
@@ -152,6 +155,29 @@ class RelayedCall:
             raise ClientDisconnected("the client has gone, or its deadline has passed")
         await self.deliver()
         await self._send({"type": "http.response.body", "body": data, "more_body": True})
+
+    async def send_file(self, file: OpenFile, offset: int, length: int, path: str) -> None:
+        """See ``HttpCall.send_file``. The answer ends with it."""
+        await self.deliver()
+        try:
+            if PATHSEND in self.scope.get("extensions", ()):
+                part = (file, offset, length)
+                await self._send({"type": PATHSEND, "path": path, FILE_PART: part})
+                self.finished = True
+            else:  # A middleware wants to see the body.
+                await self._send_pieces(path, offset, length)
+        finally:
+            file.close()
+
+    async def _send_pieces(self, path: str, offset: int, length: int) -> None:
+        with await asyncio.to_thread(open, path, "rb") as file:
+            file.seek(offset)
+            while length:
+                piece = await asyncio.to_thread(file.read, min(length, _PIECE_BYTES))
+                if not piece:
+                    raise BrokenFile(path, "the file has become shorter")
+                length -= len(piece)
+                await self.write(piece)
 
     def end(self) -> None:
         """See ``HttpCall.end``."""

@@ -12,6 +12,7 @@ import typing
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from pyserve.api.files import File
 from pyserve.replica.http.arguments import Signature, signature_of
 from pyserve.replica.plain.methods import Kind, PlainMethod
 
@@ -182,6 +183,8 @@ def _answer(method: PlainMethod, schemas: _Schemas) -> Document:
         return {"text/plain": {"schema": {"type": "string"}}}
     if returned in (bytes, bytearray, memoryview):
         return {"application/octet-stream": {}}
+    if returned is File:
+        return _ANYTHING
     if returned is None or returned is type(None):
         return {"text/plain": {}}
     schema = schemas.of(returned, is_answer=True)
