@@ -1,0 +1,1 @@
+"""Answers that are files, which the native side reads."""
