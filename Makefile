@@ -284,7 +284,7 @@ endef
 test_corpora = $(CARGO_TEST) --manifest-path router_rs/fuzz/Cargo.toml --target-dir target
 
 # Model-checks the marks of shared memory, with atomics that only loom understands.
-test_marks = $(CARGO_TEST) -p pyserve-router-arena --features loom marks
+test_marks = $(CARGO_TEST) -p pyserve-router-arena --features loom marks::
 
 # Tests of the binding are programs that embed Python: they link and load libpython. The second
 # run model-checks the sleep/arm pair of the ring, with atomics that only loom understands.

@@ -69,9 +69,12 @@ mod tests {
     // SAFETY: what the test is about; loom reports two threads that are in one cell at once.
     unsafe impl Sync for Memory {}
 
+    /// The run that is lent, and what is in it; `None` at the end: loom's channel reports no end.
+    type Frame = Option<(usize, u32)>;
+
     /// Takes runs in the order of their frames, and reads each before it gives it back.
-    fn receive(memory: &Memory, frames: &mpsc::Receiver<(usize, u32)>) {
-        while let Ok((run, content)) = frames.recv() {
+    fn receive(memory: &Memory, frames: &mpsc::Receiver<Frame>) {
+        while let Ok(Some((run, content))) = frames.recv() {
             memory.runs[run].with(|found| {
                 // SAFETY: as above.
                 assert_eq!(content, unsafe { *found }, "the sender has written over a lent run");
@@ -98,9 +101,9 @@ mod tests {
                 // SAFETY: as above.
                 memory.runs[run].with_mut(|target| unsafe { *target = content });
                 memory.marks[run].lend();
-                frames.send((run, content)).expect("the receiver reads on");
+                frames.send(Some((run, content))).expect("the receiver reads on");
             }
-            drop(frames);
+            frames.send(None).expect("the receiver reads on");
             receiver.join().expect("it has found nothing wrong");
             space.reclaim(is_returned);
             assert_eq!(0, space.lent(), "all runs are free again");

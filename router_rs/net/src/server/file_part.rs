@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use router_arena::Reserved;
+use router_arena::{ARENA_BYTES_DEFAULT, BLOCKS, Reserved};
 use router_io::{Readers, RegularFile};
 use router_protocol::grpc::{Framed, Message};
 use rustix::buffer::spare_capacity;
@@ -118,9 +118,9 @@ impl FilePiece {
 }
 
 /// How many of the `wanted` bytes to read where there is room for `room`: whole blocks of shared
-/// memory, as long as there is room for one.
+/// memory of the default size, as long as there is room for one.
 fn worth_reading(wanted: usize, room: usize) -> usize {
-    const BLOCK: usize = router_arena::BLOCK_BYTES;
+    const BLOCK: usize = ARENA_BYTES_DEFAULT / (2 * BLOCKS);
     if wanted <= room {
         wanted
     } else if room < BLOCK {
