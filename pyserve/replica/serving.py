@@ -141,13 +141,10 @@ def make_server(
         options=_channel_arguments(loaded.options, limits),
         maximum_concurrent_rpcs=loaded.options.ongoing_requests_limit(),
         settings=ServerSettings(
-            development=development,
-            outlives_exits=True,  # One request must not end the replica for all others.
             replica_id=replica_id,
             token=token,
             call_token=token,
             **_of_methods(loaded, plain, development),
-            default_threads=HANDLER_THREADS_MAX,
             application=application,
             deployment=deployment,
             http=http if doors is None else doors.in_front_of(http),
@@ -190,6 +187,9 @@ def _of_methods(loaded: Loaded, plain: PlainDispatcher, development: bool) -> di
     """Return the server settings for the methods of services and for plain calls."""
     call = plain.methods.get(CALL)
     return {
+        "development": development,
+        "outlives_exits": True,  # One request must not end the replica for all others.
+        "default_threads": HANDLER_THREADS_MAX,
         "weights": {**weights(loaded.methods), **plain.weights(), **_OWN_WEIGHTS},
         "http_weight": 1 if call is None else call.options.weight,
         "max_receive_message_bytes": _receive_limits(loaded),
