@@ -12,7 +12,7 @@ fn arenas_mapped() -> usize {
 #[test]
 fn without_a_descriptor_there_is_no_arena_and_nothing_is_left() {
     let usual = getrlimit(Resource::Nofile);
-    let none = Rlimit { current: Some(0), ..usual.clone() };
+    let none = Rlimit { current: Some(0), ..usual };
     setrlimit(Resource::Nofile, none).expect("a lower limit");
     let refused = Arena::create(ARENA_BYTES_DEFAULT).map(drop);
     setrlimit(Resource::Nofile, usual).expect("the limit as it was");
