@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import grpc
 
+from pyserve.aio._files import BrokenFile
 from pyserve.aio._metadata import WireMetadata, status_number
 from pyserve.aio._streams import MessageStream, is_unstarted
 from pyserve.bridge import rust
@@ -52,18 +53,6 @@ class ClientDisconnected(OSError):
 
     An ``OSError``, which is what ASGI applications expect of a ``send`` that nobody reads.
     """
-
-
-class BrokenFile(RuntimeError):
-    """A file that is part of an answer has become shorter, or cannot be read.
-
-    Attributes:
-        reason: What happened.
-    """
-
-    def __init__(self, path: str, reason: str) -> None:
-        super().__init__(f"{path!r} was not sent: {reason}")
-        self.reason = reason
 
 
 class HttpCall:
@@ -266,12 +255,6 @@ class HttpCall:
 
     async def send_file(self, file: OpenFile, offset: int, length: int, path: str) -> None:
         """Queue a part of a file as a piece of the body; waits until it was sent and closed.
-
-        Args:
-            file: Is closed in any case.
-            offset: Where the part begins.
-            length: How many bytes it has.
-            path: Of the file.
 
         Raises:
             ClientDisconnected: Nobody reads any more.

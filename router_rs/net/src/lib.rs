@@ -10,12 +10,14 @@
 #![forbid(unsafe_code)]
 
 pub mod client;
+mod file_part;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 pub mod link;
 pub mod otlp;
 pub mod server;
 
+pub use file_part::FilePart;
 pub use router_dispatch as dispatch;
 pub use router_front::ingress;
 pub use router_io::{self as io, BriefMutex};

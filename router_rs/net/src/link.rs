@@ -17,7 +17,7 @@ use router_dispatch::Reservation;
 use router_io::{BriefMutex, IoThread, Recipient, Work};
 use router_protocol::grpc::{Encoding, Message, Status};
 
-use crate::server::FilePart;
+use crate::file_part::FilePart;
 
 /// Bytes that may be in flight in one direction before the writer has to wait. 64 KiB holds a
 /// turn's worth of small messages and is a quarter of the HTTP/2 stream window (design decision 2).

@@ -14,10 +14,11 @@ use std::sync::Arc;
 
 use front_support::Http1;
 use http_support::{finish, send, start_response};
+use router_net::FilePart;
 use router_net::grpc::Code;
 use router_net::io::RegularFile;
 use router_net::link::{Command, Mailbox};
-use router_net::server::{FILE_EXTRA_BYTES, FilePart, ServedCall};
+use router_net::server::{FILE_EXTRA_BYTES, ServedCall};
 use support::until;
 use wire_support::one_app;
 

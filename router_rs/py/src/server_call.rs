@@ -9,10 +9,11 @@ use ::http::{HeaderMap, HeaderValue, StatusCode};
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
+use router_net::FilePart;
 use router_net::grpc::{Code, Message, Status, content_type};
 use router_net::link::{Command, Mailbox, post};
 use router_net::names;
-use router_net::server::{FILE_EXTRA_BYTES, FilePart, ServedCall};
+use router_net::server::{FILE_EXTRA_BYTES, ServedCall};
 
 use crate::convert::{self, encoding, metadata_from_python, metadata_to_python};
 use crate::files::OpenFile;

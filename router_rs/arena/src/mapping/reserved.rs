@@ -43,12 +43,12 @@ impl Reserved {
         while self.filled < self.bytes {
             let target = self.mapping.at(self.part, self.first, self.filled);
             let left = self.bytes - self.filled;
-            // SAFETY: the run has room for `self.bytes`, it is lent to nobody, and the slice ends with
-            // this statement. A peer that breaks the protocol may write there too: see the crate.
-            let target: &mut [MaybeUninit<u8>] =
-                unsafe { std::slice::from_raw_parts_mut(target.cast().as_ptr(), left) };
+            let start = target.cast::<MaybeUninit<u8>>().as_ptr();
+            // SAFETY: the run has room for `self.bytes`, it is lent to nobody, and nothing else refers
+            // to it. A peer that breaks the protocol may write there too: see the crate.
+            let target = unsafe { std::slice::from_raw_parts_mut(start, left) };
             match pread(file, target, offset + self.filled as u64) {
-                Ok((read, _)) if read.is_empty() => break,
+                Ok(([], _)) => break,
                 Ok((read, _)) => self.filled += read.len(),
                 Err(rustix::io::Errno::INTR) => {}
                 Err(error) => return Err(error.into()),

@@ -14,7 +14,6 @@ mod connection_state;
 mod costs;
 mod door;
 mod file_answer;
-mod file_part;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing;
 mod http_body;
@@ -68,7 +67,6 @@ pub use batch::BatchState;
 pub use call_sink::CallSink;
 pub use costs::CostState;
 pub use file_answer::FILE_EXTRA_BYTES;
-pub use file_part::FilePart;
 pub use http_head::HttpHead;
 use listeners::{OpenListener, OpenListeners};
 pub use measures::MethodMeasures;

@@ -9,12 +9,9 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use router_arena::{ARENA_BYTES_DEFAULT, BLOCKS, Reserved};
 use router_io::{Readers, RegularFile};
-use router_protocol::grpc::{Framed, Message};
 use rustix::buffer::spare_capacity;
 use rustix::io::pread;
 use tokio::sync::oneshot;
-
-use super::outlet::Outlet;
 
 /// The most that is read at once. As much as one frame of the wire may carry.
 const READ_BYTES_MAX: usize = router_wire::CREDIT_BYTES_INITIAL;
@@ -45,7 +42,7 @@ struct Read {
 
 /// Bytes of a file, in memory.
 #[derive(Debug)]
-pub(super) enum FilePiece {
+pub(crate) enum FilePiece {
     Lent(Reserved),
     Own(Bytes),
 }
@@ -61,44 +58,25 @@ impl FilePart {
         usize::try_from(self.left).unwrap_or(usize::MAX)
     }
 
-    /// Returns the next piece, for which there is room; `None` after the last one.
-    ///
-    /// # Errors
-    /// The file has become shorter, or cannot be read.
-    pub(super) fn poll_piece(
-        &mut self,
-        outlet: &mut Outlet,
-        readers: &Readers,
-        context: &mut Context<'_>,
-    ) -> Poll<io::Result<Option<FilePiece>>> {
-        if self.left == 0 || outlet.is_closed() {
-            return Poll::Ready(Ok(None));
-        }
-        if matches!(self.file, Holder::Here(_)) {
-            let wanted = self.left().min(READ_BYTES_MAX);
-            let room = ready!(outlet.poll_room_bytes(wanted, context));
-            if let Err(error) = self.begin(worth_reading(wanted, room), outlet, readers) {
-                return Poll::Ready(Err(error));
-            }
-        }
-        let Holder::Reader(reader) = &mut self.file else {
-            return Poll::Ready(Err(lost()));
-        };
-        let read = ready!(Pin::new(reader).poll(context));
-        self.file = Holder::Nobody;
-        let Read { file, piece } = read.map_err(|_| lost())?;
-        let piece = piece?;
-        let bytes = piece.len() as u64;
-        (self.offset, self.left) = (self.offset + bytes, self.left - bytes);
-        self.file = Holder::Here(file);
-        Poll::Ready(Ok(Some(piece)))
+    /// How many bytes to read next; 0: a read is under way, or all was read.
+    pub(crate) fn wanted(&self) -> usize {
+        if matches!(self.file, Holder::Here(_)) { self.left().min(READ_BYTES_MAX) } else { 0 }
     }
 
-    fn begin(&mut self, bytes: usize, outlet: &mut Outlet, readers: &Readers) -> io::Result<()> {
+    /// Begins to read the next `bytes`, into `reserved` if there is some for as many.
+    ///
+    /// # Errors
+    /// No thread can be started.
+    pub(crate) fn begin(
+        &mut self,
+        bytes: usize,
+        reserved: Option<Reserved>,
+        readers: &Readers,
+    ) -> io::Result<()> {
         let Holder::Here(file) = std::mem::replace(&mut self.file, Holder::Nobody) else {
             return Err(lost());
         };
-        let (reserved, offset) = (outlet.reserve(bytes), self.offset);
+        let offset = self.offset;
         let (sender, receiver) = oneshot::channel();
         self.file = Holder::Reader(receiver);
         readers.run(move || {
@@ -106,10 +84,26 @@ impl FilePart {
             let _nobody_waits = sender.send(Read { file, piece });
         })
     }
+
+    /// Waits for what was begun.
+    ///
+    /// # Errors
+    /// The file has become shorter, or cannot be read.
+    pub(crate) fn poll_read(&mut self, context: &mut Context<'_>) -> Poll<io::Result<FilePiece>> {
+        let Holder::Reader(reader) = &mut self.file else { return Poll::Ready(Err(lost())) };
+        let read = ready!(Pin::new(reader).poll(context));
+        self.file = Holder::Nobody;
+        let Read { file, piece } = read.map_err(|_| lost())?;
+        let piece = piece?;
+        let bytes = piece.len() as u64;
+        (self.offset, self.left) = (self.offset + bytes, self.left - bytes);
+        self.file = Holder::Here(file);
+        Poll::Ready(Ok(piece))
+    }
 }
 
 impl FilePiece {
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         match self {
             FilePiece::Lent(reserved) => reserved.bytes(),
             FilePiece::Own(bytes) => bytes.len(),
@@ -119,7 +113,7 @@ impl FilePiece {
 
 /// How many of the `wanted` bytes to read where there is room for `room`: whole blocks of shared
 /// memory of the default size, as long as there is room for one.
-fn worth_reading(wanted: usize, room: usize) -> usize {
+pub(crate) fn worth_reading(wanted: usize, room: usize) -> usize {
     const BLOCK: usize = ARENA_BYTES_DEFAULT / (2 * BLOCKS);
     if wanted <= room {
         wanted
@@ -165,17 +159,6 @@ fn read_own(file: &RegularFile, offset: u64, bytes: usize) -> io::Result<Vec<u8>
 
 fn lost() -> io::Error {
     io::Error::other("the file could not be read")
-}
-
-// === Outlet ===
-
-impl Outlet {
-    pub(super) fn send_file_piece(&mut self, piece: FilePiece) {
-        match piece {
-            FilePiece::Lent(reserved) => self.send_reserved(reserved),
-            FilePiece::Own(bytes) => self.send_data(Framed::raw(Message::from(bytes))),
-        }
-    }
 }
 
 #[cfg(test)]
