@@ -18,7 +18,7 @@ import sys
 from typing import Any
 
 # Beside those that every command needs.
-_MODULES = ("call", "commands", "deploy", "diagnosis", "explain", "run", "start", "status")
+_MODULES = ("activity", "call", "commands", "deploy", "diagnosis", "run", "start", "status")
 _REQUEST_BYTES_MAX = 1024 * 1024
 
 
