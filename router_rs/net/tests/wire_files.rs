@@ -75,7 +75,7 @@ async fn the_writer_learns_that_a_file_is_shorter() {
     client.get("/app").await;
     let (served_call, _) = fixture.next_call().await;
     start_response(&served_call, 200, &[]);
-    send_file(&served_call, &scratch, 10, BYTES);
+    send_file(&served_call, &scratch, BYTES - 100_000, 200_000);
     until("the failure", || served_call.file_error().is_some()).await;
     assert!(served_call.file_error().expect("just seen").to_string().contains("3000000"));
     until("the writer may go on", || served_call.link().is_writable()).await;
