@@ -177,7 +177,7 @@ def test_a_header_names_what_a_request_would_like_to_find(
             return found.status_code, found.text
 
         def pid_of(key: str) -> tuple[int, bool]:
-            status, text = get(key, f"first, {key}")
+            status, text = get(key, f"nobody stores {key}, {key}")
             assert 200 == status, text
             answer = json.loads(text)
             return answer["pid"], answer["found"]
