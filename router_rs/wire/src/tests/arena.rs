@@ -175,6 +175,7 @@ fn more_than_there_is_credit_for_ends_its_call_only() {
     assert!(body(MIB) == content(&mut pair.server, there));
 }
 
+#[test]
 fn a_piece_that_its_sender_has_put_there_is_sent_when_there_is_credit() {
     let mut pair = Pair::with_arena();
     let (here, there) = begun(&mut pair, None);
