@@ -37,7 +37,8 @@ from pyserve.aio._client_interceptors import InterceptedUnaryUnaryCall
 from pyserve.aio._context import ServicerContext
 from pyserve.aio._credentials import ServerCredentials, ssl_server_credentials
 from pyserve.aio._handlers import payload
-from pyserve.aio._http import ClientDisconnected, HttpCall, HttpFields, HttpHandler, HttpHeaders
+from pyserve.aio._http import HttpCall, HttpFields, HttpHandler, HttpHeaders
+from pyserve.aio._http_errors import ClientDisconnected
 from pyserve.aio._http_tasks import HttpFunction
 from pyserve.aio._options import ServerSettings, Status
 from pyserve.aio._server import Server, server

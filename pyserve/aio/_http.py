@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import grpc
 
-from pyserve.aio._files import BrokenFile
+from pyserve.aio._http_errors import BrokenFile, ClientDisconnected
 from pyserve.aio._metadata import WireMetadata, status_number
 from pyserve.aio._streams import MessageStream, is_unstarted
 from pyserve.bridge import rust
@@ -46,13 +46,6 @@ _PIECES_PER_TURN_MAX = 64
 _MODEL_ID_NAMES = frozenset({b"serve_multiplexed_model_id", b"multiplexed_model_id"})
 _METHOD = "__call__"
 _INTERNAL = status_number(grpc.StatusCode.INTERNAL)
-
-
-class ClientDisconnected(OSError):
-    """The client of a plain HTTP request is gone, or its deadline has passed.
-
-    An ``OSError``, which is what ASGI applications expect of a ``send`` that nobody reads.
-    """
 
 
 class HttpCall:

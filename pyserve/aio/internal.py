@@ -1,7 +1,7 @@
 """The parts of the server and of its calls that other packages of pyserve use; not for users."""
 
-from pyserve.aio._files import BrokenFile
 from pyserve.aio._handlers import Messages
+from pyserve.aio._http_errors import BrokenFile
 from pyserve.aio._loaded import find_service, loaded_files
 from pyserve.aio._metadata import CLIENT_METADATA_BYTES, CONNECTION_HEADERS
 from pyserve.aio._outcome import LATE_DETAILS, is_late, refuse_strangers

@@ -25,6 +25,8 @@ def check(findings: Iterable[Finding]) -> None:
     assert not found, "\n".join(["", *map(str, found)])
 
 
+# Parsing all files of Python takes half a minute of processor time.
+@pytest.mark.timeout(240)
 @pytest.mark.parametrize(
     "rule", [*RULES, python_rules, retired_words, rust_rules], ids=lambda rule: rule.__name__
 )

@@ -1,4 +1,11 @@
-"""How the sending of a file fails."""
+"""How the sending of an answer fails."""
+
+
+class ClientDisconnected(OSError):
+    """The client of a plain HTTP request is gone, or its deadline has passed.
+
+    An ``OSError``, which is what ASGI applications expect of a ``send`` that nobody reads.
+    """
 
 
 class BrokenFile(RuntimeError):
