@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from pyserve.errors import UsageError
 
-# What the server says about the part that it sends.
+# The server sets these for the part that it sends.
 _OURS = frozenset({"content-length", "content-range", "accept-ranges"})
 
 

@@ -1,4 +1,4 @@
-"""What a benchmark has started ends with it."""
+"""The processes that a benchmark has started end with it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from benchmarks.guarded import guarded
 from tests.support.waiting import wait_until
 
 _ROOT = Path(__file__).resolve().parents[2]
-# Has a child in its group, as LitServe has workers, and tells its numbers.
+# Has a child in its group, as LitServe has workers, and prints their numbers.
 _FAMILY = """
 import os, signal, subprocess, sys
 child = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"])

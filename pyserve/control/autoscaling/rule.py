@@ -88,7 +88,7 @@ def _for_time(
         number = wish(recent_s, is_draining=values.is_draining(now))
         return Proposal(number, f"{recent_s:.3g} s {name}, {wanted_s:g} s is the target")
     measured_s = max(recent_s or 0.0, period_s or 0.0)
-    # What was too long before the last moments is no reason for more.
+    # A time that was too long only before the last moments does not add replicas.
     number = min(wish(min(measured_s, wanted_s)), target)
     return Proposal(
         number,

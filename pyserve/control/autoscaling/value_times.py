@@ -13,7 +13,7 @@ from pyserve.types import ReplicaId
 
 # Growing looks back so long: a few values that were slow by chance decide nothing.
 RECENT_S = 5.0
-# After a replica has begun, what waits for the others is no reason for another one yet.
+# After a replica has begun, requests that still wait for the others do not yet add another one.
 _SETTLING_S = 2.0
 # Parts of those moments; windows end at the ends of parts.
 _PARTS = 10
@@ -21,7 +21,7 @@ _PARTS = 10
 _GROWTH_MAX = 2.0
 # While fewer requests wait than so much of the most in the last moments, they become fewer.
 _DRAINING = 0.9
-# How much of the target, and of all that replicas can do, those that stay shall use when others
+# How much of the target, and of all that replicas can do, those that stay may use when others
 # leave. Near either, a little more load makes callers wait much longer.
 _TARGET_SHARE, _FULLNESS_MAX = 0.9, 0.8
 

@@ -70,7 +70,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """What the requests of a continuously batched class cost, in its own unit.
+    """The costs of the requests of a continuously batched class, in its own unit.
 
     Attributes:
         running: What its states take of the budget.

@@ -79,7 +79,7 @@ def _stepped(function: Callable[..., Any]) -> _Run:
         wants_each = accepts_events(http)
         try:
             # Until then the router may send the request to another replica, should this one be
-            # gone; an answer's head would tell it too, but its status is not known yet.
+            # gone; an answer's head would show it too, but its status is not known yet.
             if await values.wait_admitted(wants_each=wants_each):
                 http.tell_start()
             if wants_each:

@@ -18,7 +18,7 @@ from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 
-# A sender for whom there is no room for so long has filled everything on the way.
+# A sender that finds no room for so long has filled every buffer on the way.
 _FULL_S = 1.0
 _MESSAGE_BYTES = 7
 # The ingress notices when the replica gives it credit again, which it does for every 64 KiB: that
@@ -37,7 +37,7 @@ def _fill(address: str) -> int:
         client.setblocking(False)
         while select.select([], [client], [], _FULL_S)[1]:
             sent += client.send(pieces[-1][sent % _MESSAGE_BYTES :])
-        # Without the wait for what is unsent, the kernel ends the connection with a reset.
+        # Without waiting for unsent data, the kernel ends the connection with a reset.
         client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     return sent // _MESSAGE_BYTES
 

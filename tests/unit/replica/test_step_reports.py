@@ -1,4 +1,4 @@
-"""What a replica tells of the values of a continuously batched class."""
+"""Reports of a replica on the values of a continuously batched class."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ async def test_a_caller_who_leaves_is_not_waited_for():
     ("held", "expected"),
     [
         ({}, 0.0),
-        # Twice the places are no more requests a second, where steps take twice as long.
+        # Twice the places do not make more requests a second where steps take twice as long.
         ({"running": 5, "step_s": 0.5, "step_least_s": 0.1, "step_most_s": 1.0}, 1.0),
         # They are, where they take no longer.
         ({"running": 5, "step_s": 1.0, "step_least_s": 1.0, "step_most_s": 1.0}, 0.5),

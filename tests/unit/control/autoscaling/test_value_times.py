@@ -129,7 +129,7 @@ def test_it_doubles_at_most_and_never_beyond_the_calls() -> None:
     assert 4 == replicas_for_time(60.0, 1.0, running=4, fullness=4.0, calls=9, is_draining=True)
 
 
-# What is told.
+# The reports.
 
 
 def test_requests_without_a_value_count_before_they_have_one() -> None:

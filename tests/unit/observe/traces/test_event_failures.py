@@ -1,4 +1,4 @@
-"""What is raised after the first server-sent event is an event of the request's span."""
+"""Exceptions after the first server-sent event are events of the request's span."""
 
 from __future__ import annotations
 
