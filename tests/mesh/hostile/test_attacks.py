@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -78,8 +79,15 @@ def _attack(
     name: str, address: tuple[str, int], seconds: float, *options: str
 ) -> Mapping[str, Any]:
     """Attack beside a good client, and look at what is left; return the outcome."""
+    # Closed in any case: a connection that is left open fails a later test too.
+    with closing(Victim(address, ATTACKS[name].neighbour)) as victim:
+        return _attack_beside(victim, name, address, seconds, *options)
+
+
+def _attack_beside(
+    victim: Victim, name: str, address: tuple[str, int], seconds: float, *options: str
+) -> Mapping[str, Any]:
     ingress = ingress_process()
-    victim = Victim(address, ATTACKS[name].neighbour)
     victim.ask()
     rss_bytes = ingress.memory_info().rss
     command = [sys.executable, "-m", "benchmarks.hostile.attacker", name]
@@ -99,7 +107,6 @@ def _attack(
     assert attacker.returncode == 0
     wait_until(lambda: in_flight() == 0, PATIENCE_S, f"nothing of {name} is in flight")
     victim.ask()
-    victim.close()
     assert rss_max_bytes - rss_bytes <= RSS_GROWTH_BYTES_MAX
     outcome: dict[str, Any] = json.loads(output.splitlines()[-1])
     return outcome
