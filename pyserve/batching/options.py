@@ -112,7 +112,7 @@ def read_number(value: object, returned_by: str) -> float:
     """
     try:
         number = float(value)  # type: ignore[arg-type]  # arrays without axes are numbers too
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):  # The last one: an int beyond all floats.
         number = math.nan
     if not 0 <= number < math.inf:
         raise OptionError(f"{returned_by} returned {value!r}; return a number of at least 0")

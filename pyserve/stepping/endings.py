@@ -17,6 +17,9 @@ from pyserve.errors import (
 from pyserve.stepping.entries import End, Entry, Refusal
 from pyserve.stepping.options import ContinuousOptions
 
+# Raised to who reads values, they would be their end.
+_ENDS_OF_ITERATIONS = (StopIteration, StopAsyncIteration)
+
 
 class NotStarted(Abort):
     """A request had to leave before it was admitted, so the router sends it to another replica.
@@ -81,5 +84,6 @@ def odd_emission(name: str, result: object) -> Exception:
 
 
 def as_exception(error: BaseException) -> Exception:
-    """Return what callers can get in place of an exception that ends threads."""
-    return error if isinstance(error, Exception) else RuntimeError(f"it raised {error!r}")
+    """Return what callers can get in place of an exception that ends threads, or iterations."""
+    can_be_raised = isinstance(error, Exception) and not isinstance(error, _ENDS_OF_ITERATIONS)
+    return error if can_be_raised else RuntimeError(f"it raised {error!r}")

@@ -322,11 +322,11 @@ class Engine:
     def _preempt_one(self, entry: Entry[Any], *, moves: bool = False) -> None:
         state, entry.state = entry.state, None
         call = entry.call
-        snapshot = None
         try:
-            if self._preempt is not None:
-                snapshot = self._preempt(state)
-            self._release_state(state)
+            try:
+                snapshot = None if self._preempt is None else self._preempt(state)
+            finally:
+                self._release_state(state)
             cost = self._cost_of(call.request if snapshot is None else snapshot)
         except Exception as error:
             self._scheduler.end(entry)
@@ -402,6 +402,8 @@ class Engine:
         self, call: Stepped, values: Sequence[object], error: BaseException | None
     ) -> None:
         """Hand out the end of a call; each has one."""
+        if isinstance(error, Exception):
+            error = as_exception(error)
         if call.trace is not None:
             call.trace.end(call.sent + len(values), error)
         self._out.append((call, values, True, error))
@@ -428,7 +430,7 @@ class Engine:
                 continue
             try:
                 cost = cost_of(entry.state)
-                if type(cost) is not int or cost < 0:
+                if type(cost) is not int or not 0 <= cost < 1 << 53:  # All floats.
                     cost = read_number(cost, "continuous: cost")
             except Exception as error:
                 self._fail(entry, error)

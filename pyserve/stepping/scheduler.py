@@ -204,6 +204,8 @@ class Scheduler(Generic[Call]):
         entry.cost = cost
         entry.bound = max(entry.bound, cost)
         self._preempted += 1
+        if self._reservation(entry) > self._budget:  # It would wait for ever, and all behind it.
+            self._stop(entry, End.EXHAUSTED)
         if entry.stopped is not None or is_away:  # It ends in any case.
             entry.phase = Phase.AWAY
             self._away[entry] = None

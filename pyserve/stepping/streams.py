@@ -19,7 +19,7 @@ from grpc import StatusCode
 from pyserve.errors import Abort
 from pyserve.observe.separate import Separate
 from pyserve.signatures import read_signature
-from pyserve.stepping.endings import odd_emission
+from pyserve.stepping.endings import as_exception, odd_emission
 from pyserve.stepping.engine import Engine
 from pyserve.stepping.entries import Entry, Phase
 from pyserve.stepping.options import ContinuousOptions
@@ -104,7 +104,9 @@ class Emitter:
 
     def _take(self, result: Emit | Failed) -> None:
         if isinstance(result, Failed):
-            self._failure = result.exception
+            failure = result.exception
+            is_end = isinstance(failure, StopIteration | StopAsyncIteration)
+            self._failure = as_exception(failure) if is_end else failure
         elif len(self._values) + len(result.values) > self._most:
             self._failure = Abort(
                 StatusCode.RESOURCE_EXHAUSTED,
