@@ -168,6 +168,10 @@ class ChildDriver(ThreadDriver):
             del self._numbered[number]
             self._engine.end_moved(entry, None)
 
+    def _bury(self, _failure: Exception) -> None:
+        """End this process, which steps no more; the replica then ends all calls."""
+        os._exit(1)
+
     def _flush(self) -> None:
         self._hand_out(self._engine.deliveries())
 

@@ -34,6 +34,7 @@ Class = TypeVar("Class", bound=type)
 _OPTIONS = "__pyserve_continuous__"
 _DRIVER = "__pyserve_steps__"
 _TELL = "__pyserve_costs__"
+_TELL_FAILURE = "__pyserve_failed__"
 _CALL = "__call__"
 _IS_STEPPED = "__pyserve_is_stepped__"
 
@@ -219,6 +220,8 @@ def driver_of(instance: Any) -> Driver:
         driver = attributes[_DRIVER] = _make_driver(instance, options_of(type(instance)))
         if _TELL in attributes:
             driver.tell(attributes[_TELL])
+        if _TELL_FAILURE in attributes:
+            driver.tell_failure(attributes[_TELL_FAILURE])
     elif driver.loop is not asyncio.get_running_loop():
         raise WrongMoment(
             f"{type(instance).__qualname__} is stepped for another event loop; call it from that"
@@ -249,9 +252,13 @@ async def begin_steps(instance: object) -> None:
 
 
 def tell_failure(instance: object, callback: Callable[[Exception], object]) -> None:
-    """Call ``callback`` when the process in which an instance steps ends by itself."""
+    """Call ``callback`` when the thread, task or process that steps an instance ends by itself."""
+    attributes = getattr(instance, "__dict__", None)
+    if attributes is None or not is_continuous(instance):
+        return
+    attributes[_TELL_FAILURE] = callback
     driver = find_driver(instance)
-    if isinstance(driver, ProcessDriver):
+    if driver is not None:
         driver.tell_failure(callback)
 
 

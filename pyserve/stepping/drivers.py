@@ -16,6 +16,7 @@ import weakref
 from collections import deque
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any
 
@@ -65,6 +66,7 @@ class Driver:
         self._calls = 0
         self._relays: Relays | None = None
         self._ends_with: Exception | None = None
+        self._on_failure: Callable[[Exception], object] | None = None
         PROCESS_DRIVERS.add(self)
 
     def submit(self, call: Call) -> None:
@@ -105,6 +107,10 @@ class Driver:
         """Report what requests cost from now on; ``tell`` is called by the thread that steps."""
         self._post(lambda: self._engine.tell(tell))
 
+    def tell_failure(self, callback: Callable[[Exception], object]) -> None:
+        """Call ``callback`` when nothing steps any more, though nobody has asked for that."""
+        self._on_failure = callback
+
     async def drain(self, elsewhere: Elsewhere | None = None) -> None:
         """Refuse what has not been admitted; return when no call is left.
 
@@ -141,6 +147,10 @@ class Driver:
         if self._relays is not None:
             await self._relays.close()
 
+    def _tell_failed(self, failure: Exception) -> None:
+        if self._on_failure is not None:
+            self._on_failure(failure)
+
     def _ended(self) -> DeploymentUnavailable:
         return DeploymentUnavailable(f"this replica of {self._name} has ended")
 
@@ -167,7 +177,10 @@ class Driver:
             self._relays.begin(entry, moved)
 
     def _take_back(self, entry: Entry[Any]) -> None:
-        self._post(lambda: self._engine.take_back(entry))
+        # After this turn: until then the relay is in the context of the call, which the thread
+        # that steps enters for it, and no two threads can be in one.
+        command = partial(self._engine.take_back, entry)
+        self.loop.call_soon(self._post, command, context=contextvars.Context())
 
     def _end_moved(self, entry: Entry[Any], error: BaseException | None) -> None:
         self._hand_out([(entry.call, (), True, error)])
@@ -258,6 +271,7 @@ class ThreadDriver(Driver):
                 command()
         self._engine.abandon(failure)
         self._hand_out(self._engine.deliveries())
+        self._tell_failed(failure)
 
     def _turn(self) -> bool:
         """Take commands and make one step; return whether there may be more."""
@@ -362,6 +376,7 @@ class LoopDriver(Driver):
         except Exception as error:  # A fault of ours: nobody may wait for ever.
             _LOGGER.exception("the task that steps %s has failed", self._name)
             failure = RuntimeError(f"stepping failed: {error!r}")
+            self._tell_failed(failure)
         finally:
             self._ends_with = failure
             while self._commands:

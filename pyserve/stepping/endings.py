@@ -85,5 +85,6 @@ def odd_emission(name: str, result: object) -> Exception:
 
 def as_exception(error: BaseException) -> Exception:
     """Return what callers can get in place of an exception that ends threads, or iterations."""
-    can_be_raised = isinstance(error, Exception) and not isinstance(error, _ENDS_OF_ITERATIONS)
-    return error if can_be_raised else RuntimeError(f"it raised {error!r}")
+    if isinstance(error, Exception) and not isinstance(error, _ENDS_OF_ITERATIONS):
+        return error
+    return RuntimeError(f"it raised {error!r}")

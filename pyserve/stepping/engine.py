@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyserve.batching.options import read_number
 from pyserve.errors import BatchError
+from pyserve.interrupts import raise_ctrl_c
 from pyserve.observe.separate import Separate
 from pyserve.stepping.calls import Delivery, Stepped
 from pyserve.stepping.endings import as_exception, ended, odd_result, refused
@@ -87,8 +88,9 @@ class Engine:
                 bound=self._bound_of(call),
             )
             entry.snapshot = None if call.moved is None else call.moved.snapshot
-        except Exception as error:
-            self._end_call(call, (), error)
+        except BaseException as error:  # An exit would end the thread of all others.
+            raise_ctrl_c(error)
+            self._end_call(call, (), as_exception(error))
             return
         refusal = self._scheduler.add(entry)
         if refusal is not None:
@@ -462,7 +464,8 @@ class Engine:
             return
         try:
             self._release(state)
-        except Exception:
+        except BaseException as error:  # It would end the thread of all others.
+            raise_ctrl_c(error)
             _LOGGER.exception("%s.release raised", self._name)
 
 

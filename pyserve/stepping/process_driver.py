@@ -215,7 +215,6 @@ class ProcessDriver(Driver):
         self._early = [_shipped(model, options)]
         super().__init__(model, options)
         self._is_ready: asyncio.Future[None] = self.loop.create_future()
-        self._on_failure: Callable[[Exception], object] | None = None
         self._start()
         self._task = self.loop.create_task(
             self._follow(), name=f"{self._name} steps", context=self._context
@@ -238,10 +237,6 @@ class ProcessDriver(Driver):
         """See ``Driver``."""
         if self._has_cost:
             super().tell(tell)
-
-    def tell_failure(self, callback: Callable[[Exception], object]) -> None:
-        """Call ``callback`` when the child ends without having been asked to."""
-        self._on_failure = callback
 
     async def close(self) -> None:
         """End all calls, release their states, and end the child after the step that runs."""
@@ -341,8 +336,7 @@ class ProcessDriver(Driver):
             ending = DeploymentUnavailable(text)
             # Nothing has happened for these, so the router sends them to another replica.
             not_started = self._ends_with = NotStarted(f"{text}; send the request again")
-            if self._on_failure is not None:
-                self._on_failure(ending)
+            self._tell_failed(ending)
         self._remote.abandon(ending, not_started)
         self._hand_out(self._remote.deliveries())
         if not self._is_ready.done():

@@ -82,7 +82,9 @@ class StreamDriver(Driver):
             wakeup = self._streams.next_wakeup()
         except Exception as error:  # A fault of ours: nobody may wait for ever.
             _LOGGER.exception("requests of %s can no longer be handed over", self._name)
-            self._bury(RuntimeError(f"handing requests over failed: {error!r}"))
+            failure = RuntimeError(f"handing requests over failed: {error!r}")
+            self._bury(failure)
+            self._tell_failed(failure)
             return
         self._hand_out(self._streams.deliveries())
         if wakeup is not None:

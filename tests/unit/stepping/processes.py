@@ -142,3 +142,13 @@ class OddRequest:
 
 def _raise() -> None:
     raise LookupError("no request")
+
+
+@continuous(step_in="process")
+class Leaving(Process):
+    """Its ``cost`` of a state raises what ends a thread."""
+
+    def cost(self, what: Any) -> float:
+        if isinstance(what, State):
+            raise SystemExit(3)
+        return 1.0

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 
 from pyserve.errors import Abort, OptionError
+from pyserve.stepping import decorator
+from pyserve.stepping.decorator import continuous
 from pyserve.stepping.options import ContinuousOptions
+from pyserve.stepping.scheduler import Scheduler
 from pyserve.stepping.values import Emit, Failed
 from pyserve.testing.driving import Arrival, Driven, drive
+from tests.support.waiting import eventually
 from tests.unit.stepping.models import Counting, Snapping, State, Work, values_of
+
+TIMEOUT_S = 10
 
 
 def _run(model: Any, requests: list[Any], **options: Any) -> Driven:
@@ -86,3 +93,33 @@ class TestEndsOfIterations:
         outcome = _run(Calling(), [Arrival(request=1)]).outcomes[0]
         assert outcome.values == [1]
         assert isinstance(outcome.error, RuntimeError)
+
+
+class TestExits:
+    def test_one_out_of_release_ends_nothing(self) -> None:
+        class Leaving(Counting):
+            def release(self, state: State) -> None:
+                super().release(state)
+                raise SystemExit(3)
+
+        model = Leaving()
+        assert _run(model, [Work("a", 2)]).values == [values_of(Work("a", 2))]
+        assert not model.held
+
+    @pytest.mark.parametrize("step_in", ["thread", "loop"])
+    async def test_a_replica_hears_that_nothing_steps_any_more(
+        self, step_in: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def fail(*_arguments: object) -> None:
+            raise ArithmeticError("a fault of ours")
+
+        told: list[Exception] = []
+        model: Any = continuous(step_in=step_in)(type("Model", (Counting,), {}))()
+        decorator.tell_failure(model, told.append)
+        monkeypatch.setattr(Scheduler, "choose", fail)
+        async with asyncio.timeout(TIMEOUT_S):
+            with pytest.raises(RuntimeError, match="a fault of ours"):
+                await model(Work("a", 2))
+            await eventually(lambda: bool(told))
+            await decorator.close(model)
+        assert "a fault of ours" in str(told[0])

@@ -14,9 +14,10 @@ from pyserve.errors import DeploymentUnavailable, KindError, RequestTimeout
 from pyserve.request import CURRENT, Request
 from pyserve.stepping import decorator, moving
 from pyserve.stepping.decorator import continuous, find_driver, load_of
+from pyserve.stepping.drivers import ThreadDriver
 from pyserve.stepping.endings import NotStarted
 from pyserve.stepping.moving import Moved
-from tests.support.waiting import eventually
+from tests.support.waiting import eventually, wait_until
 from tests.unit.stepping.models import Counting, Snapping, State, Work, values_of
 
 TIMEOUT_S = 10
@@ -256,3 +257,23 @@ async def test_one_moved_twice_loses_nothing() -> None:
 def test_it_needs_snapshots() -> None:
     with pytest.raises(KindError, match="resume_elsewhere needs preempt and resume"):
         model_of(Counting)
+
+
+async def test_one_that_goes_on_here_may_do_so_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    old, elsewhere = model_of(Held), Elsewhere(None)
+    elsewhere.failure = DeploymentUnavailable("no other replica")
+    post = ThreadDriver._post
+
+    def post_and_wait(self: ThreadDriver, command: Any) -> None:
+        post(self, command)
+        if elsewhere.moves:  # The thread that steps takes it while this one is still here.
+            wait_until(lambda: old.resumed)
+
+    async with asyncio.timeout(TIMEOUT_S):
+        running = asyncio.create_task(_each(old(Work("a", 9))))
+        await held(old, 1)
+        old.is_free = True
+        monkeypatch.setattr(ThreadDriver, "_post", post_and_wait)
+        await decorator.drain(old, elsewhere)
+        assert await running == values_of(Work("a", 9))
+        await close(old)

@@ -35,6 +35,7 @@ from tests.unit.stepping.models import Counting, Work, values_of
 from tests.unit.stepping.processes import (
     Awaiting,
     Broken,
+    Leaving,
     Narrow,
     OddRequest,
     Process,
@@ -329,3 +330,15 @@ def test_a_step_that_is_awaited_has_no_process() -> None:
 
     with pytest.raises(KindError, match="its step is async"):
         continuous(step_in="process")(Later)
+
+
+async def test_a_thread_that_fails_there_ends_the_process(tmp_path: Path) -> None:
+    model: Any = Leaving(tmp_path)
+    told: list[Exception] = []
+    async with asyncio.timeout(TIMEOUT_S):
+        await begin_steps(model)
+        decorator.tell_failure(model, told.append)
+        with pytest.raises(DeploymentUnavailable, match="has ended with status 1"):
+            await last_of(model(Work("a", 2)))
+        await eventually(lambda: bool(told))
+        await decorator.close(model)
