@@ -314,10 +314,12 @@ class Scheduler(Generic[Call]):
         return max(now, min(times)) if times else None
 
     def load(self) -> Load:
-        """Return what is held now."""
+        """Return what is held now; from any thread."""
+        # Copies, since the thread that steps may change both meanwhile.
+        sets, blocked = tuple(self._sets.values()), tuple(self._blocked)
         waiting = self._count_waiting()
-        waiting_cost = self._waiting.cost + sum(entry.cost for entry in self._blocked)
-        slowest = max(self._sets.values(), key=self._expected_s, default=None)
+        waiting_cost = self._waiting.cost + sum(entry.cost for entry in blocked)
+        slowest = max(sets, key=self._expected_s, default=None)
         step_s = 0.0 if slowest is None else self._expected_s(slowest)
         return Load(
             running=self._active,

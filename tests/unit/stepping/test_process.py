@@ -338,7 +338,7 @@ async def test_a_thread_that_fails_there_ends_the_process(tmp_path: Path) -> Non
     async with asyncio.timeout(TIMEOUT_S):
         await begin_steps(model)
         decorator.tell_failure(model, told.append)
-        with pytest.raises(DeploymentUnavailable, match="has ended with status 1"):
+        with pytest.raises(NotStarted, match="has ended with status 1"):
             await last_of(model(Work("a", 2)))
         await eventually(lambda: bool(told))
         await decorator.close(model)
