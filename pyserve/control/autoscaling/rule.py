@@ -85,7 +85,8 @@ def _for_time(
         replicas_for_time, target_s=wanted_s, running=running, fullness=fullness, calls=calls
     )
     if recent_s is not None and recent_s > wanted_s:
-        number = wish(recent_s, is_draining=values.is_draining(now))
+        # Those that still start are not too many because the running ones are too few.
+        number = max(wish(recent_s, is_draining=values.is_draining(now)), float(min(target, calls)))
         return Proposal(number, f"{recent_s:.3g} s {name}, {wanted_s:g} s is the target")
     measured_s = max(recent_s or 0.0, period_s or 0.0)
     # A time that was too long only before the last moments does not add replicas.

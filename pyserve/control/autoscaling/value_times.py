@@ -166,7 +166,10 @@ class ValueTimes:
             total_s += each.report.unanswered_s + each.report.unanswered * (now - each.at)
         if number:
             waits.append(total_s / number)
-        parked_s = seen.parked_s / seen.calls if seen.calls else 0.0
+        # Where none of those that wait in routers begins, each has waited at least its own share.
+        parked_s = seen.parked_s / (seen.calls or self._parked or 1)
+        if parked_s:
+            waits.append(0.0)
         return max(waits) + parked_s if waits else None
 
     def next_value_s(self, now: float, *, recently: bool) -> float | None:

@@ -159,6 +159,27 @@ def test_the_wait_in_routers_is_part_of_the_time_to_the_first_value() -> None:
     assert 2.1 == pytest.approx(found, abs=0.3)
 
 
+def test_calls_that_only_wait_in_routers_want_replicas_too() -> None:
+    scaler = scaler_of(**FIRST)
+    signals = scaler.signals
+    targets = []
+    for second in range(1, 9):
+        # The one replica is full with two long streams; no other call begins.
+        signals.on_router("ingress", parked=4, offered=6, now=float(second))
+        report = StepReport(first_values=2, first_value_s=0.1, fullness=1.0)
+        signals.on_replica(ONE, ongoing=2, calls=2, busy_s=0.0, now=float(second), steps=report)
+        targets.append(scaler.decide(Fleet([ONE], 1), float(second)).target)
+
+    assert 2 == targets[-1], targets
+
+
+def test_replicas_that_start_stay_while_the_others_are_too_slow() -> None:
+    scaler = scaler_of(4, **FIRST, downscale_delay_s=0.0)
+    tell(scaler, 1.0, unanswered=4)
+    for now in (1.5, 2.0, 3.0):
+        assert 4 == scaler.decide(Fleet([ONE], 4), now).target
+
+
 def test_without_a_report_the_number_stays() -> None:
     scaler = scaler_of(3, **FIRST, **EACH)
     for now in range(30):
