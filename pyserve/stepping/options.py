@@ -29,7 +29,8 @@ class ContinuousOptions:
         isolate: Whether a step that raised is run again in halves until only the states that
             are to blame fail. ``step`` must bear being run again with the same states.
         max_keys: Most keys whose states are held at once, at least 1.
-        slack: Values that a caller may leave unread before its state is parked, at least 1.
+        slack: Values that may wait in the replica for a caller who does not read, before its state
+            is parked, at least 1. Buffers on the way to the caller come on top.
         park_s: Seconds after which a parked state is preempted; ``None``: it keeps its memory.
         max_preempts: How often one request may be preempted for others, at least 0.
         step_in: Where ``step`` runs: on a thread of its own, on the replica's event loop, or in a
