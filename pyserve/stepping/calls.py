@@ -65,6 +65,13 @@ class Stepped(Protocol):
         """Call a function as code of this request."""
 
 
+def beyond(call: Stepped, values: Sequence[object]) -> Sequence[object]:
+    """Return the values that a call has not had, which began again after a preemption."""
+    skipped = min(call.skip, len(values))
+    call.skip -= skipped
+    return values[skipped:]
+
+
 # Values for one call, whether it ends with them, and with what it fails.
 Delivery = tuple[Any, Sequence[object], bool, BaseException | None]
 

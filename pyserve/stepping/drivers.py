@@ -60,7 +60,7 @@ class Driver:
         self.traces = PROCESS_TRACING.steps(self.label)
         self.unanswered = Unanswered()
         self._context = self._own_context()
-        self._admissions: set[asyncio.Task[None]] = set()
+        self._admissions: dict[Entry[Any], asyncio.Task[None]] = {}
         self._engine = self._make_engine(model, options)
         self._idle = asyncio.Event()
         self._calls = 0
@@ -139,13 +139,14 @@ class Driver:
         return self._engine.load()
 
     async def _begin_close(self) -> None:
-        """Take no more calls, and end what the loop does for those that are here."""
+        """Take no more calls, and end what other replicas do for those that are here."""
         self._ends_with = self._ended()
-        for task in tuple(self._admissions):
-            task.cancel()
-        await asyncio.gather(*self._admissions, return_exceptions=True)
         if self._relays is not None:
             await self._relays.close()
+
+    async def _end_admissions(self) -> None:
+        """Return when each ``admit`` that was cancelled has ended, and its state is released."""
+        await asyncio.gather(*self._admissions.values(), return_exceptions=True)
 
     def _tell_failed(self, failure: Exception) -> None:
         if self._on_failure is not None:
@@ -187,7 +188,8 @@ class Driver:
         self._post(lambda: self._engine.end_moved(entry, error))
 
     def _make_engine(self, model: Any, options: ContinuousOptions) -> Engine:
-        return Engine(model, options, time.monotonic, self._admit_later, self.traces)
+        later, stop = self._admit_later, self._stop
+        return Engine(model, options, time.monotonic, later, stop, self.traces)
 
     def _own_context(self) -> contextvars.Context:
         """Return a copy of this context that belongs to no call: the first one makes the driver."""
@@ -200,13 +202,28 @@ class Driver:
     def _admit_later(self, entry: Entry[Any], start: Callable[[], Awaitable[Any]]) -> None:
         raise NotImplementedError
 
+    def _stop(self, entry: Entry[Any]) -> None:
+        """Cancel what ``_admit_later`` has begun."""
+        raise NotImplementedError
+
     def _post(self, command: Command) -> None:
         raise NotImplementedError
 
     def _begin_admission(self, entry: Entry[Any], start: Callable[[], Awaitable[Any]]) -> None:
         task = self.loop.create_task(self._admission(entry, start), context=entry.call.context)
-        self._admissions.add(task)
-        task.add_done_callback(self._admissions.discard)
+        self._admissions[entry] = task
+
+        def forget(_: object) -> None:
+            # One that was preempted at once may be on its way again.
+            if self._admissions.get(entry) is task:
+                del self._admissions[entry]
+
+        task.add_done_callback(forget)
+
+    def _cancel_admission(self, entry: Entry[Any]) -> None:
+        task = self._admissions.get(entry)
+        if task is not None:
+            task.cancel()
 
     async def _admission(self, entry: Entry[Any], start: Callable[[], Awaitable[Any]]) -> None:
         state: Any = None
@@ -229,6 +246,7 @@ class ThreadDriver(Driver):
     def __init__(self, model: Any, options: ContinuousOptions) -> None:
         super().__init__(model, options)
         self._commands: SimpleQueue[Command | None] = SimpleQueue()
+        self._is_late = False  # The thread has ended, and takes no more commands.
         self._model = model
         self._has_ended: Future[None] = Future()
         self._thread = threading.Thread(
@@ -243,12 +261,20 @@ class ThreadDriver(Driver):
         # No thread waits for this one: it would stay at the end of the process beside a step that
         # never returns.
         await asyncio.shield(asyncio.wrap_future(self._has_ended))
+        self._take_late()
+        await self._end_admissions()
 
     def _post(self, command: Command) -> None:
-        self._commands.put(command)
+        if self._is_late:  # An admission that was cancelled may return a state yet.
+            command()
+        else:
+            self._commands.put(command)
 
     def _admit_later(self, entry: Entry[Any], start: Callable[[], Awaitable[Any]]) -> None:
         self._call_loop(self._begin_admission, entry, start)
+
+    def _stop(self, entry: Entry[Any]) -> None:
+        self._call_loop(self._cancel_admission, entry)
 
     def _run(self) -> None:
         try:
@@ -265,13 +291,18 @@ class ThreadDriver(Driver):
     def _bury(self, failure: Exception) -> None:
         """End all calls, on the loop: the thread has ended."""
         self._ends_with = failure
+        self._take_late()
+        self._engine.abandon(failure)
+        self._hand_out(self._engine.deliveries())
+        self._tell_failed(failure)
+
+    def _take_late(self) -> None:
+        """Take the commands that came too late for the thread, on the loop, and those to come."""
+        self._is_late = True
         while not self._commands.empty():
             command = self._commands.get()
             if command is not None:
                 command()
-        self._engine.abandon(failure)
-        self._hand_out(self._engine.deliveries())
-        self._tell_failed(failure)
 
     def _turn(self) -> bool:
         """Take commands and make one step; return whether there may be more."""
@@ -348,13 +379,20 @@ class LoopDriver(Driver):
         await self._begin_close()
         self._news.set()
         await self._task
+        await self._end_admissions()
 
     def _post(self, command: Command) -> None:
+        if self._task.done():  # An admission that was cancelled may return a state yet.
+            command()
+            return
         self._commands.append(command)
         self._news.set()
 
     def _admit_later(self, entry: Entry[Any], start: Callable[[], Awaitable[Any]]) -> None:
         self._begin_admission(entry, start)
+
+    def _stop(self, entry: Entry[Any]) -> None:
+        self._cancel_admission(entry)
 
     async def _run(self) -> None:
         engine = self._engine

@@ -16,7 +16,7 @@ from pyserve.batching.options import read_number
 from pyserve.errors import BatchError
 from pyserve.interrupts import raise_ctrl_c
 from pyserve.observe.separate import Separate
-from pyserve.stepping.calls import Delivery, Stepped
+from pyserve.stepping.calls import Delivery, Stepped, beyond
 from pyserve.stepping.endings import as_exception, ended, odd_result, refused
 from pyserve.stepping.entries import End, Entry, Load, Phase
 from pyserve.stepping.measures import CostReports, StepMeasures, Tell
@@ -40,6 +40,7 @@ class Engine:
         clock: Returns the time that deadlines are in.
         admit_later: Awaits an ``async def admit`` or ``resume`` in the context of its request,
             and then calls ``on_admitted`` on the engine's thread with the result or exception.
+        stop: Cancels that; ``on_admitted`` is still called if there is a result.
         traces: Makes the spans of steps; ``None``: nothing is traced.
     """
 
@@ -49,6 +50,7 @@ class Engine:
         options: ContinuousOptions,
         clock: Callable[[], float],
         admit_later: Callable[[Entry[Any], Callable[[], Awaitable[Any]]], None],
+        stop: Callable[[Entry[Any]], None],
         traces: StepTraces | None = None,
     ) -> None:
         self.options = options
@@ -56,6 +58,7 @@ class Engine:
         self._name = type(model).__qualname__
         self._clock = clock
         self._admit_later = admit_later
+        self._stop = stop
         self._traces = traces
         self._scheduler: Scheduler[Any] = Scheduler(options)
         self._entries: dict[Any, Entry[Any]] = {}
@@ -199,6 +202,10 @@ class Engine:
 
     def on_admitted(self, entry: Entry[Any], state: object, error: BaseException | None) -> None:
         """Take what ``admit`` or ``resume`` returned or raised."""
+        if entry.phase is Phase.ENDED:  # Meanwhile, and its caller has been answered.
+            if error is None:
+                self._release_state(state)
+            return
         if error is None:
             entry.state = state
             try:
@@ -376,7 +383,7 @@ class Engine:
             call.last = values or call.last
             return
         if call.skip:
-            values = _beyond(call, values)
+            values = beyond(call, values)
         if values:
             self.measures.value(call, now)
             call.sent += len(values)
@@ -390,7 +397,7 @@ class Engine:
         if not call.wants_each:
             values = values or call.last
         elif call.skip:
-            values = _beyond(call, values)
+            values = beyond(call, values)
         if values and call.wants_each:
             self.measures.value(call, now)
         self._forget(entry)
@@ -451,13 +458,15 @@ class Engine:
 
     def _forget(self, entry: Entry[Any]) -> None:
         """End a request everywhere, and release its state if it has one."""
-        is_held = entry.phase in _WITH_STATE
+        is_held, is_admitting = entry.phase in _WITH_STATE, entry.phase is Phase.ADMITTING
         state, entry.state = entry.state, None
         self._scheduler.end(entry)
         self._entries.pop(entry.call, None)
         self._staying.discard(entry)
         if is_held:
             self._release_state(state)
+        elif is_admitting:
+            self._stop(entry)
 
     def _release_state(self, state: object) -> None:
         if self._release is None:
@@ -488,10 +497,3 @@ def _first_of(call: Stepped) -> object:
     if call.moved is None or call.moved.snapshot is None:
         return call.request
     return call.moved.snapshot
-
-
-def _beyond(call: Any, values: Sequence[object]) -> Sequence[object]:
-    """Return the values that a call has not had, which began again after a preemption."""
-    skipped = min(call.skip, len(values))
-    call.skip -= skipped
-    return values[skipped:]

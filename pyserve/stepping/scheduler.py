@@ -163,12 +163,7 @@ class Scheduler(Generic[Call]):
         deadlines = self._deadlines
         while deadlines and deadlines[0][0] <= now:
             self._stop(heapq.heappop(deadlines)[2], End.EXPIRED)
-        # One that is being admitted ends when its state is there, and can be released.
-        return [
-            (entry, entry.stopped)
-            for entry in self._ending
-            if entry.stopped is not None and entry.phase is not Phase.ADMITTING
-        ]
+        return [(entry, entry.stopped) for entry in self._ending if entry.stopped is not None]
 
     def preempting(self, now: float) -> list[Entry[Call]]:
         """Return the states that have to go, because of the budget or of slow readers.

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 # An engine that calls back cannot be held: so many times the slack may be unread, since several
 # values come at once where the loop is busy. Arbitrary.
 _UNREAD_PER_SLACK = 16
+_WITHOUT_STATE = frozenset({Phase.WAITING, Phase.ADMITTING})
 
 
 class Emitter:
@@ -145,9 +146,8 @@ class StreamEngine(Engine):
         stop: Callable[[Entry[Any]], None],
         traces: StepTraces | None = None,
     ) -> None:
-        super().__init__(model, options, clock, lambda entry, _: start(entry), traces)
+        super().__init__(model, options, clock, lambda entry, _: start(entry), stop, traces)
         self._start = start
-        self._stop = stop
         self._stopping: set[Entry[Any]] = set()
 
     def prepare(self) -> list[Entry[Any]]:
@@ -168,14 +168,6 @@ class StreamEngine(Engine):
             if entry not in self._stopping:
                 self._end_early(entry, own(error))
 
-    def on_admitted(self, entry: Entry[Any], state: object, error: BaseException | None) -> None:
-        """See ``Engine``."""
-        if error is not None and entry in self._stopping:  # Its caller has been answered.
-            self._stopping.discard(entry)
-            self._forget(entry)
-            return
-        super().on_admitted(entry, state, error)
-
     def wants_more(self, entry: Entry[Any]) -> bool:
         """Say whether a request that was handed over goes on."""
         is_ending = entry.stopped is not None or entry in self._stopping
@@ -194,7 +186,7 @@ class StreamEngine(Engine):
         if entry in self._stopping:  # Its caller has been answered.
             self._stopping.discard(entry)
             self._forget(entry)
-        elif entry.phase is Phase.ENDED:  # It failed by what it cost.
+        elif entry.phase is Phase.ENDED:  # It failed by what it cost, or was never admitted.
             return
         elif error is not None:
             self._fail(entry, error)
@@ -203,7 +195,7 @@ class StreamEngine(Engine):
 
     def _end_early(self, entry: Entry[Any], error: BaseException) -> None:
         """Answer a caller, who need not wait until the engine has let go of the request."""
-        if entry.phase is Phase.WAITING:
+        if entry.phase in _WITHOUT_STATE:
             self._fail(entry, error)
             return
         self._end_call(entry.call, (), error)

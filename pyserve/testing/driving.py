@@ -20,11 +20,13 @@ from typing import TYPE_CHECKING, Any
 from pyserve.errors import RequestCancelled
 from pyserve.stepping.calls import Call
 from pyserve.stepping.decorator import options_of
+from pyserve.stepping.endings import as_exception
 from pyserve.stepping.engine import Engine
 from pyserve.stepping.entries import Entry
 from pyserve.stepping.options import ContinuousOptions
 from pyserve.stepping.stream_driver import StreamDriver
 from pyserve.stepping.streams import batches_itself
+from pyserve.testing.admitting import PausingLoop
 
 if TYPE_CHECKING:
     from pyserve.observe.traces.shared_work import SteppedCall
@@ -125,7 +127,8 @@ def drive(
     """Run requests through an instance of a continuously batched class.
 
     One thread, no process, no clock: the same arguments give the same result. What ``admit``
-    and ``step`` really take does not count.
+    and ``step`` really take does not count. What an ``async def admit`` awaits with
+    ``asyncio.sleep`` passes in virtual time; what it awaits of threads and sockets takes none.
 
     A class without ``step``, whose own engine batches, runs on an event loop in virtual time: what
     it awaits with ``asyncio.sleep`` passes at once, and is what counts. Threads, processes and
@@ -198,8 +201,9 @@ class _Run:
         self._now = 0.0
         self._events: list[tuple[float, int, Callable[[], object]]] = []
         self._count = itertools.count()
-        self._engine = Engine(model, options, lambda: self._now, self._admit_later)
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._engine = Engine(model, options, lambda: self._now, self._admit_later, self._stop)
+        self._loop: PausingLoop | None = None  # Of what is async.
+        self._admissions: dict[Entry[Any], asyncio.Task[None]] = {}
         self.outcomes: list[Outcome] = []
         self.steps: list[Step] = []
 
@@ -211,6 +215,8 @@ class _Run:
         while True:
             while self._events and self._events[0][0] <= self._now:
                 heapq.heappop(self._events)[2]()
+            if self._admissions:
+                self._own_loop().turn(self._now)
             chosen = self._engine.prepare()
             self._hand_out()
             if chosen:
@@ -220,6 +226,8 @@ class _Run:
             times = [self._events[0][0]] if self._events else []
             wakeup = self._engine.next_wakeup()
             times += [] if wakeup is None else [wakeup]
+            if self._admissions and (wakeup := self._own_loop().wakes_s) is not None:
+                times.append(wakeup)
             if not times:
                 break
             self._now = max(self._now, min(times))
@@ -228,6 +236,9 @@ class _Run:
 
     def close(self) -> None:
         if self._loop is not None:
+            for admission in self._admissions.values():
+                admission.cancel()
+            self._loop.turn(self._now)
             self._loop.close()
 
     def _left(self) -> list[int]:
@@ -282,23 +293,31 @@ class _Run:
             self._engine.read_on(call)
 
     def _admit_later(self, entry: Entry[Any], start: Callable[[], Awaitable[Any]]) -> None:
+        loop = self._own_loop()
+        self._admissions[entry] = loop.create_task(self._admission(entry, start))
+        loop.turn(self._now)
+
+    async def _admission(self, entry: Entry[Any], start: Callable[[], Awaitable[Any]]) -> None:
+        state: Any = None
+        failure: Exception | None = None
         try:
-            state = self._awaited(start())
-        except Exception as error:
-            self._engine.on_admitted(entry, None, error)
-        else:
-            self._engine.on_admitted(entry, state, None)
+            state = await start()
+        except (Exception, asyncio.CancelledError) as error:
+            failure = as_exception(error)
+        del self._admissions[entry]
+        self._engine.on_admitted(entry, state, failure)
+
+    def _stop(self, entry: Entry[Any]) -> None:
+        self._admissions[entry].cancel()
+        self._own_loop().turn(self._now)
 
     def _awaited(self, result: Any) -> Any:
-        if not inspect.isawaitable(result):
-            return result
+        return self._own_loop().run_to_the_end(result) if inspect.isawaitable(result) else result
+
+    def _own_loop(self) -> PausingLoop:
         if self._loop is None:
-            self._loop = asyncio.new_event_loop()
-        return self._loop.run_until_complete(_await(result))
-
-
-async def _await(result: Awaitable[Any]) -> Any:
-    return await result
+            self._loop = PausingLoop()
+        return self._loop
 
 
 # A class whose own engine batches: its driver and its callers, on a loop in virtual time.

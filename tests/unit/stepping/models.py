@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import math
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,6 +23,8 @@ class Work:
         key: Which others it may share a step with.
         fails_at: The step, from 1, after which it fails; 0: none.
         poison_at: The step, from 1, in which it makes the whole step raise; 0: none.
+        admits_s: How long its admission takes, where that is awaited; infinite: it hangs.
+        insists: Its admission, when it is cancelled, returns a state all the same.
     """
 
     name: str
@@ -30,6 +34,8 @@ class Work:
     key: Hashable = None
     fails_at: int = 0
     poison_at: int = 0
+    admits_s: float = 0.0
+    insists: bool = False
 
 
 @dataclass(eq=False)
@@ -90,6 +96,14 @@ class Counting:
         return Done(value) if state.made >= work.steps else Emit(value)
 
 
+class Slow(Counting):
+    """One whose admissions take a while."""
+
+    async def admit(self, work: Work) -> State:  # type: ignore[override]
+        await wait_admitted(work)
+        return super().admit(work)
+
+
 class Snapping(Counting):
     """One whose states can be put away."""
 
@@ -102,6 +116,17 @@ class Snapping(Counting):
         state = State(*snapshot)
         self.states.append(state)
         return state
+
+
+async def wait_admitted(work: Work) -> None:
+    """Wait as long as the admission of ``work`` takes."""
+    try:
+        if work.admits_s == math.inf:
+            await asyncio.get_running_loop().create_future()
+        await asyncio.sleep(work.admits_s)
+    except asyncio.CancelledError:
+        if not work.insists:
+            raise
 
 
 def values_of(work: Work) -> list[str]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from pyserve.stepping.decorator import continuous
 from pyserve.stepping.values import Done, Emit
-from tests.unit.stepping.models import Counting, Snapping, State, Work
+from tests.unit.stepping.models import Counting, Snapping, State, Work, wait_admitted
 
 
 class Reporting(Snapping):
@@ -109,6 +109,16 @@ class Awaiting(Process):
     """Has an ``async def admit``."""
 
     async def admit(self, work: Work) -> State:  # type: ignore[override]
+        return super().admit(work)
+
+
+@continuous(step_in="process", max_running=1)
+class Admitting(Process):
+    """Has an ``async def admit`` that takes a while."""
+
+    async def admit(self, work: Work) -> State:  # type: ignore[override]
+        self.note(f"begin {work.name}")
+        await wait_admitted(work)
         return super().admit(work)
 
 

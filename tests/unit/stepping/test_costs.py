@@ -49,7 +49,7 @@ class Told:
         self.reports: list[dict[str, float]] = []
         self.now = 0.0
         limits = ContinuousOptions(**options)
-        self.engine = Engine(model, limits, lambda: self.now, lambda *_: None)
+        self.engine = Engine(model, limits, lambda: self.now, lambda *_: None, lambda _: None)
         self.engine.tell(lambda **report: self.reports.append(report))
         self._model: Any = model
 

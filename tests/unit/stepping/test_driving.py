@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import math
 import statistics
 from typing import Any
 
@@ -20,7 +23,7 @@ from pyserve.stepping.entries import Entry
 from pyserve.stepping.options import ContinuousOptions
 from pyserve.stepping.scheduler import Scheduler
 from pyserve.testing.driving import Arrival, Driven, drive
-from tests.unit.stepping.models import Counting, Snapping, Work, values_of
+from tests.unit.stepping.models import Counting, Slow, Snapping, Work, values_of
 
 
 def run(model: Counting, requests: list[Any], step_s: float = 1.0, **options: Any) -> Driven:
@@ -248,6 +251,53 @@ class TestErrors:
         assert driven.outcomes[1].values == ["b1"]
 
 
+class TestSlowAdmissions:
+    def test_an_admission_takes_the_time_that_it_awaits(self) -> None:
+        driven = run(Slow(), [Work("a", admits_s=3), Work("b", admits_s=1)])
+        assert [4, 2] == [each.ended_s for each in driven.outcomes]
+
+    @pytest.mark.parametrize("insists", [False, True])
+    @pytest.mark.parametrize("ends", [{"leaves_s": 0.5}, {"deadline_s": 0.5}])
+    @pytest.mark.parametrize("admits_s", [8.0, math.inf])
+    def test_one_that_ends_frees_its_place_and_budget_at_once(
+        self, admits_s: float, ends: dict[str, Any], insists: bool
+    ) -> None:
+        work = Work("a", cost=10, admits_s=admits_s, insists=insists)
+        model = Slow()
+        driven = run(
+            model, [Arrival(request=work, **ends), Work("b", cost=10)], max_running=1, budget=10
+        )
+        kind = RequestCancelled if "leaves_s" in ends else RequestTimeout
+        assert isinstance(driven.outcomes[0].error, kind)
+        assert [0.5, 1.5] == [each.ended_s for each in driven.outcomes]
+        assert 1 + insists == len(model.states)
+
+    def test_a_state_that_comes_later_is_released(self) -> None:
+        class Stubborn(Slow):
+            async def admit(self, work: Work) -> Any:  # type: ignore[override]
+                with contextlib.suppress(asyncio.CancelledError):
+                    await asyncio.sleep(9)
+                await asyncio.sleep(2)
+                return await super().admit(work)
+
+        model = Stubborn()
+        driven = run(model, [Arrival(request=Work("a"), leaves_s=1)])
+        assert 1 == driven.outcomes[0].ended_s
+        assert [True] == [state.released for state in model.states]
+
+    def test_a_thread_takes_no_time(self) -> None:
+        class Threaded(Counting):
+            async def admit(self, work: Work) -> Any:  # type: ignore[override]
+                return await asyncio.to_thread(super().admit, work)
+
+        driven = run(Threaded(), [Arrival(request=Work("a"), deadline_s=1.5)])
+        assert [["a1"]] == driven.values
+
+    def test_one_that_hangs_says_who_is_left(self) -> None:
+        with pytest.raises(RuntimeError, match=r"nothing brings forward: \[0\]"):
+            run(Slow(), [Work("a", admits_s=math.inf)])
+
+
 class TestSlowReaders:
     def test_a_slow_reader_is_left_out_and_holds_up_nobody(self) -> None:
         slow = Arrival(request=Work("s", 12), reads_s=10)
@@ -317,6 +367,8 @@ works = st.builds(
     key=st.sampled_from([None, 1, 2, 3]),
     fails_at=st.sampled_from([0, 0, 0, 0, 2]),
     poison_at=st.sampled_from([0, 0, 0, 0, 3]),
+    admits_s=st.sampled_from([0.0, 0.0, 0.3, 7.0]),
+    insists=st.booleans(),
 )
 arrivals = st.builds(
     Arrival,
@@ -344,11 +396,11 @@ options = st.builds(
 
 
 class TestProperties:
-    @given(st.lists(arrivals, max_size=25), options, st.booleans())
+    @given(st.lists(arrivals, max_size=25), options, st.sampled_from([Counting, Slow, Snapping]))
     def test_every_request_ends_once_and_every_state_is_released(
-        self, requests: list[Arrival], limits: ContinuousOptions, snaps: bool
+        self, requests: list[Arrival], limits: ContinuousOptions, kind: type[Counting]
     ) -> None:
-        model = Snapping() if snaps else Counting()
+        model = kind()
         driven = drive(model, requests, step_s=1.0, options=limits)
         assert not model.held
         for arrival, outcome in zip(requests, driven.outcomes, strict=True):
@@ -371,11 +423,11 @@ class TestProperties:
                 assert outcome.error is None
                 assert got == (expected if arrival.wants_each else expected[-1:])
 
-    @given(st.lists(arrivals, max_size=25), options)
+    @given(st.lists(arrivals, max_size=25), options, st.sampled_from([Counting, Slow]))
     def test_limits_hold_in_every_step(
-        self, requests: list[Arrival], limits: ContinuousOptions
+        self, requests: list[Arrival], limits: ContinuousOptions, kind: type[Counting]
     ) -> None:
-        class Looking(Counting):
+        class Looking(kind):  # type: ignore[misc, valid-type]
             def step(self, states: Any) -> Any:
                 assert len(states) <= limits.max_running
                 assert len(self.held) <= 2 * limits.max_running

@@ -15,7 +15,7 @@ from tests.unit.stepping.models import Counting, Work
 def test_how_long_a_slow_reader_does_not_read_is_no_time_of_a_value() -> None:
     now, model = 0.0, Counting()
     options = ContinuousOptions(slack=2, park_s=None)
-    engine = Engine(model, options, lambda: now, lambda *_: None)
+    engine = Engine(model, options, lambda: now, lambda *_: None, lambda _: None)
     call = _Call(1, Arrival(request=Work("a", 5)), now)
     engine.arrive(call)
 
