@@ -16,6 +16,10 @@ _OF_STEPS = frozenset(
     ("step_ms", "isolate", "max_keys", "park_s", "max_preempts", "step_in", "resume_elsewhere")
 )
 _METHODS_OF_STEPS = ("key", "preempt", "resume")
+# What is used as it is returned: nothing awaits it.
+_PLAIN = ("release", "cost", "bound", "key", "client", "priority", "preempt")
+# These may be async; a generator of theirs would never run. That of `admit` may be a state.
+_NO_GENERATORS = (*_PLAIN, "step", "setup")
 
 
 def check_class(target: Any, given: Mapping[str, object]) -> None:
@@ -60,6 +64,7 @@ def check_class(target: Any, given: Mapping[str, object]) -> None:
             f"@pyserve.continuous on {name}: admit takes {found} besides self; let it take the "
             f"request alone"
         )
+    _check_kinds(target)
     if hasattr(target, "preempt") != hasattr(target, "resume"):
         raise KindError(
             f"@pyserve.continuous on {name}: preempt and resume belong together; write both"
@@ -76,6 +81,33 @@ def check_class(target: Any, given: Mapping[str, object]) -> None:
             f"@pyserve.continuous on {name}: resume_elsewhere needs preempt and resume, which make "
             f"a snapshot and a state again; write both"
         )
+
+
+def _check_kinds(target: type) -> None:
+    """Check that methods return what they say, and not something to await or to iterate."""
+    name = target.__qualname__
+    for method in _NO_GENERATORS:
+        found: Any = getattr(target, method, None)
+        if not inspect.isroutine(found):  # It has none, or an attribute of that name.
+            continue
+        if inspect.isgeneratorfunction(found) or inspect.isasyncgenfunction(found):
+            raise KindError(
+                f"@pyserve.continuous on {name}: its {method} yields, and nothing would iterate "
+                f"that; let it return its result"
+            )
+        if method in _PLAIN and inspect.iscoroutinefunction(found):
+            raise KindError(
+                f"@pyserve.continuous on {name}: its {method} is async, and nothing would await "
+                f"it; {_in_place_of_async(target, method)}"
+            )
+
+
+def _in_place_of_async(target: type, method: str) -> str:
+    if method == "release" and batches_itself(target):
+        return "let it be a plain def, which runs on the event loop and may start a task there"
+    if method in ("release", "preempt"):
+        return "let it be a plain def"
+    return "let it be a plain def, and await in admit, which may be async"
 
 
 def _check_engine(
