@@ -24,7 +24,7 @@ from pyserve.stepping.drivers import Driver, LoopDriver, ThreadDriver
 from pyserve.stepping.entries import Load
 from pyserve.stepping.measures import Tell
 from pyserve.stepping.moving import Elsewhere, Moved
-from pyserve.stepping.options import ContinuousOptions, Reserve, StepIn
+from pyserve.stepping.options import ContinuousOptions, Reserve, StepIn, check_names
 from pyserve.stepping.process_driver import ProcessDriver
 from pyserve.stepping.stream_driver import StreamDriver
 from pyserve.stepping.streams import batches_itself
@@ -360,11 +360,11 @@ def continuous(target: Any = None, /, **options: Any) -> Any:
         options: See ``pyserve.stepping.options.ContinuousOptions``.
 
     Raises:
-        OptionError: A limit is out of range.
+        OptionError: A limit is out of range, or an option has a wrong name.
         KindError: The class lacks ``admit`` or ``step``, has a ``__call__`` of its own, or has no
             ``step`` and something that is about steps.
-        TypeError: An option has a wrong name.
     """
+    check_names(options)
     limits = ContinuousOptions(**options)
 
     def decorate(found: Any) -> Any:

@@ -83,6 +83,14 @@ def odd_emission(name: str, result: object) -> Exception:
     return BatchError(f"{name} emitted {result!r}; emit an Emit, a Done or a Failed")
 
 
+def odd_yield(name: str, value: object) -> Exception:
+    """Return the error of an ``admit`` that yields what ``step`` would return."""
+    return BatchError(
+        f"{name}.admit yielded {value!r}; yield the values themselves, return where they end, and "
+        f"raise what the request fails with"
+    )
+
+
 def as_exception(error: BaseException) -> Exception:
     """Return what callers can get in place of an exception that ends threads, or iterations."""
     if isinstance(error, Exception) and not isinstance(error, _ENDS_OF_ITERATIONS):

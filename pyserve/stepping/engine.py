@@ -364,12 +364,11 @@ class Engine:
         for entry, result in zip(part, results, strict=True):
             if result is None or entry.stopped is not None:
                 continue
-            kind = type(result)
-            if kind is Emit:
-                self._emit(entry, result.values, now)
-            elif kind is Done:
+            if isinstance(result, Done):  # First, since it is an Emit too.
                 self._finish(entry, result.values, now)
-            elif kind is Failed:
+            elif isinstance(result, Emit):
+                self._emit(entry, result.values, now)
+            elif isinstance(result, Failed):
                 self._fail(entry, result.exception)
             else:
                 self._fail(entry, odd_result(self._name, result))

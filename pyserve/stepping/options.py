@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
 import math
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
 from typing import Literal
 
 from pyserve.config.validation import option_error
@@ -70,6 +72,20 @@ class ContinuousOptions:
             if value not in choices:
                 known = " or ".join(f'"{each}"' for each in choices)
                 raise OptionError(f"continuous: {name} must be {known}, not {value!r}")
+
+
+def check_names(given: Iterable[str]) -> None:
+    """Check that options have names that there are.
+
+    Raises:
+        OptionTypeError: One has another name.
+    """
+    known = [field.name for field in fields(ContinuousOptions)]
+    for name in given:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"there is: {', '.join(known)}"
+            raise OptionTypeError(f"@pyserve.continuous has no option {name!r}; {hint}")
 
 
 _COUNTS = {"max_running": 1, "max_waiting": 0, "max_keys": 1, "slack": 1, "max_preempts": 0}

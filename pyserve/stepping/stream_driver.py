@@ -7,18 +7,21 @@ import inspect
 import logging
 import time
 from collections.abc import AsyncIterator, Callable
-from types import AsyncGeneratorType
+from types import AsyncGeneratorType, NoneType
 from typing import Any
 
 from pyserve.interrupts import raise_ctrl_c
 from pyserve.stepping.calls import Call
 from pyserve.stepping.drivers import Command, Driver
-from pyserve.stepping.endings import as_exception
+from pyserve.stepping.endings import as_exception, odd_yield
 from pyserve.stepping.entries import Entry
 from pyserve.stepping.options import ContinuousOptions
 from pyserve.stepping.streams import Emitter, StreamEngine, takes_emit
+from pyserve.stepping.values import Emit, Failed
 
 _LOGGER = logging.getLogger(__name__)
+# What `step` returns for a state, which is no value.
+_OF_STEPS = (Emit, Failed, NoneType)
 
 
 class StreamDriver(Driver):
@@ -140,7 +143,10 @@ class StreamDriver(Driver):
             while streams.wants_more(entry):
                 if call.is_parked:
                     await self._wait_read(call)
-                streams.on_value(entry, await anext(values))
+                value = await anext(values)
+                if not isinstance(values, Emitter) and isinstance(value, _OF_STEPS):
+                    raise odd_yield(self._name, value)
+                streams.on_value(entry, value)
                 self._hand_out(streams.deliveries())
         except StopAsyncIteration:
             pass

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pyserve.errors import KindError
+from pyserve.errors import KindError, OptionTypeError
 from pyserve.stepping.decorator import continuous
 from tests.unit.stepping.engines import Calling
 from tests.unit.stepping.models import Counting, Snapping, Work
@@ -64,6 +64,15 @@ def test_these_may_be_async(method: str) -> None:
 @pytest.mark.parametrize("method", ["admit", "resume"])
 def test_a_state_may_be_a_generator(method: str) -> None:
     declare(Snapping, **{method: _generator})
+
+
+def test_a_wrong_option_names_the_nearest() -> None:
+    with pytest.raises(
+        OptionTypeError, match=r"@pyserve.continuous has no option 'max_runing'.*'max_running'\?"
+    ):
+        continuous(max_runing=3)  # type: ignore[call-overload]
+    with pytest.raises(OptionTypeError, match="no option 'foo'; there is: max_running, budget"):
+        continuous(foo=1)  # type: ignore[call-overload]
 
 
 def test_an_attribute_of_such_a_name_is_something_else() -> None:

@@ -22,8 +22,9 @@ from pyserve.errors import (
 from pyserve.stepping.entries import Entry
 from pyserve.stepping.options import ContinuousOptions
 from pyserve.stepping.scheduler import Scheduler
+from pyserve.stepping.values import Done, Emit
 from pyserve.testing.driving import Arrival, Driven, drive
-from tests.unit.stepping.models import Counting, Slow, Snapping, Work, values_of
+from tests.unit.stepping.models import Counting, Slow, Snapping, State, Work, values_of
 
 
 def run(model: Counting, requests: list[Any], step_s: float = 1.0, **options: Any) -> Driven:
@@ -82,6 +83,20 @@ class TestSteps:
             )
 
         assert once() == once()
+
+    def test_results_may_be_of_classes_of_their_own(self) -> None:
+        class Token(Emit):
+            pass
+
+        class Last(Done):
+            pass
+
+        class Naming(Counting):
+            def step(self, states: list[State]) -> list[Any]:
+                found = super().step(states)
+                return [(Last if isinstance(r, Done) else Token)(*r.values) for r in found]
+
+        assert [["a1", "a2"]] == run(Naming(), [Work("a", 2)]).values
 
 
 class TestAdmission:

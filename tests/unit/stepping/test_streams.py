@@ -25,7 +25,7 @@ from pyserve.stepping import decorator
 from pyserve.stepping.decorator import continuous, load_of
 from pyserve.stepping.endings import NotStarted
 from pyserve.stepping.options import ContinuousOptions
-from pyserve.stepping.values import Done, Emit
+from pyserve.stepping.values import Done, Emit, Failed
 from pyserve.testing.driving import Arrival, Driven, drive
 from tests.unit.stepping.engines import Calling, Yielding
 from tests.unit.stepping.models import Work, values_of
@@ -192,6 +192,17 @@ class TestEnds:
         driven = run_odd(Odd())
         assert isinstance(driven.outcomes[0].error, BatchError)
         assert "Odd emitted 5; emit an Emit, a Done or a Failed" in str(driven.outcomes[0].error)
+
+    @pytest.mark.parametrize("value", [Emit(1), Done(1), Failed(KeyError()), None])
+    def test_what_a_step_returns_is_not_yielded(self, value: object) -> None:
+        class Odd(Yielding):
+            async def admit(self, work: Work) -> Any:  # type: ignore[override]
+                yield value
+
+        driven = drive(Odd(), [Work("a")], options=ContinuousOptions())
+        error = driven.outcomes[0].error
+        assert isinstance(error, BatchError)
+        assert f"Odd.admit yielded {value!r}; yield the values themselves" in str(error)
 
 
 def run_odd(model: Any) -> Driven:
