@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -69,6 +70,13 @@ def needs_haproxy() -> None:
         pytest.skip(_WHY_NOT)
 
 
+def _catches(pid: int, number: int) -> bool:
+    """Whether a process has a handler for the signal, which ends it in order."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    (mask,) = (int(each.split()[1], 16) for each in lines if each.startswith("SigCgt:"))
+    return bool(mask & (1 << (number - 1)))
+
+
 @contextmanager
 def outer(environment: Mapping[str, str], folder: Path, *options: str) -> Iterator[Outer]:
     """Run HAProxy in front of the mesh of ``environment``, and keep it current."""
@@ -87,6 +95,7 @@ def outer(environment: Mapping[str, str], folder: Path, *options: str) -> Iterat
             stderr=subprocess.STDOUT,
         )
         try:
+            wait_until(lambda: _catches(watch.pid, signal.SIGTERM), _TIMEOUT_S)
             yield Outer(address, config, master)
         except BaseException as error:
             error.add_note((folder / "watch.log").read_text())
