@@ -14,7 +14,7 @@ import struct
 import httpx
 
 import pyserve
-from tests.mesh.plain_http.shared import relay
+from tests.mesh.shared_memory.shared import relay
 
 # linux/audit.h, linux/filter.h, linux/seccomp.h and the tables of system calls.
 _MEMFD_CREATE = {"x86_64": 319, "aarch64": 279}[platform.machine()]

@@ -57,7 +57,7 @@ def _ingress_pid() -> int:
 def test_bodies_share_as_much_memory_as_the_environment_says(mebibytes: str, mapped: set[int]):
     environment = {"PYSERVE_SHARED_MEMORY_MB": mebibytes}
     with (
-        running_mesh("tests.mesh.plain_http.shared:app", environment=environment) as mesh,
+        running_mesh("tests.mesh.shared_memory.shared:app", environment=environment) as mesh,
         attached(mesh.home),
     ):
         answer = httpx.post(f"http://{mesh.address}/", content=_BODY, timeout=_TIMEOUT_S)
@@ -69,7 +69,7 @@ def test_bodies_share_as_much_memory_as_the_environment_says(mebibytes: str, map
 
 def test_a_caller_that_is_killed_amid_bodies_leaves_nothing_at_the_other_side():
     with (
-        running_mesh("tests.mesh.plain_http.shared:relay") as mesh,
+        running_mesh("tests.mesh.shared_memory.shared:relay") as mesh,
         attached(mesh.home),
         ThreadPoolExecutor(_AT_ONCE) as pool,
     ):
@@ -104,7 +104,7 @@ def test_a_caller_that_is_killed_amid_bodies_leaves_nothing_at_the_other_side():
 
 
 def test_bodies_arrive_where_memory_cannot_be_shared():
-    command = [sys.executable, "-m", "tests.mesh.plain_http.without_memfd"]
+    command = [sys.executable, "-m", "tests.mesh.shared_memory.without_memfd"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=True)
 
     assert f"{len(_BODY)}\n" == done.stdout

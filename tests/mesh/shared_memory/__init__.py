@@ -1,0 +1,1 @@
+"""Memory that two processes of a machine share for large bodies."""
