@@ -868,7 +868,7 @@ class RoutingTable:
         idle_timeout_s: float | None = None,  # a replica that sends nothing for a whole request
         records: CallRecords | None = None,  # judges all calls
         # With each replica on this machine, for large bodies; 0: none.
-        shared_memory_bytes: int = 8388608,
+        shared_memory_bytes: int = ...,
     ) -> RoutingTable: ...
     def apply(self, version: int, deployments: Sequence[DeploymentRoute]) -> None:
         """Replace the table. Replicas that are gone get nothing new; their calls go on."""
