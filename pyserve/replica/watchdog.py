@@ -25,6 +25,7 @@ from typing import Self
 
 from pyserve.bridge import LoopEndpoint, endpoint_of
 from pyserve.observe.delays import PROCESS_DELAYS, StallDelay, wall_clock_from
+from pyserve.replica.exits import run_to_end
 
 # An idle loop is looked at this much less often (measured: ten looks a second cost up to 0.15 %
 # of a core, which is more than everything else that an idle mesh does).
@@ -222,13 +223,13 @@ def _place(frame: FrameType) -> str:
 
 
 def _waiting_code() -> frozenset[object]:
-    """The code in which a thread is whose loop waits: uvloop's is native below the runner."""
+    """The code in which a thread is whose loop waits: uvloop's is native below what runs it."""
     selecting = {
         kind.select.__code__
         for kind in vars(selectors).values()
         if isinstance(kind, type) and hasattr(kind, "select")
     }
-    return frozenset({asyncio.Runner.run.__code__, *selecting})
+    return frozenset({asyncio.Runner.run.__code__, run_to_end.__code__, *selecting})
 
 
 _WAITING_CODE = _waiting_code()
