@@ -88,6 +88,8 @@ class ValueTimes:
         self._passed_at = now
         self._fullness = Series(self._recent_s), Series(self._look_back_s)
         self._unanswered = Series(self._recent_s)
+        # Sums over the replicas, since thousands may report ten times a second each.
+        self._full_now, self._unanswered_now = 0.0, 0
 
     @property
     def is_told(self) -> bool:
@@ -103,14 +105,18 @@ class ValueTimes:
                 self._grew_at = now
             # Its counts run since its start, perhaps under a controller before this one.
             known = self._replicas[replica] = _Replica(report, now)
+            self._full_now += report.fullness
+            self._unanswered_now += report.unanswered
         before, last = known.report, self._bins[-1]
         if report.first_values >= before.first_values and report.next_values >= before.next_values:
             last.first_values += report.first_values - before.first_values
             last.first_value_s += report.first_value_s - before.first_value_s
             last.next_values += report.next_values - before.next_values
             last.next_value_s += report.next_value_s - before.next_value_s
+        self._full_now += report.fullness - before.fullness
+        self._unanswered_now += report.unanswered - before.unanswered
         known.report, known.at = report, now
-        self._sum_up(now)
+        self._note_levels(now)
 
     def on_calls(self, begun: int, now: float) -> None:
         """Take in how many calls have begun in replicas, which routers then no longer hold."""
@@ -121,17 +127,19 @@ class ValueTimes:
         """Take in how many calls wait in routers."""
         self._pass(now)
         self._parked = parked
-        self._sum_up(now)
+        self._note_levels(now)
 
     def keep_replicas(self, running: Collection[ReplicaId], now: float) -> None:
         """Forget what the others hold; the times of their values stay."""
         self._replicas = {id_: each for id_, each in self._replicas.items() if id_ in running}
-        self._sum_up(now)
+        self._sum_up()
+        self._note_levels(now)
 
     def take_over(self, before: ValueTimes) -> None:
         """Continue from another object's reports."""
         self._bins, self._replicas = before._bins, before._replicas
         self._parked, self._passed_at = before._parked, before._passed_at
+        self._sum_up()
 
     def fullness(self, now: float) -> float:
         """Return how many replicas would be full with the requests of all, in the mean."""
@@ -192,11 +200,15 @@ class ValueTimes:
                 seen.add(each)
         return seen
 
-    def _sum_up(self, now: float) -> None:
+    def _sum_up(self) -> None:
         reports = [each.report for each in self._replicas.values()]
+        self._full_now = sum(each.fullness for each in reports)
+        self._unanswered_now = sum(each.unanswered for each in reports)
+
+    def _note_levels(self, now: float) -> None:
         for series in self._fullness:
-            series.set(sum(each.fullness for each in reports), now)
-        self._unanswered.set(self._parked + sum(each.unanswered for each in reports), now)
+            series.set(self._full_now, now)
+        self._unanswered.set(self._parked + self._unanswered_now, now)
 
     def _pass(self, now: float) -> None:
         last = self._bins[-1]
