@@ -6,14 +6,30 @@ log files. Hooks that something else has set stay as they are: an error collecto
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import sys
 import threading
 from types import TracebackType
 
+from pyserve.config.environment import read_log_defaults
+from pyserve.config.logs import LogSettings
+from pyserve.errors import OptionError
 from pyserve.observe.failures import exc_info_of, failure_logger
+from pyserve.observe.logs.sink import log_to_standard_error
 
 _LOGGER = failure_logger(__name__)
+
+
+def log_by_environment() -> None:
+    """Send records to standard error, in the encoding that the environment asks for.
+
+    With a wrong setting nothing changes here: whoever reads all settings reports it.
+    """
+    with contextlib.suppress(OptionError):
+        _, encoding = read_log_defaults()
+        log_to_standard_error(encoding=encoding or LogSettings.encoding)
+        log_uncaught()
 
 
 def log_uncaught() -> None:

@@ -23,14 +23,12 @@ from pyserve.api.context import attach
 from pyserve.bridge import keep_freed_memory, keep_from_forks, raise_descriptor_limit
 from pyserve.config import MeshSettings, older_names, read_settings
 from pyserve.config.control import OUTPUT_BOUND_PERIOD_S, OUTPUT_FILE_BYTES_MAX
-from pyserve.config.environment import names_debugger, read_log_defaults
-from pyserve.config.logs import LogSettings
+from pyserve.config.environment import names_debugger
 from pyserve.config.tls import PLAIN_TCP_REMEDY
 from pyserve.errors import MeshError, OptionError, WrongMoment
-from pyserve.observe.logs.sink import log_to_standard_error
 from pyserve.observe.metrics import ProcessMetrics
 from pyserve.observe.traces.process import PROCESS_TRACING
-from pyserve.observe.uncaught import log_uncaught
+from pyserve.observe.uncaught import log_by_environment
 from pyserve.replica.exits import run_to_end
 from pyserve.replica.loading import StopRequested
 from pyserve.replica.worker import Worker, WorkerSettings
@@ -95,10 +93,7 @@ def main(
 
 def prepare_process() -> None:
     """Prepare this process for a replica, before user code is imported."""
-    with contextlib.suppress(OptionError):  # Whoever reads all settings tells what is wrong.
-        _, encoding = read_log_defaults()
-        log_to_standard_error(encoding=encoding or LogSettings.encoding)
-        log_uncaught()
+    log_by_environment()
     separate_forks()
     explain_breakpoints()
     # Before a listener or user code asks how many there may be.

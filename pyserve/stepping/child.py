@@ -8,7 +8,6 @@ does: so does ``kill -9`` of the replica. See ``process_driver`` for the other s
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import contextvars
 import importlib
 import inspect
@@ -21,11 +20,8 @@ import traceback
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from pyserve.config.environment import read_log_defaults
-from pyserve.config.logs import LogSettings
-from pyserve.errors import OptionError, SerializationError
-from pyserve.observe.logs.sink import log_to_standard_error
-from pyserve.observe.uncaught import log_uncaught
+from pyserve.errors import SerializationError
+from pyserve.observe.uncaught import log_by_environment
 from pyserve.stepping.calls import Delivery
 from pyserve.stepping.drivers import ThreadDriver
 from pyserve.stepping.engine import Engine
@@ -269,10 +265,7 @@ def main(commands: int, values: int) -> int:
     # The replica has these signals too, and closes this process when its calls have ended.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
-    with contextlib.suppress(OptionError):  # The replica has told what is wrong.
-        _, encoding = read_log_defaults()
-        log_to_standard_error(encoding=encoding or LogSettings.encoding)
-        log_uncaught()
+    log_by_environment()
     return asyncio.run(_run(os.fdopen(commands, "rb"), _Sender(values)))
 
 
