@@ -196,7 +196,7 @@ impl CacheIndex {
         match known {
             // A promise takes nothing from what was reported, and is not prolonged.
             Some(_) if was_reported => {}
-            Some(holder) if until != Nanos::MAX && holder.is_promise(generation, now) => {}
+            Some(holder) if until != Nanos::MAX && holder.is_valid(&self.slots, now) => {}
             Some(holder) => *holder = Holder { slot, generation, until },
             None => {
                 node.holders.push(Holder { slot, generation, until });
@@ -392,10 +392,6 @@ impl Holder {
     #[inline]
     fn is_valid(&self, slots: &[SlotBook], now: Nanos) -> bool {
         self.until > now && self.generation == slots[self.slot as usize].generation
-    }
-
-    fn is_promise(&self, generation: u32, now: Nanos) -> bool {
-        self.until != Nanos::MAX && self.until > now && self.generation == generation
     }
 
     fn is_reported(&self, generation: u32) -> bool {

@@ -79,9 +79,15 @@ impl<C: Caller> Exchange<'_, C> {
         self.upload.start(connection, &self.head.parts)
     }
 
+    /// Whether the replica says when it begins to work on the call.
+    fn asks_for_start(&self, connection: &Connection) -> bool {
+        self.head.options.tells_start && connection.tells_starts()
+    }
+
     fn ask_for_start(&mut self, connection: &Connection) {
+        let asks = self.asks_for_start(connection);
         let headers = &mut self.head.parts.headers;
-        if self.head.options.tells_start && connection.tells_starts() {
+        if asks {
             headers.insert(TELL_START, HeaderValue::from_static("1"));
         } else {
             headers.remove(TELL_START);
@@ -133,7 +139,7 @@ impl<C: Caller> Exchange<'_, C> {
                 download.explain(explained.line());
             }
         }
-        let tells_start = self.head.options.tells_start && permit.connection().tells_starts();
+        let tells_start = self.asks_for_start(permit.connection());
         let is_unstarted = |download: &Download| tells_start && !download.is_started();
         let may_repeat = |download: &Download| {
             !download.has_begun() && (is_idempotent || is_unstarted(download))
