@@ -20,7 +20,7 @@ from pyserve.stepping.streams import Emitter, StreamEngine, takes_emit
 from pyserve.stepping.values import Emit, Failed
 
 _LOGGER = logging.getLogger(__name__)
-# What `step` returns for a state, which is no value.
+# `step` returns these for a state; they are not values.
 _OF_STEPS = (Emit, Failed, NoneType)
 
 

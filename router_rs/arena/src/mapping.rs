@@ -366,7 +366,7 @@ mod tests {
         marks().for_each(Mark::lend);
         let at = lend(&mut client, b"whatever is marked").expect("nothing was lent so far");
         assert_eq!(b"whatever is marked"[..], server.borrow(at, 18).expect("a place"));
-        // A block that is said to be lent comes back when that is no longer said.
+        // A block that is marked as lent comes back when its mark is cleared.
         marks().for_each(Mark::lend);
         assert!(client.lend(BLOCK_BYTES).is_some());
         assert!(client.lend(BLOCKS * BLOCK_BYTES).is_none());

@@ -89,7 +89,7 @@ impl Readers {
     /// Runs `job` on one of the threads; jobs begin in order.
     ///
     /// # Errors
-    /// There is no thread, and none can be started.
+    /// No thread runs, and no thread can be started.
     pub fn run(&self, job: impl FnOnce() + Send + 'static) -> io::Result<()> {
         let mut state = self.shared.state.lock();
         if state.idle <= state.jobs.len() && state.threads < THREADS_MAX {

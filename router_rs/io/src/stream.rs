@@ -147,7 +147,7 @@ pub fn has_ended(stream: &TcpStream) -> bool {
     readiness(stream, Interest::READABLE).is_some_and(Ready::is_read_closed)
 }
 
-/// What the last turn of the poller has found.
+/// The readiness that the last turn of the poller has found.
 fn readiness(stream: &TcpStream, interest: Interest) -> Option<Ready> {
     let readiness = pin!(stream.ready(interest));
     match readiness.poll(&mut Context::from_waker(Waker::noop())) {

@@ -33,7 +33,7 @@ enum Holder {
     Nobody,
 }
 
-/// What a thread has done.
+/// The result of a read on another thread.
 #[derive(Debug)]
 struct Read {
     file: RegularFile,
@@ -85,7 +85,7 @@ impl FilePart {
         })
     }
 
-    /// Waits for what was begun.
+    /// Waits for the read that was begun.
     ///
     /// # Errors
     /// The file has become shorter, or cannot be read.

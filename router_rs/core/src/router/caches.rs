@@ -167,8 +167,8 @@ impl Caches {
         Place { slot, cost_ns: wait_ns + miss_ns * dearer + blur_ns, found }
     }
 
-    /// The work of the calls that are at the replica in `slot`, in nanoseconds, but for those that
-    /// were `just_sent` and that `on_sent` has not been told of.
+    /// The work of the calls that are at the replica in `slot`, in nanoseconds, without those that
+    /// were `just_sent`, for which `on_sent` was not called yet.
     pub(super) fn work_at(&self, fleet: &Fleet, slot: u32, just_sent: u32, view: View) -> f64 {
         let replica = &fleet.replicas[slot as usize];
         let ahead = self.ahead(slot);
