@@ -24,7 +24,7 @@ _LOGGER = failure_logger(__name__)
 def log_by_environment() -> None:
     """Send records to standard error, in the encoding that the environment asks for.
 
-    With a wrong setting nothing changes here: whoever reads all settings reports it.
+    A wrong setting changes nothing here; it is reported where all settings are read.
     """
     with contextlib.suppress(OptionError):
         _, encoding = read_log_defaults()
