@@ -2,7 +2,8 @@
 //!
 //! `-- --count N` of them. `--costs` plays the family for replicas that step many requests at once,
 //! whose rival chooses by the number of calls. `--first SEED` is the seed of the first one (by default the time),
-//! `--policy NAME` is judged against `--rival NAME`, `--show SEED` prints a workload, and
+//! `--policy NAME` is judged against `--rival NAME`. `--control` judges the rival against itself with
+//! other calls, so that what seems broken is chance. `--show SEED` prints a workload, and
 //! `--minimise` prints for each broken one the simplest that is also broken. Exit code 1 if one is
 //! broken. Each has a dozen claims at 95 %, so a few in a thousand seem broken by chance: one counts
 //! as broken if it is so again with other random numbers.
@@ -20,7 +21,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use router_core::PolicyKind;
 use simulator::{
-    Executes, Rule, Scenario, Verdict, costs_workload, judge, median, minimised, workload,
+    Executes, Rule, Scenario, Verdict, costs_workload, judge_apart, median, minimised, workload,
 };
 
 fn main() {
@@ -48,12 +49,14 @@ fn main() {
     };
     let rival = policy("--rival", PolicyKind::Least);
     let rival = if by_cost { Rule::Counting(rival) } else { Rule::Router(rival) };
-    let rules = (Rule::Router(policy("--policy", PolicyKind::LateBinding)), rival);
+    let is_control = arguments.iter().any(|argument| argument == "--control");
+    let rule = Rule::Router(policy("--policy", PolicyKind::LateBinding));
+    let rules = Rules { rule: if is_control { rival } else { rule }, rival, is_control };
     let must_minimise = arguments.iter().any(|argument| argument == "--minimise");
     println!(
         "{} beside {} in the workloads {first} to {}",
-        rules.0.name(),
-        rules.1.name(),
+        rules.rule.name(),
+        rules.rival.name(),
         first + count - 1
     );
     let found = play(make, rules, first, count);
@@ -65,6 +68,23 @@ fn main() {
 /// Added to a seed: beyond the seeds of all other workloads.
 const OTHER_NUMBERS: u64 = 1 << 48;
 
+/// Added to the seed of a control's rival.
+const OTHER_CALLS: u64 = 1 << 50;
+
+#[derive(Clone, Copy)]
+struct Rules {
+    rule: Rule,
+    rival: Rule,
+    is_control: bool,
+}
+
+impl Rules {
+    fn judge(self, scenario: &Scenario, seed: u64) -> Verdict {
+        let apart = if self.is_control { OTHER_CALLS } else { 0 };
+        judge_apart(scenario, (self.rule, self.rival), seed, apart)
+    }
+}
+
 struct Found {
     seed: u64,
     scenario: Scenario,
@@ -73,7 +93,7 @@ struct Found {
     is_chance: bool,
 }
 
-fn play(make: fn(u64) -> Scenario, rules: (Rule, Rule), first: u64, count: u64) -> Vec<Found> {
+fn play(make: fn(u64) -> Scenario, rules: Rules, first: u64, count: u64) -> Vec<Found> {
     let next = AtomicU64::new(first);
     let (sender, receiver) = mpsc::channel();
     thread::scope(|scope| {
@@ -102,12 +122,12 @@ fn play(make: fn(u64) -> Scenario, rules: (Rule, Rule), first: u64, count: u64) 
 }
 
 /// Judges a workload, and once more with other random numbers if it seems broken.
-fn judge_surely(scenario: &Scenario, rules: (Rule, Rule), seed: u64) -> (Verdict, bool) {
-    let mut verdict = judge(scenario, rules, seed);
+fn judge_surely(scenario: &Scenario, rules: Rules, seed: u64) -> (Verdict, bool) {
+    let mut verdict = rules.judge(scenario, seed);
     if verdict.broken.is_empty() {
         return (verdict, false);
     }
-    let again = judge(scenario, rules, seed.wrapping_add(OTHER_NUMBERS));
+    let again = rules.judge(scenario, seed.wrapping_add(OTHER_NUMBERS));
     let is_chance = again.broken.is_empty();
     if is_chance {
         verdict.broken.clear();
@@ -116,7 +136,7 @@ fn judge_surely(scenario: &Scenario, rules: (Rule, Rule), seed: u64) -> (Verdict
 }
 
 /// Returns whether none is broken.
-fn report(rules: (Rule, Rule), found: &[Found], must_minimise: bool) -> bool {
+fn report(rules: Rules, found: &[Found], must_minimise: bool) -> bool {
     let broken: Vec<&Found> = found.iter().filter(|one| !one.verdict.broken.is_empty()).collect();
     for Found { seed, scenario, verdict, .. } in &broken {
         let Scenario { executes, replicas, routers, limit, .. } = scenario;
@@ -125,7 +145,7 @@ fn report(rules: (Rule, Rule), found: &[Found], must_minimise: bool) -> bool {
             println!("    {claim}");
         }
         if must_minimise {
-            println!("{}", minimised(scenario, rules, *seed));
+            println!("{}", minimised(scenario, (rules.rule, rules.rival), *seed));
         }
     }
     let whole = |of: fn(&Verdict) -> f64, which: &dyn Fn(&Found) -> bool| {

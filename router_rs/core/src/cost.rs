@@ -65,6 +65,22 @@ pub struct CostLoad {
     pub own: Cost,
 }
 
+impl CostLoad {
+    /// The same, with so many calls that have come since.
+    ///
+    /// Nothing else is known of them before the next step: they are taken to cost as much as the
+    /// others in the mean. Without them, routers would send the next calls to a replica that has just
+    /// got some.
+    #[must_use]
+    pub fn with_arrivals(self, arrivals: u32) -> Self {
+        let held = self.running.amount() + self.waiting.amount();
+        let mean = held / f64::from(self.calls.max(1));
+        let waiting = Cost::new(mean.mul_add(arrivals.into(), self.waiting.amount()));
+        let calls = self.calls.saturating_add(arrivals);
+        Self { waiting: waiting.unwrap_or(self.waiting), calls, ..self }
+    }
+}
+
 /// Places for what is learnt of methods and sizes, 16 KiB in all. Calls of different kinds share
 /// one by chance, where there are hundreds of kinds.
 const PLACES: usize = 1_024;

@@ -50,6 +50,8 @@ pub struct Gate {
     idle_streams_max: u32,
     in_flight: u32,
     idle_streams: u32,
+    /// Counts calls that have entered, and begins again after 2^32.
+    entered: u32,
     /// In order of arrival.
     asks: VecDeque<AskerId>,
     /// In order of expiry.
@@ -90,6 +92,7 @@ impl Gate {
             idle_streams_max,
             in_flight: 0,
             idle_streams: 0,
+            entered: 0,
             asks: VecDeque::new(),
             leases: VecDeque::new(),
         }
@@ -108,6 +111,7 @@ impl Gate {
             return Err(Full { in_flight: taken, limit });
         }
         *count += added;
+        self.entered = self.entered.wrapping_add(1);
         Ok(Admission { load: self.load() })
     }
 
@@ -126,7 +130,13 @@ impl Gate {
         let (count, added) =
             if weight == 0 { (&mut self.idle_streams, 1) } else { (&mut self.in_flight, weight) };
         *count = count.saturating_add(added);
+        self.entered = self.entered.wrapping_add(1);
         Admission { load: self.load() }
+    }
+
+    /// The number of calls that have entered; it begins again after 2^32.
+    pub fn entered(&self) -> u32 {
+        self.entered
     }
 
     /// Records that a call which entered with `weight` is over.

@@ -32,6 +32,12 @@ impl SplitMix64 {
         scale(self.next_u64() as u32, bound)
     }
 
+    /// A number from 0 to below 1.
+    #[inline]
+    pub fn unit(&mut self) -> f64 {
+        (self.next_u64() >> 11) as f64 / (1_u64 << 53) as f64
+    }
+
     /// Two distinct numbers in `0..bound`, each ordered pair equally likely, from one draw.
     ///
     /// `bound` must be at least 2.

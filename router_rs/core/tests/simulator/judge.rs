@@ -56,12 +56,24 @@ impl Verdict {
 }
 
 /// Plays the workload under a rule and its rival with as many seeds as it takes to tell.
-pub(crate) fn judge(scenario: &Scenario, (rule, rival): (Rule, Rule), first_seed: u64) -> Verdict {
+pub(crate) fn judge(scenario: &Scenario, rules: (Rule, Rule), first_seed: u64) -> Verdict {
+    judge_apart(scenario, rules, first_seed, 0)
+}
+
+/// The same, where the rival gets calls of other random numbers: their seed is larger by `apart`.
+/// With the same rule twice it tells how much of what seems broken is chance.
+pub(crate) fn judge_apart(
+    scenario: &Scenario,
+    rules: (Rule, Rule),
+    first_seed: u64,
+    apart: u64,
+) -> Verdict {
     let mut claims: Vec<Claim> = Vec::new();
     let mut seeds = 0;
     for enough in [SEEDS_MIN].into_iter().chain(SEEDS) {
         while seeds < enough {
-            add_seed(&mut claims, scenario, (rule, rival), first_seed.wrapping_add(seeds as u64));
+            let seed = first_seed.wrapping_add(seeds as u64);
+            add_seed(&mut claims, scenario, rules, (seed, seed.wrapping_add(apart)));
             seeds += 1;
         }
         if claims.iter().all(|claim| mean(&claim.spare) >= 0.0) {
@@ -94,9 +106,14 @@ fn best(claims: &[Claim], name: &str) -> f64 {
     ratios(claims, name).fold(f64::INFINITY, f64::min)
 }
 
-fn add_seed(claims: &mut Vec<Claim>, scenario: &Scenario, (rule, rival): (Rule, Rule), seed: u64) {
-    let ours = run(scenario, rule, seed);
-    let log = run(scenario, rival, seed);
+fn add_seed(
+    claims: &mut Vec<Claim>,
+    scenario: &Scenario,
+    (rule, rival): (Rule, Rule),
+    seeds: (u64, u64),
+) {
+    let ours = run(scenario, rule, seeds.0);
+    let log = run(scenario, rival, seeds.1);
     for (index, phase) in scenario.phases.iter().enumerate() {
         let (from, until) = (phase.from(), seconds(scenario.end_of(phase)));
         let part = Part { ours: &ours, rival: &log, from, until };

@@ -62,7 +62,7 @@ pub(crate) use family::workload;
 #[allow(unused_imports)]
 pub(crate) use field::Field;
 #[allow(unused_imports)]
-pub(crate) use judge::{Verdict, judge, minimised};
+pub(crate) use judge::{Verdict, judge, judge_apart, minimised};
 #[allow(unused_imports)]
 pub(crate) use log::{End, Log, Record, mean, quantile};
 #[allow(unused_imports)]

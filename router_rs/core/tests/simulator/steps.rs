@@ -157,7 +157,8 @@ impl Stepper {
     /// Its report with the answer of `job`, or by itself.
     pub(super) fn report(&self, job: Option<&Job>) -> CostLoad {
         let own = job.map_or(Cost::ZERO, |job| amount(self.rules.cost(job.work)));
-        CostLoad { own, ..self.report }
+        let calls = (self.running.len() + self.waiting.len()) as u32;
+        CostLoad { own, ..self.report.with_arrivals(calls.saturating_sub(self.report.calls)) }
     }
 
     pub(super) fn cancel(&mut self, call: u32) -> bool {

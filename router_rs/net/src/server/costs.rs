@@ -22,7 +22,14 @@ pub struct CostState {
 pub(super) struct CostCell {
     /// Most replicas report no costs: for them this costs one atomic load.
     has_state: AtomicBool,
-    state: watch::Sender<Option<CostLoad>>,
+    state: watch::Sender<Option<Told>>,
+}
+
+/// The state between two steps, and how many calls had entered the replica then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Told {
+    load: CostLoad,
+    entered: u32,
 }
 
 impl Default for CostCell {
@@ -32,29 +39,37 @@ impl Default for CostCell {
 }
 
 impl CostCell {
-    /// Each call is a new report, with the next number.
-    pub(super) fn set(&self, state: CostState) {
+    /// Each call is a new report, with the next number; see [`router_core::Gate::entered`].
+    pub(super) fn set(&self, state: CostState, entered: u32) {
         let CostState { budget, running, waiting, calls, places, step, wait } = state;
-        self.state.send_modify(|load| {
-            let number = load.map_or(1, |before| before.number.wrapping_add(1));
+        self.state.send_modify(|told| {
+            let number = told.map_or(1, |before| before.load.number.wrapping_add(1));
             let own = Cost::ZERO;
-            *load =
-                Some(CostLoad { number, budget, running, waiting, calls, places, step, wait, own });
+            let load =
+                CostLoad { number, budget, running, waiting, calls, places, step, wait, own };
+            *told = Some(Told { load, entered });
         });
         self.has_state.store(true, Ordering::Release);
     }
 
     /// The last report, for the end of a call that has cost so much.
-    pub(super) fn load(&self, own: Cost) -> Option<CostLoad> {
+    pub(super) fn load(&self, own: Cost, entered: u32) -> Option<CostLoad> {
         if !self.has_state.load(Ordering::Acquire) {
             return None;
         }
-        self.state.borrow().map(|load| CostLoad { own, ..load })
+        self.state.borrow().map(|told| CostLoad { own, ..told.load_now(entered) })
     }
 
     /// The reports from now on.
-    pub(super) fn subscribe(&self) -> watch::Receiver<Option<CostLoad>> {
+    pub(super) fn subscribe(&self) -> watch::Receiver<Option<Told>> {
         self.state.subscribe()
+    }
+}
+
+impl Told {
+    /// The state with what has come since, when so many calls have entered.
+    pub(super) fn load_now(self, entered: u32) -> CostLoad {
+        self.load.with_arrivals(entered.wrapping_sub(self.entered))
     }
 }
 
@@ -65,7 +80,7 @@ mod tests {
     #[test]
     fn each_report_has_the_next_number_and_the_cost_of_the_call_that_brings_it() {
         let cell = CostCell::default();
-        assert_eq!(None, cell.load(Cost::ZERO));
+        assert_eq!(None, cell.load(Cost::ZERO, 0));
         let amount = |amount| Cost::new(amount).expect("an amount");
         let state = CostState {
             budget: amount(100.0),
@@ -77,10 +92,32 @@ mod tests {
             wait: Nanos::ZERO,
         };
         let reports = cell.subscribe();
-        cell.set(state);
-        cell.set(CostState { running: amount(20.0), ..state });
-        let load = cell.load(amount(7.0)).expect("there is a state");
+        cell.set(state, 5);
+        cell.set(CostState { running: amount(20.0), ..state }, 6);
+        let load = cell.load(amount(7.0), 6).expect("there is a state");
         assert_eq!((2, amount(20.0), amount(7.0)), (load.number, load.running, load.own));
-        assert_eq!(Some(CostLoad { own: Cost::ZERO, ..load }), *reports.borrow());
+        let told = reports.borrow().expect("there is a state");
+        assert_eq!(CostLoad { own: Cost::ZERO, ..load }, told.load_now(6));
+    }
+
+    #[test]
+    fn calls_that_have_come_since_cost_as_much_as_the_others() {
+        let cell = CostCell::default();
+        let amount = |amount| Cost::new(amount).expect("an amount");
+        let state = CostState {
+            budget: amount(100.0),
+            running: amount(30.0),
+            waiting: amount(10.0),
+            calls: 4,
+            places: 4,
+            step: Nanos::ZERO,
+            wait: Nanos::ZERO,
+        };
+        cell.set(state, u32::MAX);
+        let load = cell.load(Cost::ZERO, 1).expect("there is a state");
+        assert_eq!((6, amount(30.0), amount(30.0)), (load.calls, load.running, load.waiting));
+        cell.set(CostState { running: Cost::ZERO, waiting: Cost::ZERO, calls: 0, ..state }, 1);
+        let load = cell.load(Cost::ZERO, 3).expect("there is a state");
+        assert_eq!((2, Cost::ZERO), (load.calls, load.waiting));
     }
 }

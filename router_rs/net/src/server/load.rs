@@ -12,7 +12,7 @@ use std::time::Duration;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, Response, request};
 use prost::Message;
-use router_core::{AskerId, CacheBatch, CostLoad, LEASE_TIME};
+use router_core::{AskerId, CacheBatch, LEASE_TIME};
 use router_protocol::grpc::{CONTENT_TYPE_GRPC, Code, Framed, Status};
 use router_protocol::mesh::load::{CacheReport, CostReport, LoadReport, LoadRequest, ModelList};
 use router_protocol::mesh::messages::MessageReader;
@@ -22,6 +22,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::caches::CacheFollower;
 use super::connection_state::ConnectionState;
+use super::costs::Told;
 use super::refusal::refuse;
 use super::request_body::Incoming;
 use super::sink::{Respond, Sink};
@@ -173,26 +174,27 @@ async fn next_batch(follower: &mut Option<CacheFollower>) -> CacheBatch {
 /// The sources of the reports of one stream.
 struct News {
     models: watch::Receiver<Models>,
-    costs: watch::Receiver<Option<CostLoad>>,
+    costs: watch::Receiver<Option<Told>>,
     /// The next report of costs may be sent then.
     costs_at: Instant,
 }
 
 impl News {
     /// The costs, if they have changed since the last report of them, and may be reported again.
-    fn take_costs(&mut self) -> Option<CostReport> {
+    fn take_costs(&mut self, server: &ServerState) -> Option<CostReport> {
         let now = Instant::now();
         if now < self.costs_at || !self.costs.has_changed().unwrap_or(false) {
             return None;
         }
-        let costs = self.costs.borrow_and_update().as_ref().map(CostReport::of)?;
+        let told = (*self.costs.borrow_and_update())?;
+        let costs = CostReport::of(&told.load_now(server.entered()));
         self.costs_at = now + COSTS_INTERVAL;
         Some(costs)
     }
 }
 
 /// Returns when there is a change to be reported, from `at` on.
-async fn changed(costs: &watch::Receiver<Option<CostLoad>>, at: Instant) {
+async fn changed(costs: &watch::Receiver<Option<Told>>, at: Instant) {
     sleep_until(at).await;
     // On another receiver: this one says afterwards what is new.
     if costs.clone().changed().await.is_err() {
@@ -245,7 +247,7 @@ async fn report(
             limit: load.limit,
             models: model_ids.map(|model_ids| ModelList { model_ids }),
             leases,
-            costs: news.take_costs(),
+            costs: news.take_costs(&connection.server),
             cache,
         };
         if stream.send_data(Framed::new(report.encode_to_vec().into())).is_err() {

@@ -325,7 +325,7 @@ impl Server {
     /// Reports what the requests cost that the replica steps. Routers with a load stream are updated
     /// at most every 100 ms.
     pub fn set_costs(&self, costs: CostState) {
-        self.state.costs.set(costs);
+        self.state.set_costs(costs);
     }
 
     /// The counts of each method, by path.

@@ -22,7 +22,7 @@ use super::batch::{BatchCell, BatchState};
 use super::caches::Caches;
 use super::call_key::CallKey;
 use super::call_sink::CallSink;
-use super::costs::CostCell;
+use super::costs::{CostCell, CostState};
 use super::measures::{Measures, MethodMeasures, Said};
 use super::methods::Methods;
 use super::probation::Probations;
@@ -356,14 +356,27 @@ impl ServerState {
         alone: Option<Duration>,
         cost: Cost,
     ) -> HeaderValue {
-        let mut load = self.entrance.lock().gate.load();
+        let (mut load, entered) = {
+            let gate = &self.entrance.lock().gate;
+            (gate.load(), gate.entered())
+        };
         load.in_flight = load.in_flight.saturating_sub(weight);
         load.batch = self.batch.load(load.in_flight);
         let nanos = |time: Duration| Nanos(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
         load.processing = Some(nanos(took));
         load.alone = alone.map(nanos);
-        load.cost = self.costs.load(cost);
+        load.cost = self.costs.load(cost, entered);
         trailer(&load)
+    }
+
+    /// Keeps what the stepping thread says between two steps.
+    pub(super) fn set_costs(&self, costs: CostState) {
+        self.costs.set(costs, self.entered());
+    }
+
+    /// See [`router_core::Gate::entered`].
+    pub(super) fn entered(&self) -> u32 {
+        self.entrance.lock().gate.entered()
     }
 
     pub(super) fn load(&self) -> Load {
