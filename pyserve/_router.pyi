@@ -781,7 +781,7 @@ class CallRecord:
     def is_sampled(self) -> bool: ...
     @property
     def door(self) -> str:
-        """grpc, connect, grpc-web, json, rest, http, websocket, or handle."""
+        """grpc, connect, grpc-web, json, rest, openai, anthropic, http, websocket, or handle."""
 
     @property
     def method(self) -> str:
@@ -991,9 +991,10 @@ class Ingress:
     def doors(self) -> dict[str, dict[str, int]]:
         """By protocol: ``open`` requests, and answered ones by the class of their HTTP status.
 
-        The protocols are grpc, connect, grpc-web, json, rest, http and websocket; what is answered
-        before a call is known to be in another protocol counts as http. A code of gRPC counts by
-        the status that stands for it (``http_status``), ``left`` are those whose clients left.
+        The protocols are grpc, connect, grpc-web, json, rest, openai, anthropic, http and
+        websocket; what is answered before a call is known to be in another protocol counts as
+        http. A code of gRPC counts by the status that stands for it (``http_status``), ``left``
+        are those whose clients left.
         """
 
 def certificate_lifetime_s(chain: bytes) -> tuple[int, int]:

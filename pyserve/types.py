@@ -12,6 +12,8 @@ ServiceName = NewType("ServiceName", str)
 
 MODEL_ATTRIBUTE = "__pyserve_model__"
 """The mark of ``pyserve.inference.model`` on a class; here, so that reading it needs no numpy."""
+START_ATTRIBUTE = "__pyserve_start__"
+"""The mark of a class with a hook that runs before ``warmup``: the name of its method."""
 
 
 class ReplicaId(str):

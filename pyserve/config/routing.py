@@ -58,6 +58,8 @@ _RAY_POLICIES = {
     "RoundRobinRequestRouter": "round_robin",
     "ConsistentHashRouter": "consistent_hash",
     "ConsistentHashRequestRouter": "consistent_hash",
+    "PrefixCacheAffinityRouter": "pyserve.llm.request_router:PrefixCacheAffinityRouter",
+    "KVAwareRouter": "pyserve.llm.request_router:KVAwareRouter",
 }
 # What gRPC calls an answer that is a failure, in the order of its numbers, which begin with 1.
 STATUS_CODES = (
@@ -375,7 +377,7 @@ def _read_router_class(given: dict[str, object]) -> None:
             )
         given["policy"] = ours or f"{module}:{name}"
         # Theirs tune what ours has no need of, such as the number of virtual nodes.
-        kwargs = None if ours else kwargs
+        kwargs = None if ours in POLICIES else kwargs
     if kwargs:
         given.setdefault("policy_kwargs", kwargs)
 

@@ -127,6 +127,7 @@ def _deployment(
         http=desired.http,
         http_prefixes=desired.http_prefixes,
         idempotent_methods=desired.idempotent_methods,
+        engine_models=desired.engine_models,
         ends_by=_unix(desired.ends_by, clock_offset),
         condition=condition,
     )

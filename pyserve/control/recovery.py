@@ -235,6 +235,7 @@ def _restore_deployments(restored: Restored, records: Records, clock_offset: flo
             http=record.http,
             http_prefixes=record.http_prefixes,
             idempotent_methods=record.idempotent_methods,
+            engine_models=record.engine_models,
             ends_by=None if record.ends_by is None else record.ends_by - clock_offset,
         )
         if record.condition is not None:

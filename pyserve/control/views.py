@@ -18,6 +18,7 @@ from pyserve.config import (
 from pyserve.config.routing import OPTIONS, STATUS_CODES, policy_kwargs_json
 from pyserve.control.registry import Changes, Item
 from pyserve.control.state.applications import HttpRoutes
+from pyserve.control.state.engines import engine_models
 from pyserve.control.state.mesh import Desired, MeshState, Replica
 from pyserve.control.state.replica import take
 from pyserve.control.state.traffic import Infos, shares_of
@@ -99,11 +100,13 @@ class News:
             tuple(shares_of(key, each, infos, known)) for each in (options.traffic, options.mirror)
         )
         prefixes = routes.of_deployment.get(key, ())
-        ingredients = (options, *_facts(desired), prefixes, *shares)
+        llm_prefix = routes.of_engines.get(key.application, "") if desired.engine_models else ""
+        ingredients = (options, *_facts(desired), prefixes, llm_prefix, *shares)
         changes: dict[Item, mesh_pb2.DeploymentView | mesh_pb2.ReplicaView | None] = {}
         if self._heads.get(key) != ingredients:
             self._heads[key] = ingredients
             head = _head(desired, options, prefixes)
+            head.llm_prefix = llm_prefix
             head.traffic.extend(shares[0])
             head.mirror.extend(shares[1])
             changes[key, None] = head
@@ -128,6 +131,7 @@ def _facts(desired: Desired) -> Iterator[object]:
     yield desired.file_descriptors
     yield desired.idempotent_methods
     yield desired.http_prefixes
+    yield desired.engine_models
 
 
 def _is_expected(desired: Desired) -> bool:
@@ -168,13 +172,14 @@ def _head(
         is_scaled_to_zero=options.is_scaled_to_zero,
         scales_with_load=options.scaling is not None,
         class_prefixes=[each for each in desired.http_prefixes if each in http_prefixes],
+        engine_models=engine_models(desired),
     )
 
 
 def view_of_one(
     desired: Desired, replica: mesh_pb2.ReplicaView, *, is_ingress: bool
 ) -> mesh_pb2.DeploymentView:
-    """Return the view of a deployment that has one replica, and alone has plain HTTP.
+    """Return the view of a deployment that has one replica, and alone has routes of HTTP.
 
     Args:
         desired: the deployment.
@@ -185,6 +190,7 @@ def view_of_one(
     assert target is not None, "it has a replica"
     route = ("/",) if is_ingress and desired.http else ()
     view = _head(desired, target.options, (*route, *desired.http_prefixes))
+    view.llm_prefix = "/" if desired.engine_models else ""
     view.scales_with_load = False  # There is nobody to hear of it.
     view.replicas.append(replica)
     return view

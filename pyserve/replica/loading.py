@@ -42,7 +42,7 @@ from pyserve.replica.plain.methods import uncallable_text
 from pyserve.replica.servicers import Service, find_services
 from pyserve.signatures import read_signature
 from pyserve.stepping import decorator as steps
-from pyserve.types import MODEL_ATTRIBUTE
+from pyserve.types import MODEL_ATTRIBUTE, START_ATTRIBUTE
 from pyserve.wire.v1 import mesh_pb2
 
 if TYPE_CHECKING:
@@ -276,10 +276,10 @@ async def reconfigure(instance: object, config: object, *, timeout_s: float) -> 
 
 
 async def warm_up(instance: object) -> None:
-    """Load the models that are needed from the start, then call the ``warmup`` hook.
+    """Load the models that are needed from the start, then call ``start`` and ``warmup``.
 
     Raises:
-        LoadError: A loader or the hook raised.
+        LoadError: A loader or a hook raised.
     """
     try:
         await preload_all(instance)
@@ -288,7 +288,12 @@ async def warm_up(instance: object) -> None:
         end_if_forked(error)
         label = f"{type(instance).__qualname__} could not preload its models"
         raise _load_error(label, error) from error
-    hook = getattr(instance, "warmup", None)
+    for name in (getattr(type(instance), START_ATTRIBUTE, ""), "warmup"):
+        await _run_hook(instance, name)
+
+
+async def _run_hook(instance: object, name: str) -> None:
+    hook = getattr(instance, name, None) if name else None
     if hook is None:
         return
     try:
@@ -298,7 +303,7 @@ async def warm_up(instance: object) -> None:
     except BaseException as error:
         _raise_end(error)
         end_if_forked(error)
-        label = f"{type(instance).__qualname__}.warmup ({where(hook)}) raised"
+        label = f"{type(instance).__qualname__}.{name} ({where(hook)}) raised"
         raise _load_error(label, error) from error
 
 

@@ -271,6 +271,7 @@ def ready_of(
     takes_http = application is not None or (server.takes_http and callable(made.instance))
     found = ready(assign, made.loaded, endpoints, plain_service, takes_http=takes_http)
     found.replica_metadata_json = made.metadata_json
+    found.engine_models.extend(made.models)
     if application is not None:
         found.idempotent_methods.extend(application.idempotent_routes)
     else:

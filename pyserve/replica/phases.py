@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol, Self, TypeVar
@@ -22,6 +22,7 @@ from pyserve.multiplexing import PROCESS_DIRECTORY
 from pyserve.observe.failures import describe, format_from_user_code
 from pyserve.observe.metrics.families import Tally
 from pyserve.replica.asgi import AsgiApplication
+from pyserve.replica.engines import engine_models
 from pyserve.replica.listeners import Listeners
 from pyserve.replica.loading import (
     Loaded,
@@ -275,12 +276,14 @@ class Constructed:
         instance: The user's object.
         application: The ASGI application of an ingress; None: it has none.
         metadata_json: What the user's code says of this replica.
+        models: Those of an engine for language models.
     """
 
     loaded: Loaded
     instance: object
     application: AsgiApplication | None
     metadata_json: str
+    models: Sequence[mesh_pb2.EngineModel] = ()
 
 
 class Run(Protocol):
@@ -329,9 +332,10 @@ class Preparation:
         await run(_begin_steps(instance))
         await run(warm_up(instance))
         metadata = await run(metadata_json(instance))
+        models = await run(engine_models(loaded, instance))
         self.application = await run(start_application(loaded.target, self._middlewares))
         await run(check_first(instance, options.health_check_timeout_s))
-        return Constructed(loaded, instance, self.application, metadata)
+        return Constructed(loaded, instance, self.application, metadata, models)
 
 
 async def _begin_steps(instance: object) -> None:

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Container
 from dataclasses import dataclass, field
 
+from pyserve.control.state.engines import dated
 from pyserve.control.state.mesh import Desired, MeshState, Phase, Replica, Version
 from pyserve.control.state.replica import EXTERNAL_SLOT, Place, ReplicaIndex, take
 from pyserve.types import DeploymentKey, ReplicaId, ReplicaRank, ServiceName
@@ -97,12 +98,21 @@ def ready_place(replica: Replica, ready: mesh_pb2.Ready) -> Place:
     )
 
 
-def learn_services(desired: Desired, ready: mesh_pb2.Ready) -> None:
-    """Take what a replica offers as that of its deployment."""
+def learn_services(desired: Desired, ready: mesh_pb2.Ready, *, unix_now: float) -> None:
+    """Take what a replica offers as that of its deployment.
+
+    Args:
+        desired: Its deployment.
+        ready: From the replica.
+        unix_now: Unix time in seconds; models that do not say when they were made are from then.
+    """
     desired.services = tuple(map(ServiceName, ready.services))
     desired.file_descriptors = tuple(ready.file_descriptors)
     desired.http, desired.http_prefixes = ready.http, tuple(ready.http_prefixes)
     desired.idempotent_methods = tuple(ready.idempotent_methods)
+    desired.engine_models = tuple(
+        model.SerializeToString() for model in dated(ready.engine_models, desired, unix_now)
+    )
 
 
 def drop_unused(state: MeshState, specs: dict[str, mesh_pb2.DeploymentSpec]) -> None:

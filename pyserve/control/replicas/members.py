@@ -30,6 +30,7 @@ from pyserve.control.replicas.identity import (
 from pyserve.control.replicas.output import Output
 from pyserve.control.replicas.sessions import Session
 from pyserve.control.state.applications import ApplicationInfo, Applications
+from pyserve.control.state.engines import shared_names
 from pyserve.control.state.mesh import Desired, MeshState, Phase, Replica, Version
 from pyserve.control.state.replica import EXTERNAL_SLOT, Failure
 from pyserve.errors import MeshNotFound
@@ -205,7 +206,22 @@ class Members(Mapping[ReplicaId, Session]):
         if desired is not None:
             target = desired.target
             if not desired.services or (target and target.id == replica.version):
-                learn_services(desired, ready)
+                known = desired.engine_models
+                learn_services(desired, ready, unix_now=time.time())
+                if desired.engine_models != known:
+                    self._warn_of_doubles(desired)
+
+    def _warn_of_doubles(self, desired: Desired) -> None:
+        """Log names of models that another deployment of the application has too."""
+        for other in self._state.of_application(desired.key.application):
+            if names := shared_names(desired, other):
+                _LOGGER.warning(
+                    "%s and %s both have models that are named %s; clients who name one get that "
+                    "of the deployment whose name sorts first. Give them different ids or aliases",
+                    desired.key,
+                    other.key,
+                    ", ".join(names),
+                )
 
     def _adopt(
         self, key: DeploymentKey, hello: mesh_pb2.Hello, now: float, version: Version | None

@@ -169,11 +169,13 @@ class HttpRoutes:
         of_deployment: its prefixes.
         of_application: the route prefix that leads to it, for those that have one.
         refused: which deployments could not get which prefix, and its holder.
+        of_engines: that of applications with an engine for language models.
     """
 
     of_deployment: dict[DeploymentKey, tuple[str, ...]]
     of_application: dict[ApplicationName, str]
     refused: tuple[tuple[DeploymentKey, str, DeploymentKey], ...]
+    of_engines: dict[ApplicationName, str] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -333,8 +335,12 @@ class Applications:
         return returned
 
     def routes(self, state: MeshState) -> HttpRoutes:
-        """Give every prefix to the first deployment that asked for it and takes plain HTTP."""
+        """Give every prefix to the first deployment that asked for it and takes plain HTTP.
+
+        The ingress answers for engines, whose deployments take none.
+        """
         holders: dict[str, DeploymentKey] = {}
+        plain: dict[DeploymentKey, tuple[str, ...]] = {}
         refused = []
         of_application: dict[ApplicationName, str] = {}
         for wish in self._wishes(state):
@@ -342,19 +348,23 @@ class Applications:
             if holder != wish.key:
                 if not wish.is_former:
                     refused.append((wish.key, wish.prefix, holder))
-            elif wish.is_route and not wish.is_former:
+                continue
+            if not wish.is_route or _takes_http(state, wish.key):
+                known = plain.get(wish.key, ())
+                plain[wish.key] = known if wish.prefix in known else (*known, wish.prefix)
+            if wish.is_route and not wish.is_former:
                 of_application[wish.key.application] = wish.prefix
-        prefixes: dict[DeploymentKey, tuple[str, ...]] = {}
-        for prefix, key in holders.items():
-            prefixes[key] = (*prefixes.get(key, ()), prefix)
-        return HttpRoutes(prefixes, of_application, tuple(refused))
+        of_engines = {
+            name: prefix for name, prefix in of_application.items() if _has_engine(state, name)
+        }
+        return HttpRoutes(plain, of_application, tuple(refused), of_engines)
 
     def _wishes(self, state: MeshState) -> Iterator[_Wish]:
         """Yield which deployment wants which prefix, in order of precedence."""
         routes = [
             _Wish(key, info.route_prefix, info.prefix_is_default, is_route=True)
             for name, info in self.infos.items()
-            if info.route_prefix and _takes_http(state, key := _ingress(name, info))
+            if info.route_prefix and _may_have_route(state, key := _ingress(name, info))
         ]
         # Deployments that are ending come after those that are not.
         asked = [wish for wish in routes if not wish.is_default]
@@ -363,7 +373,7 @@ class Applications:
             yield from (_Wish(key, prefix) for prefix in desired.http_prefixes)
         # Then the default prefixes, last those of deployments not yet known to take HTTP.
         defaults = [wish for wish in routes if wish.is_default]
-        yield from sorted(defaults, key=lambda wish: not state.deployments[wish.key].http)
+        yield from sorted(defaults, key=lambda wish: not _is_known(state, wish.key))
         for name, info in self.infos.items():
             former = info.previous
             if former is not None and former.route_prefix:
@@ -411,6 +421,21 @@ class _Wish:
 
 def _ingress(name: ApplicationName, info: ApplicationInfo) -> DeploymentKey:
     return DeploymentKey(name, DeploymentName(info.ingress_deployment))
+
+
+def _has_engine(state: MeshState, name: ApplicationName) -> bool:
+    """Say whether a deployment of the application is an engine for language models."""
+    return any(each.engine_models for each in state.of_application(name))
+
+
+def _may_have_route(state: MeshState, ingress: DeploymentKey) -> bool:
+    is_there = ingress in state.deployments
+    return _takes_http(state, ingress) or (is_there and _has_engine(state, ingress.application))
+
+
+def _is_known(state: MeshState, ingress: DeploymentKey) -> bool:
+    """Say whether replicas have said that the route of their application leads somewhere."""
+    return state.deployments[ingress].http or _has_engine(state, ingress.application)
 
 
 def _takes_http(state: MeshState, key: DeploymentKey) -> bool:

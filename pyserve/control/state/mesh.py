@@ -102,6 +102,7 @@ class Desired:
         http: it takes plain HTTP.
         http_prefixes: where, besides the application's own prefix.
         idempotent_methods: paths of those that may be called again after a failure.
+        engine_models: serialized ``EngineModel``s of an engine for language models.
         forget_at: it ends then, because its last replica, which others had started, has gone.
         decisions: on its number of replicas, the latest ones of this controller.
     """
@@ -116,6 +117,7 @@ class Desired:
     http: bool = False
     http_prefixes: tuple[str, ...] = ()
     idempotent_methods: tuple[str, ...] = ()
+    engine_models: tuple[bytes, ...] = ()
     forget_at: float | None = None
     decisions: deque[Decision] = field(default_factory=no_decisions)
 

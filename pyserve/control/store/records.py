@@ -89,6 +89,7 @@ class DeploymentRecord:
     http: bool = False
     http_prefixes: tuple[str, ...] = ()
     idempotent_methods: tuple[str, ...] = ()
+    engine_models: tuple[bytes, ...] = ()
     ends_by: float | None = None
     condition: Condition | None = None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import time
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -257,7 +258,7 @@ def _view(
     options, node = made.loaded.options, place.settings.node
     key = DeploymentKey(context.app_name, context.deployment)
     desired = Desired(key, Version("", options, sys_path=tuple(spec.code.sys_path)))
-    learn_services(desired, ready)
+    learn_services(desired, ready, unix_now=time.time())
     replica = mesh_pb2.ReplicaView(
         replica_id=context.replica_id,
         node=node.node_id,

@@ -73,7 +73,8 @@ class LocalServer:
     @property
     def takes_http(self) -> bool:
         """Whether plain HTTP is answered."""
-        return any(each.view.http_prefixes for each in self._application.replicas.values())
+        views = [each.view for each in self._application.replicas.values()]
+        return any(view.http_prefixes or view.llm_prefix for view in views)
 
     async def stop(self, grace_s: float) -> None:
         """Take nothing more, and let what is in flight end within ``grace_s``."""

@@ -87,7 +87,7 @@ class External(_message.Message):
     def __init__(self, spec: _Optional[_Union[DeploymentSpec, _Mapping]] = ..., ingress_deployment: _Optional[str] = ..., route_prefix: _Optional[str] = ..., route_prefix_is_default: _Optional[bool] = ..., started_at: _Optional[float] = ...) -> None: ...
 
 class Ready(_message.Message):
-    __slots__ = ("endpoints", "services", "file_descriptors", "deployment_version", "http", "http_prefixes", "idempotent_methods", "replica_metadata_json", "config")
+    __slots__ = ("endpoints", "services", "file_descriptors", "deployment_version", "http", "http_prefixes", "idempotent_methods", "replica_metadata_json", "config", "engine_models")
     ENDPOINTS_FIELD_NUMBER: _ClassVar[int]
     SERVICES_FIELD_NUMBER: _ClassVar[int]
     FILE_DESCRIPTORS_FIELD_NUMBER: _ClassVar[int]
@@ -97,6 +97,7 @@ class Ready(_message.Message):
     IDEMPOTENT_METHODS_FIELD_NUMBER: _ClassVar[int]
     REPLICA_METADATA_JSON_FIELD_NUMBER: _ClassVar[int]
     CONFIG_FIELD_NUMBER: _ClassVar[int]
+    ENGINE_MODELS_FIELD_NUMBER: _ClassVar[int]
     endpoints: Endpoints
     services: _containers.RepeatedScalarFieldContainer[str]
     file_descriptors: _containers.RepeatedScalarFieldContainer[bytes]
@@ -106,7 +107,30 @@ class Ready(_message.Message):
     idempotent_methods: _containers.RepeatedScalarFieldContainer[str]
     replica_metadata_json: str
     config: int
-    def __init__(self, endpoints: _Optional[_Union[Endpoints, _Mapping]] = ..., services: _Optional[_Iterable[str]] = ..., file_descriptors: _Optional[_Iterable[bytes]] = ..., deployment_version: _Optional[str] = ..., http: _Optional[bool] = ..., http_prefixes: _Optional[_Iterable[str]] = ..., idempotent_methods: _Optional[_Iterable[str]] = ..., replica_metadata_json: _Optional[str] = ..., config: _Optional[int] = ...) -> None: ...
+    engine_models: _containers.RepeatedCompositeFieldContainer[EngineModel]
+    def __init__(self, endpoints: _Optional[_Union[Endpoints, _Mapping]] = ..., services: _Optional[_Iterable[str]] = ..., file_descriptors: _Optional[_Iterable[bytes]] = ..., deployment_version: _Optional[str] = ..., http: _Optional[bool] = ..., http_prefixes: _Optional[_Iterable[str]] = ..., idempotent_methods: _Optional[_Iterable[str]] = ..., replica_metadata_json: _Optional[str] = ..., config: _Optional[int] = ..., engine_models: _Optional[_Iterable[_Union[EngineModel, _Mapping]]] = ...) -> None: ...
+
+class EngineModel(_message.Message):
+    __slots__ = ("id", "aliases", "owned_by", "created", "max_model_len", "root", "takes_adapters", "adapters", "tasks")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    ALIASES_FIELD_NUMBER: _ClassVar[int]
+    OWNED_BY_FIELD_NUMBER: _ClassVar[int]
+    CREATED_FIELD_NUMBER: _ClassVar[int]
+    MAX_MODEL_LEN_FIELD_NUMBER: _ClassVar[int]
+    ROOT_FIELD_NUMBER: _ClassVar[int]
+    TAKES_ADAPTERS_FIELD_NUMBER: _ClassVar[int]
+    ADAPTERS_FIELD_NUMBER: _ClassVar[int]
+    TASKS_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    aliases: _containers.RepeatedScalarFieldContainer[str]
+    owned_by: str
+    created: int
+    max_model_len: int
+    root: str
+    takes_adapters: bool
+    adapters: _containers.RepeatedScalarFieldContainer[str]
+    tasks: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, id: _Optional[str] = ..., aliases: _Optional[_Iterable[str]] = ..., owned_by: _Optional[str] = ..., created: _Optional[int] = ..., max_model_len: _Optional[int] = ..., root: _Optional[str] = ..., takes_adapters: _Optional[bool] = ..., adapters: _Optional[_Iterable[str]] = ..., tasks: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Endpoints(_message.Message):
     __slots__ = ("address", "unix_path", "direct_http", "direct_grpc", "proves_itself")
@@ -385,7 +409,7 @@ class ViewPatch(_message.Message):
     def __init__(self, key: _Optional[_Union[DeploymentKey, _Mapping]] = ..., changed: _Optional[_Iterable[_Union[ReplicaView, _Mapping]]] = ..., removed: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class DeploymentView(_message.Message):
-    __slots__ = ("key", "services", "replicas", "max_queued_requests", "request_timeout_s", "max_request_bytes", "file_descriptors", "serializer", "http_prefixes", "queue_full_status", "retry_after_s", "router", "idempotent_methods", "traffic", "mirror", "is_scaled_to_zero", "scales_with_load", "class_prefixes")
+    __slots__ = ("key", "services", "replicas", "max_queued_requests", "request_timeout_s", "max_request_bytes", "file_descriptors", "serializer", "http_prefixes", "queue_full_status", "retry_after_s", "router", "idempotent_methods", "traffic", "mirror", "is_scaled_to_zero", "scales_with_load", "class_prefixes", "engine_models", "llm_prefix")
     KEY_FIELD_NUMBER: _ClassVar[int]
     SERVICES_FIELD_NUMBER: _ClassVar[int]
     REPLICAS_FIELD_NUMBER: _ClassVar[int]
@@ -404,6 +428,8 @@ class DeploymentView(_message.Message):
     IS_SCALED_TO_ZERO_FIELD_NUMBER: _ClassVar[int]
     SCALES_WITH_LOAD_FIELD_NUMBER: _ClassVar[int]
     CLASS_PREFIXES_FIELD_NUMBER: _ClassVar[int]
+    ENGINE_MODELS_FIELD_NUMBER: _ClassVar[int]
+    LLM_PREFIX_FIELD_NUMBER: _ClassVar[int]
     key: DeploymentKey
     services: _containers.RepeatedScalarFieldContainer[str]
     replicas: _containers.RepeatedCompositeFieldContainer[ReplicaView]
@@ -422,7 +448,9 @@ class DeploymentView(_message.Message):
     is_scaled_to_zero: bool
     scales_with_load: bool
     class_prefixes: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, key: _Optional[_Union[DeploymentKey, _Mapping]] = ..., services: _Optional[_Iterable[str]] = ..., replicas: _Optional[_Iterable[_Union[ReplicaView, _Mapping]]] = ..., max_queued_requests: _Optional[int] = ..., request_timeout_s: _Optional[float] = ..., max_request_bytes: _Optional[int] = ..., file_descriptors: _Optional[_Iterable[bytes]] = ..., serializer: _Optional[str] = ..., http_prefixes: _Optional[_Iterable[str]] = ..., queue_full_status: _Optional[int] = ..., retry_after_s: _Optional[float] = ..., router: _Optional[_Union[RouterSettings, _Mapping]] = ..., idempotent_methods: _Optional[_Iterable[str]] = ..., traffic: _Optional[_Iterable[_Union[Share, _Mapping]]] = ..., mirror: _Optional[_Iterable[_Union[Share, _Mapping]]] = ..., is_scaled_to_zero: _Optional[bool] = ..., scales_with_load: _Optional[bool] = ..., class_prefixes: _Optional[_Iterable[str]] = ...) -> None: ...
+    engine_models: _containers.RepeatedCompositeFieldContainer[EngineModel]
+    llm_prefix: str
+    def __init__(self, key: _Optional[_Union[DeploymentKey, _Mapping]] = ..., services: _Optional[_Iterable[str]] = ..., replicas: _Optional[_Iterable[_Union[ReplicaView, _Mapping]]] = ..., max_queued_requests: _Optional[int] = ..., request_timeout_s: _Optional[float] = ..., max_request_bytes: _Optional[int] = ..., file_descriptors: _Optional[_Iterable[bytes]] = ..., serializer: _Optional[str] = ..., http_prefixes: _Optional[_Iterable[str]] = ..., queue_full_status: _Optional[int] = ..., retry_after_s: _Optional[float] = ..., router: _Optional[_Union[RouterSettings, _Mapping]] = ..., idempotent_methods: _Optional[_Iterable[str]] = ..., traffic: _Optional[_Iterable[_Union[Share, _Mapping]]] = ..., mirror: _Optional[_Iterable[_Union[Share, _Mapping]]] = ..., is_scaled_to_zero: _Optional[bool] = ..., scales_with_load: _Optional[bool] = ..., class_prefixes: _Optional[_Iterable[str]] = ..., engine_models: _Optional[_Iterable[_Union[EngineModel, _Mapping]]] = ..., llm_prefix: _Optional[str] = ...) -> None: ...
 
 class Share(_message.Message):
     __slots__ = ("key", "weight")

@@ -74,6 +74,12 @@ pub trait Caller {
         Poll::Ready(())
     }
 
+    /// The caller has got all that it asked for before the other side has ended its answer. The end
+    /// has aborted the exchange as if the caller were gone.
+    fn has_enough(&self) -> bool {
+        false
+    }
+
     /// The refusal that this end sends in place of the other side's answer. If the answer was not
     /// complete by then, the end has aborted the exchange as if the caller were gone.
     fn refused(&self) -> Option<&Refusal> {

@@ -10,6 +10,9 @@ pub enum Door {
     Json,
     /// JSON to a path of a service's `google.api.http` rules.
     Rest,
+    /// The HTTP APIs for language models: OpenAI's, with what other servers have added to it.
+    OpenAi,
+    Anthropic,
     Http,
     WebSocket,
     /// A channel of this process.
@@ -20,12 +23,14 @@ pub enum Door {
 
 impl Door {
     /// The doors of clients.
-    pub const OF_CLIENTS: [Self; 7] = [
+    pub const OF_CLIENTS: [Self; 9] = [
         Self::Grpc,
         Self::Connect,
         Self::GrpcWeb,
         Self::Json,
         Self::Rest,
+        Self::OpenAi,
+        Self::Anthropic,
         Self::Http,
         Self::WebSocket,
     ];
@@ -38,6 +43,8 @@ impl Door {
             Self::GrpcWeb => "grpc-web",
             Self::Json => "json",
             Self::Rest => "rest",
+            Self::OpenAi => "openai",
+            Self::Anthropic => "anthropic",
             Self::Http => "http",
             Self::WebSocket => "websocket",
             Self::Handle => "handle",

@@ -25,6 +25,8 @@ mod replay_buffer;
 mod stopwatch;
 mod table;
 mod tally;
+#[cfg(test)]
+mod tests;
 mod wish;
 
 pub use ending::Ending;
@@ -45,6 +47,7 @@ pub use replay_buffer::{ReplayBudget, ReplayBuffer};
 pub use router_upstream::target::{ARENA_BYTES_DEFAULT, ReplicaLimits};
 #[cfg(feature = "stopwatch")]
 pub use stopwatch::take_decisions;
+pub use table::llm::{Chosen, LlmRoute, Models, NoModel, Served};
 pub use table::settings::RouterSettings;
 pub use table::snapshot::{Deployment, DeploymentRoute, Found, ReplicaRoute, Snapshot, Way};
 pub use table::split::Share;

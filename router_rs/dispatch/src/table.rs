@@ -1,5 +1,6 @@
 //! The routing table: deployments, their routers, and the snapshot in which calls are looked up.
 
+pub(crate) mod llm;
 mod prefixes;
 mod repeatable;
 pub(crate) mod settings;
@@ -293,6 +294,7 @@ fn listed_as(known: &Known, route: DeploymentRoute) -> (Deployment, Offers) {
         http_prefixes: route.http_prefixes,
         traffic: route.traffic,
         mirror: route.mirror,
+        llm: route.llm,
         is_ready: !route.replicas.is_empty(),
     };
     (deployment, offers)

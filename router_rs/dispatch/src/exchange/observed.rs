@@ -2,6 +2,7 @@
 
 use router_call::{Caller, Door};
 use router_core::Outcome;
+use router_protocol::grpc::Code;
 
 use super::Exchange;
 use super::attempt_outcome::Last;
@@ -55,6 +56,10 @@ impl<C: Caller> Exchange<'_, C> {
         mut ending: Ending,
         last: Option<Last>,
     ) -> Ending {
+        if matches!(ending, Ending::Cancelled) && self.caller.has_enough() {
+            ending = Ending::Answered;
+            self.seen.code.get_or_insert(Code::Ok);
+        }
         self.settle(&ending).await;
         let refused = self.caller.refused();
         let end = End::of(&ending, refused, &self.seen, self.head.door);

@@ -21,9 +21,14 @@ impl<T> Default for Prefixes<T> {
 impl<T> Prefixes<T> {
     /// Adds a prefix; the first one of two equal ones stays.
     pub(super) fn insert(&mut self, prefix: &str, value: T) {
+        self.get_or_insert_with(prefix, || value);
+    }
+
+    /// The value of exactly this prefix.
+    pub(super) fn get_or_insert_with(&mut self, prefix: &str, value: impl FnOnce() -> T) -> &mut T {
         let prefix = prefix.strip_suffix('/').unwrap_or(prefix);
         self.depth_max = self.depth_max.max(prefix.matches('/').count());
-        self.by_prefix.entry(prefix.into()).or_insert(value);
+        self.by_prefix.entry(prefix.into()).or_insert_with(value)
     }
 
     /// The longest prefix of `path`, without a trailing slash.

@@ -13,6 +13,7 @@ use smallvec::SmallVec;
 
 use crate::entry::DeploymentEntry;
 use crate::ranker::{Advice, Ranker};
+use crate::table::llm::{LlmRoute, Models};
 use crate::table::prefixes::Prefixes;
 use crate::table::repeatable::Repeatable;
 use crate::table::settings::RouterSettings;
@@ -78,6 +79,8 @@ pub struct DeploymentRoute {
     pub mirror: Vec<Share>,
     /// Orders the replicas for each call; `None`: only the policy decides.
     pub ranker: Option<Arc<dyn Ranker>>,
+    /// Its models, if it is an engine for language models.
+    pub llm: Option<LlmRoute>,
 }
 
 /// One version of the table, never changed once published.
@@ -89,6 +92,8 @@ pub struct Snapshot {
     by_service: HashMap<Box<str>, Providers>,
     /// The routes of plain HTTP.
     by_prefix: Prefixes<Arc<Deployment>>,
+    /// Those of the HTTP APIs for language models.
+    models: Prefixes<Models<Arc<Deployment>>>,
     /// The descriptions of methods, for clients of other protocols.
     methods: MethodTable,
     /// There is, or has been, an application.
@@ -124,6 +129,7 @@ pub(crate) struct Offers {
     pub http_prefixes: Vec<String>,
     pub traffic: Vec<Share>,
     pub mirror: Vec<Share>,
+    pub llm: Option<LlmRoute>,
     /// It has replicas.
     pub is_ready: bool,
 }
@@ -156,6 +162,10 @@ impl Deployment {
         &self.entry.application
     }
 
+    fn precedence(&self) -> impl Ord {
+        (self.is_shared, &self.entry.application, &self.entry.deployment)
+    }
+
     /// Whether a path is that of one of its plain calls, `/application.Deployment/method`.
     fn has_plain_calls_at(&self, path: &str) -> bool {
         let rest = service_of(path).and_then(|name| name.strip_prefix(self.application()));
@@ -174,6 +184,7 @@ impl Snapshot {
     ) -> Self {
         let mut snapshot = Self { methods, has_served, ..Self::default() };
         share(&mut deployments, seed);
+        let mut engines = Vec::new();
         for (deployment, offers) in deployments {
             snapshot.has_served |= deployment.application() != MESH_APPLICATION;
             let deployment = Arc::new(deployment);
@@ -183,6 +194,7 @@ impl Snapshot {
             for prefix in offers.http_prefixes {
                 snapshot.by_prefix.insert(&prefix, Arc::clone(&deployment));
             }
+            engines.extend(offers.llm.map(|llm| (Arc::clone(&deployment), llm)));
             snapshot.deployments.push(deployment);
         }
         for (path, providers) in &mut snapshot.by_path {
@@ -191,7 +203,21 @@ impl Snapshot {
         for (service, providers) in &mut snapshot.by_service {
             arrange(providers, service);
         }
+        snapshot.add_models(engines);
         snapshot
+    }
+
+    /// Of two deployments with the same model, the one whose calls the other shares gets it, and
+    /// otherwise the first by name.
+    fn add_models(&mut self, mut engines: Vec<(Arc<Deployment>, LlmRoute)>) {
+        engines.sort_by(|(a, _), (b, _)| a.precedence().cmp(&b.precedence()));
+        for (deployment, LlmRoute { prefix, models }) in engines {
+            let application = deployment.application();
+            let known = self.models.get_or_insert_with(&prefix, || Models::of(application));
+            if known.application() == application {
+                known.add(&deployment, models);
+            }
+        }
     }
 
     fn add(&mut self, deployment: &Arc<Deployment>, service: ServiceRoute) {
@@ -269,7 +295,19 @@ impl Snapshot {
     /// The deployment that takes plain HTTP for `path`, with the prefix that matched (empty for
     /// `/`).
     pub fn find_http(&self, path: &str) -> Option<(&str, &Arc<Deployment>)> {
-        self.by_prefix.find(path)
+        let found = self.by_prefix.find(path)?;
+        // Below a longer one is an application that takes none.
+        let is_other = |(prefix, _): (&str, _)| prefix.len() > found.0.len();
+        (!self.models.find(path).is_some_and(is_other)).then_some(found)
+    }
+
+    /// The models whose HTTP APIs may have `path`, and its part below their prefix. A longer prefix
+    /// of plain HTTP takes precedence.
+    pub fn find_models<'p>(&self, path: &'p str) -> Option<(&'p str, &Models<Arc<Deployment>>)> {
+        let (prefix, models) = self.models.find(path)?;
+        let is_longer = |(other, _): (&str, _)| other.len() > prefix.len();
+        let is_plain = self.by_prefix.find(path).is_some_and(is_longer);
+        (!is_plain).then(|| (&path[prefix.len()..], models))
     }
 
     /// The number of prefixes.

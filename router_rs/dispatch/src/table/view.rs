@@ -13,10 +13,11 @@ use http::StatusCode;
 use prost::Message;
 use router_core::{NotSet, PolicyKind};
 use router_protocol::grpc::{Code, CodeSet};
-use router_protocol::mesh::view::{self, DeploymentView, ReplicaView};
+use router_protocol::mesh::view::{self, DeploymentView, EngineModel, ReplicaView};
 use router_transcode::ServiceRoute;
 
 use crate::ranker::Ranker;
+use crate::table::llm::LlmRoute;
 use crate::table::settings::RouterSettings;
 use crate::table::snapshot::{DeploymentRoute, ReplicaRoute};
 use crate::table::split::Share;
@@ -59,8 +60,18 @@ impl DeploymentRoute {
             traffic: shares("traffic", view.traffic)?,
             mirror: shares("mirror", view.mirror)?,
             ranker: added.ranker,
+            llm: llm(view.llm_prefix, view.engine_models)?,
         })
     }
+}
+
+/// `None`: no ingress serves models of it.
+fn llm(prefix: String, models: Vec<EngineModel>) -> Result<Option<LlmRoute>, String> {
+    if prefix.is_empty() || models.is_empty() {
+        return Ok(None);
+    }
+    check_prefix("llm_prefix", &prefix)?;
+    Ok(Some(LlmRoute { prefix, models }))
 }
 
 fn replica(view: ReplicaView) -> Result<ReplicaRoute, String> {
@@ -171,6 +182,11 @@ mod tests {
             DeploymentView { request_timeout_s: -1.0, ..Default::default() },
             DeploymentView { queue_full_status: 200, ..Default::default() },
             DeploymentView { http_prefixes: vec!["/a/".to_owned()], ..Default::default() },
+            DeploymentView {
+                llm_prefix: "a".to_owned(),
+                engine_models: vec![EngineModel::default()],
+                ..Default::default()
+            },
             DeploymentView { traffic: vec![share.clone(), share], ..Default::default() },
         ];
         let names = [
@@ -178,6 +194,7 @@ mod tests {
             "request_timeout_s",
             "queue_full_status",
             "http_prefixes",
+            "llm_prefix",
             "traffic",
         ];
         for (view, name) in views.iter().zip(names) {

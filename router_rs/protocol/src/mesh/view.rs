@@ -39,6 +39,31 @@ pub struct DeploymentView {
     pub mirror: Vec<Share>,
     #[prost(bool, tag = "16")]
     pub is_scaled_to_zero: bool,
+    #[prost(message, repeated, tag = "19")]
+    pub engine_models: Vec<EngineModel>,
+    #[prost(string, tag = "20")]
+    pub llm_prefix: String,
+}
+
+/// A model of an engine for language models, as `pyserve.llm.v1.Model`.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct EngineModel {
+    #[prost(string, tag = "1")]
+    pub id: String,
+    #[prost(string, repeated, tag = "2")]
+    pub aliases: Vec<String>,
+    #[prost(string, tag = "3")]
+    pub owned_by: String,
+    #[prost(int64, tag = "4")]
+    pub created: i64,
+    #[prost(uint32, tag = "5")]
+    pub max_model_len: u32,
+    #[prost(string, tag = "6")]
+    pub root: String,
+    #[prost(bool, tag = "7")]
+    pub takes_adapters: bool,
+    #[prost(string, repeated, tag = "8")]
+    pub adapters: Vec<String>,
 }
 
 #[derive(Clone, PartialEq, Eq, Message)]

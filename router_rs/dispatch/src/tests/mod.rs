@@ -1,0 +1,3 @@
+//! The table as the controller's views make it.
+
+mod models;
