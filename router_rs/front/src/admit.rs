@@ -1,7 +1,6 @@
 //! Handles a request's head: it becomes a call, or is answered immediately.
 
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::{Buf, Bytes};
@@ -10,14 +9,11 @@ use h2::server::SendResponse;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, EXPECT};
 use http::{HeaderMap, Method, Request, Response, StatusCode, request};
 use router_call::Door;
-use router_dispatch::{
-    Awaited, COLLECTED_BYTES_MAX, CallOptions, Deployment, End, Head, strip_mesh_headers,
-};
+use router_dispatch::{Awaited, COLLECTED_BYTES_MAX, CallOptions, End, Head, strip_mesh_headers};
 use router_protocol::cache_keys::cache_keys;
 use router_protocol::content_length;
 use router_protocol::grpc::{
     ClientTimeout, Code, HttpFailure, Status, is_grpc_content_type, lower_content_type,
-    read_timeout, refuse_pickle,
 };
 use router_protocol::names::{self, REQUEST_ID, WEBSOCKET};
 use router_transcode::{Opened, Transcoded, Transcoding, refusal};
@@ -28,26 +24,17 @@ use crate::connection::ConnectionState;
 use crate::ends::grpc_end::{GrpcEnd, refuse};
 use crate::ends::http2_end::Http2End;
 use crate::ends::plain::{Kind, Manner, PlainEnd, Transport, body_too_large};
+use crate::grpc_call::{Forward, admit_call, by_path, options};
 use crate::heads::host::{check_authority, check_host};
 use crate::heads::plain_head::{Origin, client_timeout, is_detached, rewrite};
 use crate::heads::request_id;
 use crate::heads::websocket;
-use crate::upstream::{GrpcRoute, HttpRoute, OWN_PREFIX, Upstream};
-use crate::{Front, builtin};
+use crate::upstream::{HttpRoute, OWN_PREFIX};
+use crate::{builtin, llm};
 
 /// How long after its head a body of unknown length, or a long one, is offered to a replica at the
 /// latest. Arbitrary: longer than most clients need, shorter than an answer that waits for it.
 const BODY_START_TIMEOUT: Duration = Duration::from_secs(1);
-
-/// A plain HTTP request with a route.
-struct Forward {
-    head: Head,
-    deadline: Option<Instant>,
-    /// The deadline of the answer's head only: a WebSocket may stay open longer.
-    acceptance: Option<Instant>,
-    upstream: Upstream,
-    mirror: Option<Arc<Deployment>>,
-}
 
 // === gRPC ===
 
@@ -107,7 +94,7 @@ fn admit_grpc(
     let front = &connection.front;
     strip_mesh_headers(&mut parts.headers);
     if let Err(failure) = check_authority(&parts) {
-        count_here(front, Door::Grpc, Some(failure.status));
+        front.counters.count_here(Door::Grpc, Some(failure.status));
         let status = Status::new(Code::InvalidArgument, failure.text);
         return refuse(respond, failure.status, &status, &front.config.answered_by);
     }
@@ -116,11 +103,12 @@ fn admit_grpc(
     let admitted = if connection.lookup.sees_grpc(path, &parts.headers, &asker) {
         asker.admit();
         if parts.method != Method::POST {
-            count_here(front, Door::Grpc, Some(StatusCode::METHOD_NOT_ALLOWED));
+            front.counters.count_here(Door::Grpc, Some(StatusCode::METHOD_NOT_ALLOWED));
             return refuse_method(respond);
         }
         request_id::complete(&mut parts.headers);
-        admit_call(connection, parts, Door::Grpc, &asker)
+        let route = by_path(connection, &asker);
+        admit_call(connection, parts, Door::Grpc, Instant::now(), route)
     } else {
         Err(asker.refuse(path))
     };
@@ -135,54 +123,10 @@ fn admit_grpc(
             start(connection, call);
         }
         Err(status) => {
-            count_here(front, Door::Grpc, End::Grpc(status.code).http());
+            front.counters.count_here(Door::Grpc, End::Grpc(status.code).http());
             refuse(respond, StatusCode::OK, &status, &front.config.answered_by);
         }
     }
-}
-
-/// The route and deadline of a gRPC call that is allowed.
-fn admit_call(
-    connection: &ConnectionState,
-    parts: request::Parts,
-    door: Door,
-    asker: &Asker<'_>,
-) -> Result<Forward, Status> {
-    let received = Instant::now();
-    let deadline = read_grpc_head(&parts.headers, received)?;
-    let cache_keys = cache_keys(&parts.headers)
-        .map_err(|invalid| Status::new(Code::InvalidArgument, invalid.to_string()))?;
-    let GrpcRoute { upstream, mirror, share } =
-        connection.lookup.grpc(parts.uri.path(), &parts.headers, asker)?;
-    let timeout = match deadline {
-        Some(_) => upstream.request_timeout(),
-        None => upstream.request_timeout().or(connection.front.request_timeout()),
-    };
-    let bound = timeout.map(|timeout| received + timeout);
-    let is_idempotent = upstream.is_idempotent(parts.uri.path());
-    let cost =
-        names::cost(&parts.headers).map_err(|text| Status::new(Code::InvalidArgument, text))?;
-    let options = CallOptions { is_idempotent, cost, ..options(connection) };
-    let is_own = deadline.is_some() && (bound.is_none() || deadline <= bound);
-    let deadline = if is_own { deadline } else { bound };
-    let timeout_since = is_own.then_some(received);
-    let head = Head {
-        parts,
-        door,
-        received,
-        prefix: String::new(),
-        timeout_since,
-        options,
-        ranked: Vec::new(),
-        cache_keys,
-        share,
-    };
-    Ok(Forward { head, deadline, acceptance: None, upstream, mirror })
-}
-
-/// The options that all calls of a connection share.
-fn options(connection: &ConnectionState) -> CallOptions {
-    CallOptions { caller: connection.number, ..CallOptions::default() }
 }
 
 fn refuse_method(mut respond: SendResponse<Bytes>) {
@@ -190,12 +134,6 @@ fn refuse_method(mut respond: SendResponse<Bytes>) {
     *response.status_mut() = StatusCode::METHOD_NOT_ALLOWED;
     // An error means that the client is gone.
     let _nobody_to_tell = respond.send_response(response, true);
-}
-
-/// The client's deadline.
-fn read_grpc_head(headers: &HeaderMap, received: Instant) -> Result<Option<Instant>, Status> {
-    refuse_pickle(headers.get(CONTENT_TYPE))?;
-    Ok(read_timeout(headers)?.map(|timeout| received + timeout))
 }
 
 // === plain HTTP ===
@@ -226,7 +164,10 @@ pub(super) fn admit_plain<T: Transport + 'static>(
         asker.admit();
     }
     match opened {
-        Opened::NotOurs(instead) => forward(connection, parts, &asker, client, announced, instead),
+        Opened::NotOurs(instead) => match connection.lookup.llm(&parts) {
+            Some(found) if kind == Kind::Plain => llm::admit(connection, parts, client, found),
+            _ => forward(connection, parts, &asker, client, announced, instead),
+        },
         Opened::Call(call) => admit_transcoded(connection, &asker, client, call, announced),
         Opened::Answer(response) | Opened::Misspelt(response) => {
             answer_with(connection, client, response);
@@ -283,11 +224,12 @@ fn admit_transcoded<T: Transport + 'static>(
 ) {
     client.transcode(transcoding.is_stream);
     let awaited = awaited(connection, client.kind(), announced);
-    let mut parts = std::mem::replace(&mut transcoding.head, Request::new(()).into_parts().0);
+    let mut parts = transcoding.take_head();
     parts.headers.insert(REQUEST_ID, client.request_id().clone());
     let door = transcoding.door;
     let client = Transcoded::new(client, *transcoding);
-    match admit_call(connection, parts, door, asker) {
+    let route = by_path(connection, asker);
+    match admit_call(connection, parts, door, Instant::now(), route) {
         // The body of the upstream call is never empty, even if the client's is.
         Ok(Forward { head, deadline, upstream, mirror, .. }) => {
             let is_bodiless = false;
@@ -303,7 +245,7 @@ fn answer_with<T: Transport>(
     mut client: PlainEnd<T>,
     response: Response<Bytes>,
 ) {
-    count_here(&connection.front, door_of(client.kind()), Some(response.status()));
+    connection.front.counters.count_here(door_of(client.kind()), Some(response.status()));
     let (head, body) = response.into_parts();
     client.answer(head, body);
 }
@@ -313,14 +255,8 @@ pub(super) fn answer_here<T: Transport>(
     mut client: PlainEnd<T>,
     failure: &HttpFailure,
 ) {
-    count_here(&connection.front, door_of(client.kind()), Some(failure.status));
+    connection.front.counters.count_here(door_of(client.kind()), Some(failure.status));
     client.tell(failure);
-}
-
-/// Counts a request that was answered immediately.
-fn count_here(front: &Front, door: Door, status: Option<StatusCode>) {
-    front.counters.answered_here.count();
-    front.counters.doors.count(door, status);
 }
 
 /// The door of a request that is not a call in another protocol.

@@ -14,6 +14,7 @@ use tokio::time::timeout;
 use crate::connection::{ConnectionState, StopListener};
 use crate::counters::CallCount;
 use crate::mirror;
+use crate::own_call::CallFuture;
 use crate::upstream::Upstream;
 
 /// A well-formed request with a route.
@@ -35,14 +36,21 @@ pub(super) struct Call<E> {
 /// A panic in it ends only that task: the guards release everything, and the client sees an aborted
 /// answer.
 pub(super) fn start<E: ClientEnd + 'static>(connection: &Rc<ConnectionState>, call: Call<E>) {
+    connection.run(carry(connection, call));
+}
+
+/// The call's future, which counts as in flight from now on.
+pub(super) fn carry<E: ClientEnd + 'static>(
+    connection: &Rc<ConnectionState>,
+    call: Call<E>,
+) -> CallFuture {
     let Call { head, deadline, upstream, mirror, is_bodiless, awaited, mut client } = call;
     let door = head.door;
     let in_flight = CallCount::new(&connection.front.counters, door);
-    let home = connection;
-    let connection = Rc::clone(home);
+    let connection = Rc::clone(connection);
     // A block that captures its parts, not a function that would move them. Boxed, since tokio
     // copies a task of 2 KiB when it is created, when it ends and when it is dropped.
-    let call = Box::pin(async move {
+    Box::pin(async move {
         let _in_flight = in_flight;
         // The connection reads on before this runs: a flood of calls that are reset at once costs
         // nothing but this check.
@@ -77,8 +85,7 @@ pub(super) fn start<E: ClientEnd + 'static>(connection: &Rc<ConnectionState>, ca
         };
         let seen = exchange.seen;
         conclude(&connection, &mut client, door, ending, seen).await;
-    });
-    home.run(call);
+    })
 }
 
 /// Answers a request that does not become a call, in the client's protocol.
@@ -100,7 +107,7 @@ pub(super) fn fail<E: ClientEnd + 'static>(
 
 /// Counts the outcome, sends the client what it has not been sent, and hands over data that it has
 /// not taken.
-async fn conclude<E: ClientEnd>(
+pub(super) async fn conclude<E: ClientEnd>(
     connection: &ConnectionState,
     client: &mut E,
     door: Door,

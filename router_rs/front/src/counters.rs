@@ -71,6 +71,12 @@ pub struct Counters {
 // === impl Counters ===
 
 impl Counters {
+    /// Counts a request that was answered immediately.
+    pub(super) fn count_here(&self, door: Door, status: Option<StatusCode>) {
+        self.answered_here.count();
+        self.doors.count(door, status);
+    }
+
     /// A plain HTTP request has been answered.
     pub(super) fn answered(&self, status: StatusCode) {
         let class = usize::from(status.as_u16() / 100);

@@ -20,6 +20,7 @@ mod doors;
 mod ends;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
+mod grpc_call;
 mod guard;
 mod handshake;
 mod heads;
@@ -30,7 +31,10 @@ mod idle;
 pub mod ingress;
 mod limits;
 mod linger;
+mod llm;
 mod mirror;
+mod model_routes;
+mod models;
 mod own_call;
 mod unreadable;
 mod upstream;
@@ -60,6 +64,10 @@ pub use limits::FrontLimits;
 pub use upstream::{Backend, FixedServer, ServerBehind};
 
 use router_transcode as transcode;
+
+/// How long a client of a language model waits for a sign of life. Proxies give up a connection on
+/// which nothing comes for 30 to 60 s.
+const STREAM_SILENCE_MAX: Duration = Duration::from_secs(10);
 
 /// Settings of a front.
 #[derive(Clone, Debug)]
@@ -108,6 +116,7 @@ impl Front {
             message_size: limits.message_size,
             refuses_unknown_fields: limits.refuses_unknown_fields,
             cors: transcode::Cors::new(limits.cors_origins.iter().map(String::as_str)),
+            keep_alive: STREAM_SILENCE_MAX,
             answered_by: config.answered_by.clone(),
         };
         Arc::new(Self {

@@ -14,6 +14,7 @@ use router_transcode::{self as transcode, MethodTable, Opened, Sees};
 use router_upstream::target::Target;
 
 use crate::access::Asker;
+use crate::models;
 
 /// Metadata that selects among applications with the same service.
 pub(super) const APPLICATION: &str = "application";
@@ -204,7 +205,8 @@ impl RouteLookup {
             let is_let_in = match &opened {
                 Opened::Refused(_) => true,
                 Opened::Call(call) => sees(call.head.uri.path()),
-                Opened::NotOurs(_) => sees_plain(table, asker, path),
+                Opened::NotOurs(_) => models::sees(table, asker, parts)
+                    .unwrap_or_else(|| sees_plain(table, asker, path)),
                 Opened::Answer(_) | Opened::Misspelt(_) => sees(path),
             };
             if is_let_in { opened } else { unseen() }

@@ -15,6 +15,7 @@ use router_protocol::names::ANSWERED_BY;
 use super::coder::{AnswerCoder, Failure, Outbox, RequestCoder, Taken};
 use super::credit::Credit;
 use super::opened::Transcoding;
+use super::silence::Silence;
 use super::work::{LONG_BYTES, Work, Working};
 
 /// The least that a message counts, for its overhead beyond its bytes. Arbitrary.
@@ -47,6 +48,9 @@ pub struct Transcoded<E> {
     is_head: bool,
     /// The replica's answer is complete, and this is its end.
     trailers: Option<HeaderMap>,
+    is_complete: bool,
+    /// For a client that is to know that its call goes on.
+    silence: Option<Silence>,
     /// The client has got the end of its answer, or is gone.
     is_over: bool,
     /// What this side tells the client instead of the replica's answer.
@@ -55,6 +59,7 @@ pub struct Transcoded<E> {
 
 impl<E: ClientEnd> Transcoded<E> {
     pub fn new(end: E, transcoding: Transcoding) -> Self {
+        let silence = transcoding.answer.silence_max().map(Silence::new);
         Self {
             end,
             answered_by: transcoding.answered_by,
@@ -68,6 +73,8 @@ impl<E: ClientEnd> Transcoded<E> {
             outbox: Outbox::default(),
             is_head: transcoding.is_head,
             trailers: None,
+            is_complete: false,
+            silence,
             is_over: false,
             refused: None,
         }
@@ -186,6 +193,7 @@ impl<E: ClientEnd> Transcoded<E> {
         if let Some(piece) = self.outbox.body.front_mut() {
             let room = ready!(self.end.poll_room(piece.len(), cx))?;
             self.end.body(piece.split_to(room))?;
+            self.silence.iter_mut().for_each(Silence::on_output);
             if piece.is_empty() {
                 self.outbox.body.pop_front();
             }
@@ -218,7 +226,15 @@ impl<E: ClientEnd> Transcoded<E> {
         if has_converted {
             self.spend(self.outbox.body.back().map_or(0, Bytes::len));
         }
-        Poll::Ready(has_converted)
+        Poll::Ready(has_converted || self.poll_silence(cx).is_ready())
+    }
+
+    /// Ready when the client has been told that its call goes on.
+    fn poll_silence(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let Some(silence) = &mut self.silence else { return Poll::Pending };
+        ready!(silence.poll(cx));
+        self.answer.keep_alive(&mut self.outbox);
+        Poll::Ready(())
     }
 
     fn convert(&mut self) -> bool {
@@ -271,7 +287,7 @@ impl<E: ClientEnd> Caller for Transcoded<E> {
         // The exchange has nothing to do at the moment: pending output for which the client had no
         // room may go.
         let is_gone = matches!(self.poll_flush(cx), Poll::Ready(Err(Cancelled)));
-        if is_gone || self.refused.is_some() {
+        if is_gone || self.refused.is_some() || self.has_enough() {
             return Poll::Ready(Cancelled);
         }
         self.end.poll_cancelled(cx)
@@ -299,7 +315,8 @@ impl<E: ClientEnd> Caller for Transcoded<E> {
 
     fn poll_room(&mut self, wanted: usize, cx: &mut Context<'_>) -> Poll<Result<usize, Cancelled>> {
         ready!(self.poll_flush(cx))?;
-        Poll::Ready(if self.refused.is_some() { Err(Cancelled) } else { Ok(wanted) })
+        let is_over = self.refused.is_some() || self.has_enough();
+        Poll::Ready(if is_over { Err(Cancelled) } else { Ok(wanted) })
     }
 
     fn body(&mut self, bytes: Bytes) -> Result<(), Cancelled> {
@@ -312,7 +329,7 @@ impl<E: ClientEnd> Caller for Transcoded<E> {
     fn trailers(&mut self, trailers: HeaderMap) -> Result<(), Cancelled> {
         // The client may have no room for the data before the trailers: `poll_settled` continues,
         // and then `poll_finish`.
-        self.trailers = Some(trailers);
+        (self.trailers, self.is_complete) = (Some(trailers), true);
         Ok(())
     }
 
@@ -329,6 +346,10 @@ impl<E: ClientEnd> Caller for Transcoded<E> {
 
     fn refused(&self) -> Option<&Refusal> {
         self.refused.as_ref().or(self.end.refused())
+    }
+
+    fn has_enough(&self) -> bool {
+        self.outbox.is_ended && !self.is_complete && self.refused().is_none()
     }
 }
 

@@ -5,6 +5,7 @@
 
 use std::collections::VecDeque;
 use std::fmt::Debug;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, response};
@@ -42,7 +43,7 @@ pub(crate) trait RequestCoder: Debug {
 }
 
 /// Turns the replica's answer into the client's protocol. Nothing is called after its end is in the
-/// outbox.
+/// outbox. That may be before the replica's end: the client has got all that it asked for then.
 pub(crate) trait AnswerCoder: Debug {
     /// The head, unless it is the whole answer.
     fn head(&mut self, headers: HeaderMap, outbox: &mut Outbox);
@@ -69,6 +70,14 @@ pub(crate) trait AnswerCoder: Debug {
 
     /// Ends the answer with a status of ours, in any state.
     fn fail(&mut self, failure: &Failure<'_>, outbox: &mut Outbox);
+
+    /// The longest time in which a client is sent nothing; `None`: its protocol has no sign of life.
+    fn silence_max(&self) -> Option<Duration> {
+        None
+    }
+
+    /// The client has been sent nothing for that time.
+    fn keep_alive(&mut self, _outbox: &mut Outbox) {}
 }
 
 /// A status that was made on this side of the replica.

@@ -80,7 +80,7 @@ impl Cors {
 }
 
 /// Whether a request is a preflight.
-pub(crate) fn is_preflight(parts: &request::Parts) -> bool {
+pub fn is_preflight(parts: &request::Parts) -> bool {
     parts.method == Method::OPTIONS
         && parts.headers.contains_key(ORIGIN)
         && parts.headers.contains_key(ACCESS_CONTROL_REQUEST_METHOD)

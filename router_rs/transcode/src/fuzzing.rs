@@ -3,6 +3,8 @@
 //! None of them may panic, recurse without bound, or produce much more than its input. The return
 //! values have no meaning. `things.binpb` describes the methods.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, Request, Uri, request};
@@ -208,6 +210,7 @@ fn limits(refuses_unknown_fields: bool) -> Limits {
         message_size: LIMITS_BYTES.into(),
         refuses_unknown_fields,
         cors: Cors::default(),
+        keep_alive: Duration::from_secs(10),
         answered_by: HeaderValue::from_static("ingress"),
     }
 }

@@ -22,6 +22,7 @@ mod head;
 mod http_body;
 mod json;
 mod json_stream;
+mod llm;
 mod methods;
 mod near;
 mod open;
@@ -31,6 +32,7 @@ mod query;
 mod refusal;
 mod rest;
 mod rest_fields;
+mod silence;
 mod status;
 mod stream;
 #[cfg(test)]
@@ -43,11 +45,14 @@ mod work;
 mod wrong;
 
 pub use adaptor::Transcoded;
-pub use cors::{Cors, Grant};
+pub use cors::{Cors, Grant, is_preflight};
+pub use llm::open_llm;
 pub use methods::{MethodSource, MethodTable, Sees, ServiceRoute};
 pub use open::{open, open_unseen};
 pub use opened::{Opened, Transcoding};
 pub use refusal::refusal;
+
+use std::time::Duration;
 
 use http::{HeaderMap, HeaderValue};
 use router_protocol::grpc::{Code, SizeLimit, Status};
@@ -65,6 +70,8 @@ pub struct Limits {
     /// ([`REFUSE_UNKNOWN_FIELDS`]). If false, such fields are ignored.
     pub refuses_unknown_fields: bool,
     pub cors: Cors,
+    /// The longest time in which a client of a stream for people is sent nothing.
+    pub keep_alive: Duration,
     /// The server's name in answers of our own.
     pub answered_by: HeaderValue,
 }

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use http::header::{ALLOW, CONTENT_TYPE};
-use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, request};
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, request};
 use router_call::Door;
 use router_protocol::grpc::{Status, describe_content_type};
 
@@ -55,6 +55,15 @@ pub struct Transcoding {
     pub(super) answered_by: HeaderValue,
     pub(super) request: Box<dyn RequestCoder>,
     pub(super) answer: Box<dyn AnswerCoder>,
+}
+
+// === impl Transcoding ===
+
+impl Transcoding {
+    /// The head, once.
+    pub fn take_head(&mut self) -> request::Parts {
+        std::mem::replace(&mut self.head, Request::new(()).into_parts().0)
+    }
 }
 
 /// The path has a method, but not for this HTTP method.

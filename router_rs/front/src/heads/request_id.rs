@@ -47,13 +47,22 @@ pub(crate) fn tell(headers: &mut HeaderMap, ours: &HeaderValue) {
     headers.insert(if is_taken { OUR_REQUEST_ID } else { REQUEST_ID }, ours.clone());
 }
 
-/// A random UUID (version 4, RFC 9562), as Ray Serve generates them. It need not be secret, only
-/// unique.
-fn fresh() -> HeaderValue {
-    let (high, low) = RANDOM.with_borrow_mut(|random| {
+/// A random number, which need not be secret, only unique.
+pub(crate) fn number() -> u128 {
+    let (high, low) = drawn();
+    u128::from(high) << 64 | u128::from(low)
+}
+
+fn drawn() -> (u64, u64) {
+    RANDOM.with_borrow_mut(|random| {
         let random = random.get_or_insert_with(|| SplitMix64::new(any_u64()));
         (random.next_u64(), random.next_u64())
-    });
+    })
+}
+
+/// A random UUID (version 4, RFC 9562), as Ray Serve generates them.
+fn fresh() -> HeaderValue {
+    let (high, low) = drawn();
     let high = (high & !0xf000) | 0x4000;
     let low = (low & !(0b11 << 62)) | (0b10 << 62);
     HeaderValue::from_bytes(&text(high, low)).expect("invariant: hex is visible ASCII")

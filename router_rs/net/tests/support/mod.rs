@@ -358,6 +358,7 @@ pub fn deployment(replicas: Vec<ReplicaRoute>) -> DeploymentRoute {
         traffic: Vec::new(),
         mirror: Vec::new(),
         ranker: None,
+        llm: None,
     }
 }
 

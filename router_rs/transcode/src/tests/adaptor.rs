@@ -16,15 +16,21 @@ const CHAT: &str = "/things.v1.Things/Chat";
 
 /// A client whose pieces and room are set by the test.
 #[derive(Debug, Default)]
-struct Client {
-    pieces: VecDeque<Bytes>,
-    is_complete: bool,
-    accepted: usize,
-    room: usize,
-    head: Option<response::Parts>,
-    body: Vec<u8>,
-    is_ended: bool,
-    is_gone: bool,
+pub(super) struct Client {
+    pub(super) pieces: VecDeque<Bytes>,
+    pub(super) is_complete: bool,
+    pub(super) accepted: usize,
+    pub(super) room: usize,
+    pub(super) head: Option<response::Parts>,
+    pub(super) body: Vec<u8>,
+    pub(super) is_ended: bool,
+    pub(super) is_gone: bool,
+}
+
+impl Client {
+    pub(super) fn text(&self) -> &str {
+        std::str::from_utf8(&self.body).unwrap()
+    }
 }
 
 impl Caller for Client {
@@ -91,7 +97,7 @@ fn chat(client: Client, headers: &[(&'static str, &str)]) -> Transcoded<Client> 
     Transcoded::new(client, call("POST", CHAT, headers))
 }
 
-fn head() -> response::Parts {
+pub(super) fn head() -> response::Parts {
     Response::new(()).into_parts().0
 }
 
@@ -249,9 +255,9 @@ fn a_client_that_is_gone_ends_it() {
 }
 
 /// On a runtime, as on an I/O thread.
-fn on_io_thread(test: impl Future<Output = ()>) {
+pub(super) fn on_io_thread(test: impl Future<Output = ()>) {
     let mut builder = tokio::runtime::Builder::new_current_thread();
-    let runtime = builder.max_blocking_threads(1).build().expect("a runtime");
+    let runtime = builder.enable_time().max_blocking_threads(1).build().expect("a runtime");
     tokio::task::LocalSet::new().block_on(&runtime, test);
 }
 

@@ -6,6 +6,7 @@ mod cost;
 mod editions;
 mod json;
 mod limits;
+mod llm;
 mod rest;
 mod stream;
 mod table;
@@ -15,6 +16,7 @@ mod wrong;
 
 use std::collections::VecDeque;
 use std::io::Write;
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use flate2::Compression;
@@ -88,6 +90,7 @@ fn limits(message_bytes_max: usize) -> Limits {
         message_size: SizeLimit { bytes_max: message_bytes_max, option: INGRESS_TRANSCODES },
         refuses_unknown_fields: false,
         cors: Cors::new(["*"]),
+        keep_alive: Duration::from_secs(10),
         answered_by: HeaderValue::from_static("ingress"),
     }
 }
