@@ -11,6 +11,7 @@ mod grpc;
 mod heads;
 mod http2_script;
 mod input;
+mod language_models;
 mod mesh;
 mod routes;
 mod transcoders;
@@ -19,6 +20,7 @@ mod wire;
 pub use connections::{ingress_http1, ingress_http2, server_http2};
 pub use grpc::{frames, headers};
 pub use heads::{heads, proxies};
+pub use language_models::{llm_answers, llm_requests};
 pub use routes::routes;
 pub use transcoders::{answers, descriptors, requests};
 pub use wire::wire;
@@ -27,7 +29,7 @@ pub use wire::wire;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All of them, by name.
-pub const TARGETS: [Target; 12] = [
+pub const TARGETS: [Target; 14] = [
     ("answers", answers),
     ("descriptors", descriptors),
     ("frames", frames),
@@ -35,6 +37,8 @@ pub const TARGETS: [Target; 12] = [
     ("heads", heads),
     ("ingress_http1", ingress_http1),
     ("ingress_http2", ingress_http2),
+    ("llm_answers", llm_answers),
+    ("llm_requests", llm_requests),
     ("proxies", proxies),
     ("requests", requests),
     ("routes", routes),

@@ -206,5 +206,6 @@ fn deployment(address: String) -> DeploymentRoute {
         traffic: Vec::new(),
         mirror: Vec::new(),
         ranker: None,
+        llm: None,
     }
 }

@@ -1,6 +1,5 @@
 //! Routing tables, and access rules.
 
-
 use http::StatusCode;
 use router_core::{
     AccessPolicy, AccessRequest, AccessRule, NamePattern, PathPattern, Reach, Ruling,
@@ -56,6 +55,7 @@ fn deployment(text: &str) -> DeploymentRoute {
         traffic: Vec::new(),
         mirror: Vec::new(),
         ranker: None,
+        llm: None,
     }
 }
 
