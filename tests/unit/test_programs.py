@@ -25,6 +25,9 @@ _OWN_COMMANDS = {
 }
 # py-spy, which nothing but `pyserve profile` needs, and which says so where it is absent.
 _PROFILER = {"cli/diagnosis.py"}
+# The server of an engine, started by the user's command, and the process that ends it with its
+# replica.
+_ENGINES = {"llm/engines/child.py", "llm/engines/watch.py"}
 _OF_OS = ("exec", "spawn", "posix_spawn", "system", "popen")
 
 
@@ -56,7 +59,7 @@ def test_programs_are_started_by_launchers_and_by_those_that_run_pyserve_again()
     others = {name for name in found if not name.startswith("launch/")}
 
     assert found.keys() - others, "there are launchers"
-    assert others == _OWN_COMMANDS | _PROFILER, found
+    assert others == _OWN_COMMANDS | _PROFILER | _ENGINES, found
 
 
 @pytest.mark.parity("S-71")

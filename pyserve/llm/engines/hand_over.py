@@ -1,0 +1,82 @@
+"""Passes values from a thread to the event loop, no more at once than a bound."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import AsyncIterator
+from typing import Any
+
+
+class HandOver:
+    """Values of one thread, which the loop iterates over.
+
+    A thread that is ahead of its reader by the bound waits. Used with the loop that makes it.
+
+    Args:
+        unread_max: The bound.
+    """
+
+    def __init__(self, unread_max: int) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._unread_max = unread_max
+        self._changed = threading.Condition()
+        self._values: deque[Any] = deque()
+        self._is_ended = self._is_stopped = False
+        self._failure: BaseException | None = None
+        self._news = asyncio.Event()
+        self._is_told = False  # The loop will look.
+
+    # --- the thread -------------------------------------------------------------------------
+
+    def put(self, value: Any) -> bool:
+        """Pass a value on; return whether the reader has stopped, and nothing more is wanted."""
+        with self._changed:
+            self._changed.wait_for(self._has_room)
+            if not self._is_stopped:
+                self._values.append(value)
+                self._tell()
+            return self._is_stopped
+
+    def end(self, failure: BaseException | None = None) -> None:
+        """End the iteration, with an error if there is one."""
+        with self._changed:
+            self._is_ended, self._failure = True, failure
+            self._tell()
+
+    def _has_room(self) -> bool:
+        return self._is_stopped or len(self._values) < self._unread_max
+
+    def _tell(self) -> None:
+        if not self._is_told:
+            self._is_told = True
+            try:
+                self._loop.call_soon_threadsafe(self._news.set)
+            except RuntimeError:  # The loop has ended, and the reader with it.
+                self._is_stopped = True
+
+    # --- the loop ---------------------------------------------------------------------------
+
+    def stop(self) -> None:
+        """Take nothing more; the thread learns it by its next value."""
+        with self._changed:
+            self._is_stopped = True
+            self._changed.notify()
+
+    def __aiter__(self) -> AsyncIterator[Any]:
+        return self
+
+    async def __anext__(self) -> Any:
+        while True:
+            with self._changed:
+                if self._values:
+                    self._changed.notify()
+                    return self._values.popleft()
+                if self._failure is not None:
+                    raise self._failure
+                if self._is_ended:
+                    raise StopAsyncIteration
+                self._is_told = False
+                self._news.clear()
+            await self._news.wait()

@@ -1,0 +1,54 @@
+"""A private folder for a socket, which does not outlive its process for long."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+_PREFIX = "pyserve-llama-"
+
+
+class SocketFolder:
+    """A folder in the temporary one, locked until ``close``.
+
+    Those that processes left behind which were killed are removed when a new one is made.
+    """
+
+    def __init__(self) -> None:
+        _remove_left()
+        while True:
+            self._path = Path(tempfile.mkdtemp(prefix=_PREFIX))
+            self._lock = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY)
+            fcntl.flock(self._lock, fcntl.LOCK_EX)
+            if self._path.is_dir():
+                break
+            os.close(self._lock)  # Another process has taken it for one that was left.
+
+    @property
+    def socket(self) -> str:
+        """The path for the socket."""
+        return str(self._path / "server.sock")
+
+    def close(self) -> None:
+        """Remove it."""
+        shutil.rmtree(self._path, ignore_errors=True)
+        os.close(self._lock)
+
+
+def _remove_left() -> None:
+    for path in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        except OSError:  # Somebody else's, or gone.
+            continue
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.fstat(descriptor).st_uid == os.getuid():
+                shutil.rmtree(path, ignore_errors=True)
+        except OSError:  # It is in use.
+            continue
+        finally:
+            os.close(descriptor)
