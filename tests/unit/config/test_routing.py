@@ -60,8 +60,8 @@ class Chooser:
         ({"retryable_status_codes": "ABORTED"}, ["status_codes='ABORTED'", "a list"]),
         ({"polcy": "least"}, ["'polcy'", "did you mean 'policy'"]),
         (
-            {"request_router_class": "ray.serve.llm.request_router:PrefixCacheAffinityRouter"},
-            ["PrefixCacheAffinityRouter", "ConsistentHashRouter", "module:Class"],
+            {"request_router_class": "ray.serve.llm.request_router:SessionAffinityRouter"},
+            ["SessionAffinityRouter", "ConsistentHashRouter", "module:Class"],
         ),
         ({"request_router_class": 3}, ["request_router_class=3", "module:Class"]),
         ({"request_router_class": "Unheard"}, ["request_router_class='Unheard'", "module:Class"]),
@@ -85,6 +85,10 @@ def test_a_refusal_names_the_field_the_value_and_what_is_allowed(
         ("ray.serve.experimental.round_robin_router:RoundRobinRouter", "round_robin"),
         ("ray.serve.experimental.consistent_hash_router:ConsistentHashRouter", "consistent_hash"),
         ("RoundRobinRouter", "round_robin"),
+        (
+            "ray.serve.llm.request_router.PrefixCacheAffinityRouter",
+            "pyserve.llm.request_router:PrefixCacheAffinityRouter",
+        ),
         ("our.routers.UniformRequestRouter", "our.routers:UniformRequestRouter"),
         ("our.routers:UniformRequestRouter", "our.routers:UniformRequestRouter"),
     ],
