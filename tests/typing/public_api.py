@@ -108,6 +108,19 @@ def scaling() -> None:
     pyserve.config.AutoscalingConfig(max_replicas="4")  # type: ignore[arg-type]  # a number
 
 
+def language_models() -> None:
+    config = pyserve.llm.LLMConfig(
+        model_loading_config={"model_id": "qwen"}, deployment_config={"num_replicas": 2}
+    )
+    assert_type(config.model_id, str)
+    assert_type(config.lora_config, pyserve.llm.LoraConfig | None)
+    assert_type(pyserve.llm.build_openai_app({"llm_configs": [config]}), pyserve.Application)
+    args = pyserve.llm.LLMServingArgs(llm_configs=[config, {"llm_engine": "simulated"}])
+    assert_type(args.llm_configs, list[pyserve.llm.LLMConfig])
+    pyserve.llm.build_llm_deployment(config, deployment_cls=pyserve.llm.LLMServer)
+    pyserve.llm.build_llm_deployment(config, prefix="x")  # type: ignore[call-arg]
+
+
 class Own:
     name = "own"
     capabilities = Capabilities(acts_on=frozenset({"env_vars"}))
