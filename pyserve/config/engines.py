@@ -1,4 +1,4 @@
-"""What engines of other projects read from the environment, and from a replica's."""
+"""Environment variables for engines of other projects and for the servers that they start."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from pyserve.errors import OptionError
 
 
 def api_key(variable: str) -> str:
-    """Return the key that a variable has.
+    """Return the API key from an environment variable.
 
     Raises:
-        OptionError: It has none.
+        OptionError: The variable is not set, or empty.
     """
     key = os.environ.get(variable)
     if not key:
@@ -29,8 +29,8 @@ def child_environment(changes: Mapping[str, str]) -> dict[str, str]:
 
 
 def let_threads_sleep() -> None:
-    """Have threads of OpenMP sleep where they have nothing to do, unless the user says otherwise.
+    """Let idle threads of OpenMP sleep, unless the user has configured it otherwise.
 
-    It has to be called before a library with OpenMP is loaded, which reads the variable then.
+    Call it before a library with OpenMP is loaded, since that reads the variable.
     """
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")

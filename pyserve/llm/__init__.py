@@ -1,8 +1,8 @@
-"""Language models: engines, and what the authors of an engine use.
+"""Language models: engines, and the classes for writing one.
 
 An engine is a deployment that derives from ``Engine``; the ingress serves the HTTP APIs of OpenAI
-and Anthropic in front of it. Engines load when they are used, so this package is light. The names
-of ``ray.serve.llm`` are here too.
+and Anthropic in front of it. The engines here are imported lazily, so this package is cheap to
+import. It also has the names of ``ray.serve.llm``.
 """
 
 import importlib

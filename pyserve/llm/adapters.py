@@ -1,4 +1,4 @@
-"""The adapters of a replica: fetched, loaded into the engine, unloaded when others need room."""
+"""Fetches the adapters of a replica, loads them into its engine, and unloads the oldest ones."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Applications of language models, with the names of Ray Serve LLM.
 
-The ingress serves OpenAI's API by itself for every application that has an engine, so an engine
-alone is an application. One of several models has a root that holds their handles.
+The ingress serves OpenAI's API for every application that has an engine, so an engine alone is an
+application. An application with several models has a root that holds their handles.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ def _application(
 ) -> Application:
     chosen: IngressClsConfig = args.ingress_cls_config
     cls = chosen.ingress_cls
-    # Routes of Python that do otherwise than those of the ingress stand in their place.
+    # Python routes that override those of the ingress replace them.
     configs = [each.hidden() if overrides_routes(cls) else each for each in given]
     engines = {
         each.model_id: build_llm_deployment(each, deployment_cls=deployment_cls) for each in configs

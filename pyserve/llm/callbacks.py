@@ -1,4 +1,4 @@
-"""What users run around the start of an engine, with the names of Ray Serve LLM.
+"""Hooks that users run around the start of an engine, with the names of Ray Serve LLM.
 
 ``LLMServer`` makes the callback of a ``CallbackConfig`` in each replica, and calls its hooks there:
 ``on_before_node_init``, ``on_before_download_model_files_distributed`` before files are fetched,

@@ -1,4 +1,4 @@
-"""What is said of a model of an ``LLMConfig``."""
+"""Cards that describe the models of ``LLMConfig``s, as ``/v1/models`` lists them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The parts of a chat in the shape of OpenAI's API, which templates and other servers take."""
+"""The parts of a chat in the format of OpenAI's API, which templates and other servers accept."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def tool_choice_of(chat: engine_pb2.Chat) -> str | Json | None:
 
 
 def response_format_of(wanted: engine_pb2.ResponseFormat) -> Json | None:
-    """Return the format that the answer shall have; ``None``: text."""
+    """Return the format that the answer must have; ``None``: text."""
     match wanted.kind:
         case engine_pb2.ResponseFormat.KIND_JSON_OBJECT:
             return {"type": "json_object"}

@@ -1,6 +1,6 @@
-"""The deltas of a request on their way from the engine: completed, and those of its choices merged.
+"""Completes the deltas that an engine yields, and merges those of the choices of a request.
 
-What an engine leaves out is added here: the end of a choice, and the count of its tokens.
+If the engine omits the end of a choice or the count of its tokens, they are added here.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """``LLMConfig`` and what it holds, as pydantic models with the names of Ray Serve LLM.
 
-They say what a model is, which engine runs it and how it is deployed; ``builders`` makes
-applications of them. What is wrong is refused here, with the name of its field, and so is what
-cannot be had.
+They describe a model, which engine runs it and how it is deployed; ``builders`` makes applications
+from them. Wrong and unsupported values are rejected here, with the name of their field.
 """
 
 from __future__ import annotations
@@ -160,13 +159,13 @@ class AcceleratorConfig(Written):
 
 
 class PlacementGroupConfig(Written):
-    """What the workers of an engine take of the machine on which all of them run.
+    """The resources that the workers of an engine, all on one machine, reserve there.
 
     Attributes:
-        bundle_per_worker: Resources of each worker; there are tensor times pipeline parallel
-            sizes of them.
-        bundles: Resources of all workers, one by one, instead.
-        strategy: ``"PACK"`` or ``"STRICT_PACK"``, which are one here.
+        bundle_per_worker: Resources of each worker; the number of workers is the tensor parallel
+            size times the pipeline parallel size.
+        bundles: The resources of each worker separately, instead.
+        strategy: ``"PACK"`` or ``"STRICT_PACK"``, which mean the same here.
     """
 
     bundle_per_worker: dict[str, Annotated[float, Field(ge=0)]] | None = None
@@ -212,13 +211,13 @@ class LLMConfig(Written):
         runtime_env: Of the replicas: ``env_vars``, ``working_dir``, ``pip``.
         accelerator_type: The kind of GPU, such as ``"A10G"``.
         accelerator_config: Whether it runs on a GPU; ``None``: as the engine usually does.
-        placement_group_config: What its workers take of machines.
+        placement_group_config: The resources that its workers reserve.
         lora_config: Its adapters.
         deployment_config: Options of the deployment, as ``@pyserve.deployment`` takes them.
         server_cls: A subclass of ``LLMServer`` that is deployed in its place, or its import path.
         experimental_configs: See ``pyserve.llm.experimental``.
         log_engine_metrics: Whether the engine's own metrics are wanted.
-        callback_config: What is called around the start of the engine.
+        callback_config: The hooks that run around the start of the engine.
     """
 
     if TYPE_CHECKING:
@@ -310,7 +309,7 @@ class LLMConfig(Written):
 
     @property
     def accelerator_kind(self) -> Literal["cpu", "gpu"] | None:
-        """What it was said to run on; ``None``: nothing was said."""
+        """The configured kind of accelerator; ``None``: not configured."""
         if self.accelerator_config is not None:
             return self.accelerator_config.kind
         if self.placement_group_config is not None:

@@ -1,7 +1,7 @@
-"""What an engine yields: what is new of a choice.
+"""Deltas: the new parts of an answer, as an engine yields them.
 
-An engine may yield a ``str``, which is text, a ``Delta``, or the generated message itself. Engines
-that make very many tokens a second yield one ``Delta`` for several of them.
+An engine may yield a ``str`` (text), a ``Delta``, or the protobuf message itself. Engines that
+generate very many tokens a second should put several of them into one ``Delta``.
 """
 
 from __future__ import annotations
@@ -110,19 +110,19 @@ class Logprob:
 
 
 class Delta:
-    """What is new of one choice, never the text so far.
+    """The new part of one choice, never the text so far.
 
     Args:
         text: The new text.
-        index: Of the choice; 0 unless the class says ``takes_many``.
+        index: Of the choice; 0 unless the engine sets ``takes_many``.
         finish_reason: With the last delta of a choice: ``stop``, ``length``, ``tool_calls`` or
-            ``content_filter``. Without one a choice ends with ``stop``.
-        token_ids: The new tokens. Where there are none, each delta counts as one token.
-        text_bytes: In place of text, where a token may end inside of a character.
-        reasoning: The new text of what the model thinks.
+            ``content_filter``. A choice without one ends with ``stop``.
+        token_ids: The new tokens. Without them, each delta counts as one token.
+        text_bytes: Instead of text, if a token may end inside a character.
+        reasoning: New text of the model's reasoning.
         tool_calls: The new pieces of tool calls.
         logprobs: One for each new token.
-        usage: Counts so far; the last one counts. Without any, tokens are counted here.
+        usage: Counts so far; the last one counts. If there is none, tokens are counted here.
         refusal: The new text of a refusal.
         stop_sequence: Which of the request's stop sequences has ended the choice.
         timing: With the first delta.
@@ -187,7 +187,7 @@ class Delta:
         Raises:
             ValueError: The finish reason has an unknown name, or a number is out of range.
         """
-        # What nearly every delta has comes first; all else is set only where it is.
+        # Fields that nearly every delta has come first; all others are only set if present.
         message = engine_pb2.Delta()
         if self.text:
             message.text = self.text

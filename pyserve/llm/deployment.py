@@ -1,4 +1,4 @@
-"""The deployments of Ray Serve LLM: an engine that is made of an ``LLMConfig``."""
+"""The deployments of Ray Serve LLM: an engine that is built from an ``LLMConfig``."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ class LLMServer(Engine):
     It serves ``pyserve.llm.v1.Engine``, from which the ingress makes the HTTP APIs, and has the
     calls of OpenAI's API as methods for handles: ``chat``, ``completions`` and the others return
     asynchronous iterators, so they are called with ``handle.options(stream=True)``. The ingress
-    does not call these methods, nor those of a subclass in their place; what a subclass does in
-    ``generate`` acts in both.
+    does not call these methods, even if a subclass overrides them; overriding ``generate`` affects
+    both ways.
 
     Args:
         llm_config: What is served; a mapping will do.
@@ -103,7 +103,7 @@ class LLMServer(Engine):
 
         Raises:
             UsageError: The engine cannot be made; the text says what to install or to change.
-            Exception: What the engine raises.
+            Exception: The engine cannot start.
         """
         config = self._llm_config
         callback = config.callback_config.make(config)
@@ -135,10 +135,10 @@ class LLMServer(Engine):
         return self._engine
 
     async def check_health(self) -> None:
-        """Ask the engine, if it can tell.
+        """Run the engine's own health check, if it has one.
 
         Raises:
-            Exception: It is not well.
+            Exception: The engine is unhealthy.
         """
         check = getattr(self._engine, "check_health", None)
         if check is not None:
@@ -168,11 +168,11 @@ class LLMServer(Engine):
     # --- of an engine -------------------------------------------------------------------------
 
     async def models(self) -> list[Model]:
-        """Return the model, under its ``model_id``; none if other routes serve it."""
+        """Return the model, under its ``model_id``; none if Python routes serve it."""
         return [] if self._llm_config.is_hidden else self._models
 
     async def known_models(self) -> list[Model]:
-        """Return the model, also if other routes serve it."""
+        """Return the model, even if Python routes serve it."""
         return self._models
 
     def generate(self, request: requests.GenerateRequest) -> AsyncIterator[Yielded]:
@@ -181,7 +181,7 @@ class LLMServer(Engine):
             prefixes.report(prefixes.keys_of(request.message))
         if request.adapter and self._adapters is not None:
             return self._generate_with(self._adapters, request)
-        # The engine's own generator: nothing stands between it and the call.
+        # Return the engine's own generator, since a wrapper would cost time for each token.
         return self.engine.generate(request)
 
     async def _generate_with(
@@ -223,7 +223,7 @@ class LLMServer(Engine):
             request: Streamed: each item is a list of events, as texts; otherwise there is one
                 item, the ``ChatCompletionResponse``. A request that is refused gets an
                 ``ErrorResponse``.
-            raw_request_info: Not looked at.
+            raw_request_info: Ignored.
         """
         return calls.chat(self, self._name, _read(ChatCompletionRequest, request))
 

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from pyserve.llm.config import LLMConfig
 
 _LOGGER = logging.getLogger(__name__)
-# Engines batch what is there, so a replica takes more calls than other classes do; what is beyond
-# waits in the routers, which send it to the first replica with room. Ray Serve has no such limit.
+# Engines batch their requests, so a replica accepts more calls than other classes do. Further calls
+# wait in the routers, which send them to the first replica with room. Ray Serve has no such limit.
 _ONGOING_MAX = 512
 _DEFAULTS: Mapping[str, object] = {
     "health_check_period_s": 10.0,
@@ -74,7 +74,7 @@ def deployment_name(prefix: str, model_id: str) -> str:
 def _set_target(options: dict[str, Any]) -> None:
     scaling = options.get("autoscaling_config")
     if isinstance(scaling, Mapping):
-        # A replica that has half of what it takes is busy; others shall be started by then.
+        # A replica with half of the calls that it accepts is busy: time to start another one.
         target = options["max_ongoing_requests"] / 2
         options["autoscaling_config"] = {"target_ongoing_requests": target, **scaling}
 
@@ -95,7 +95,7 @@ def _set_resources(options: dict[str, Any], config: LLMConfig) -> None:
 
 
 def _add_workers(actor: dict[str, Any], workers: dict[str, float]) -> None:
-    """Reserve for the replica what its workers take, since they run beside it."""
+    """Reserve the resources of the workers for the replica, since they run beside it."""
     named = dict(actor.get("resources") or {})
     for name, amount in workers.items():
         option = _RESOURCES.get(name)
@@ -117,7 +117,7 @@ def check_group(config: LLMConfig) -> None:
     Raises:
         UsageError: It spans machines.
     """
-    workers_of(config)  # Refuses sizes that are none.
+    workers_of(config)  # Rejects sizes that are not positive integers.
     size = config.engine_kwargs.get("data_parallel_size", 1)
     per_node = config.experimental_configs.get(DP_SIZE_PER_NODE, size)
     if per_node != size:

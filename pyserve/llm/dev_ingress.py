@@ -1,6 +1,6 @@
-"""Routes by which a trainer or an operator controls engines: sleep, pause, caches, weights.
+"""Routes with which a trainer or an operator controls engines: sleep, pause, caches, weights.
 
-They are for trusted callers: whoever reaches them stops a model for everybody.
+They are for trusted callers only: anyone who can reach them can stop a model for all clients.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pyserve.llm.serving_args import LLMServingArgs
 
 
 class ControlRequest(BaseModel):
-    """Which model is meant, and what its engine gets besides."""
+    """The model that a request is for, and further arguments for its engine."""
 
     model: str
     options: dict[str, Any] = Field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""The base of deployments that run language models: `pyserve.llm.v1.Engine` as Python methods.
+"""The base class of engines: the gRPC service `pyserve.llm.v1.Engine` as Python methods.
 
 ::
 
@@ -48,15 +48,15 @@ _OPTIONAL = ("embed", "score", "tokenize", "transcribe")
 
 
 class Engine(engine_pb2_grpc.EngineServicer):
-    """What an author of an engine derives from; ``generate`` or one of the others is theirs.
+    """The base class of engines; a subclass implements ``generate`` or other methods.
 
-    A call that ends early (its client has gone, its deadline has passed, it was aborted) closes
-    the generator: it gets ``GeneratorExit`` where it yields, or ``CancelledError`` where it waits,
-    and frees in a ``finally`` what the request holds.
+    A call that ends early (its client has disconnected, its deadline has passed, it was aborted)
+    closes the generator: ``GeneratorExit`` is raised at its ``yield``, or ``CancelledError`` at its
+    ``await``. Release the resources of the request in a ``finally``.
 
     Attributes:
-        takes_many: ``generate`` takes several prompts and choices at once, and says which one a
-            delta belongs to. Otherwise each choice is a call of it, and they run concurrently.
+        takes_many: ``generate`` handles several prompts and choices at once, and sets the index of
+            the choice in each delta. Otherwise it is called for each choice, concurrently.
     """
 
     takes_many: bool = False
@@ -67,7 +67,7 @@ class Engine(engine_pb2_grpc.EngineServicer):
     async def start(self) -> None:
         """Prepare: load the model, start the engine. Runs before the first call comes.
 
-        What it raises ends the replica, and is told to whoever deploys.
+        An exception ends the replica, and is reported to the user who deploys it.
         """
 
     def generate(self, request: GenerateRequest) -> AsyncIterator[Yielded]:  # noqa: ARG002
@@ -95,21 +95,21 @@ class Engine(engine_pb2_grpc.EngineServicer):
         _lacks(self, "detokenize")
 
     def transcribe(self, request: TranscribeRequest) -> AsyncIterator[Yielded]:  # noqa: ARG002
-        """Write down what is said; an asynchronous generator, as ``generate``."""
+        """Transcribe speech; an asynchronous generator, like ``generate``."""
         _lacks(self, "transcribe")
 
     async def load(self) -> LoadNow:
-        """Return what the engine has to do now."""
+        """Return the engine's current load."""
         _lacks(self, "load")
 
     def cache_events(self) -> AsyncIterator[Sequence[CacheEvent]]:
-        """Yield the changes of the prefix cache from now on; the first batch is all of it."""
+        """Yield the changes of the prefix cache from now on; the first batch has all of it."""
         _lacks(self, "cache_events")
 
     async def models(self) -> list[Model]:
-        """Return the models that this engine answers for; asked after ``start``.
+        """Return the models that this engine serves; called after ``start``.
 
-        Without an own method there is one, with the name of the deployment.
+        An engine that does not override it has one model, with the name of the deployment.
         """
         return [Model(id=deployment_name(self), tasks=self.tasks())]
 
@@ -237,7 +237,7 @@ def deployment_name(engine: Engine) -> str:
         return type(engine).__qualname__
 
 
-# These are no methods, so that the attributes of authors' classes may have any names.
+# Functions rather than methods, so that they cannot collide with the attributes of subclasses.
 
 
 def _generated(engine: Engine, view: GenerateRequest) -> Messages:

@@ -1,4 +1,4 @@
-"""The values of ``LLMConfig.llm_engine``: which engine each of them is, and what it is made of."""
+"""The values of ``LLMConfig.llm_engine``: the engine of each, and its arguments."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What an engine raises where the fault is the request's, or the engine is full.
+"""Exceptions that an engine raises if a request is wrong, or if it is full.
 
-Anything else that an engine raises is its own failure: its log has the traceback, and the caller
-gets a neutral text.
+Any other exception is a failure of the engine: its log has the traceback, and the caller gets a
+neutral message.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from pyserve.errors import Abort, KindError
 
 
 class InvalidRequest(Abort):
-    """A request cannot be carried out as it is: ``INVALID_ARGUMENT``, by HTTP 400.
+    """A request is wrong: ``INVALID_ARGUMENT``, over HTTP 400.
 
     Args:
         message: What is wrong, and what to send instead.
-        param: The field of the request that is meant, such as ``messages[1].content``.
+        param: The field of the request that is wrong, such as ``messages[1].content``.
     """
 
     status: ClassVar[StatusCode] = StatusCode.INVALID_ARGUMENT
-    """What a client of gRPC is answered with."""
+    """The status that gRPC clients get."""
 
     def __init__(self, message: str, param: str | None = None) -> None:
         super().__init__(self.status, f"{param}: {message}" if param else message)
@@ -32,18 +32,18 @@ class InvalidRequest(Abort):
 class ContextLengthExceeded(InvalidRequest):
     """A prompt, or a prompt with its completion, is longer than the model's context.
 
-    It is ``OUT_OF_RANGE``; by HTTP it is 400 with the code ``context_length_exceeded``, by which
-    clients of OpenAI's API know that they have to shorten the conversation.
+    It is ``OUT_OF_RANGE``; over HTTP it is 400 with the code ``context_length_exceeded``, which
+    tells clients of OpenAI's API to shorten the conversation.
 
     Args:
-        tokens: How many it has.
-        limit: How many the model takes.
+        tokens: The number of tokens of the prompt.
+        limit: The model's maximum context length, in tokens.
     """
 
     status = StatusCode.OUT_OF_RANGE
 
     def __init__(self, tokens: int, limit: int) -> None:
-        # Frameworks know this error by the wording of OpenAI's API, or of Anthropic's.
+        # Frameworks recognise this error by the wording of OpenAI's API, or of Anthropic's.
         super().__init__(
             f"the prompt is too long: it has {tokens} tokens, and this model's maximum context "
             f"length is {limit} tokens with the completion; shorten the prompt"

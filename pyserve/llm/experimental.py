@@ -1,4 +1,4 @@
-"""The keys of ``LLMConfig.experimental_configs``: which act here, and which have no effect."""
+"""The keys of ``LLMConfig.experimental_configs``: those with an effect, and those without."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Brings files of models and adapters from object stores into a folder of the replica's machine.
+"""Copies files of models and adapters from object stores to a folder of the replica's machine.
 
-``fsspec`` does the copying, with the package of the store beside it (``s3fs``, ``gcsfs``,
-``adlfs``); both are imported when an address asks for them. Paths are used where they are.
+``fsspec`` copies them, with the package for the store (``s3fs``, ``gcsfs``, ``adlfs``); both are
+imported when an address needs them. Local paths are used in place.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Routes of a user's own beside models, with the names of Ray Serve LLM.
+"""Python routes for models, with the names of Ray Serve LLM.
 
-The ingress serves OpenAI's API natively. A class of ``OpenAiIngress`` is for what it does not have:
-routes of one's own, or another behaviour of those that there are. Its methods call the engines by
-their handles.
+The ingress serves OpenAI's API natively. Subclass ``OpenAiIngress`` to add routes to it, or to
+change its routes. The methods of that class call the engines through their handles.
 """
 
 from __future__ import annotations
@@ -69,7 +68,7 @@ class OpenAiIngress:
 
     Args:
         llm_deployments: Handles of the engines, by the ids of their models.
-        model_cards: What is said of each model, by the same ids.
+        model_cards: The descriptions of the models, by the same ids.
         lora_paths: The folders of their adapters.
 
     Raises:
@@ -155,7 +154,7 @@ class OpenAiIngress:
         """Answer a request for the text of tokens."""
         return await self._process_llm_request(body, call_method="detokenize", raw_request=request)
 
-    # --- what routes of a subclass may use ------------------------------------------------------
+    # --- for the routes of a subclass ------------------------------------------------------------
 
     async def _process_llm_request(
         self, body: Any, call_method: str, raw_request: Request | None = None
@@ -166,7 +165,7 @@ class OpenAiIngress:
             raise OpenAIHTTPException.of(first)
         if not isinstance(first, list | str):
             await answers.aclose()
-            # Of a message only what there is: its content may be null, and its index is none.
+            # Keep only the fields that are set: content may be null, and a tool call has no index.
             is_chat = isinstance(first, ChatCompletionResponse)
             return JSONResponse(first.model_dump(exclude_unset=is_chat))
         return _Stream(_events(first, answers), media_type="text/event-stream")
@@ -221,8 +220,8 @@ class OpenAiIngress:
     ) -> dict[str, Any]:
         """Return the options of its deployment, for ``Deployment.options``.
 
-        It has as many replicas as the ``num_ingress_replicas`` of the models say, and none while
-        it is idle if that is so of every model.
+        It has as many replicas as the ``num_ingress_replicas`` of the models say, and scales to
+        zero while it is idle if every model does.
         """
         configs = list(llm_configs or ())
         wanted = [each.experimental_configs.get(INGRESS_REPLICAS, 1) for each in configs]

@@ -1,4 +1,4 @@
-"""What an engine says of itself: its models, and what it has to do."""
+"""The description of an engine: its models and its load."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from pyserve.llm.v1 import engine_pb2
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A model that an engine answers for.
+    """A model that an engine serves.
 
     Attributes:
         id: Its name; unique in the application.
         aliases: Other names that clients may use.
-        owned_by: Who has made it; empty: "pyserve".
+        owned_by: The owner that clients see; empty: "pyserve".
         created: Unix time in seconds; 0: when the replica started.
         max_model_len: Tokens of prompt and completion together; 0: not known.
         root: Where its weights come from; empty: its id.
-        takes_adapters: Clients may name adapters of it, as ``id:adapter``.
-        adapters: Those that are always there.
+        takes_adapters: Clients may name any adapter of it, as ``id:adapter``.
+        adapters: The adapters that are always loaded.
         tasks: Of ``generate``, ``chat``, ``embed``, ``score``, ``tokenize`` and ``transcribe``;
             none: ``generate`` and ``chat``.
     """
@@ -56,7 +56,7 @@ class Model:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What an engine has to do now.
+    """The current load of an engine.
 
     Attributes:
         running_requests: Those that are in its batch.
@@ -96,10 +96,10 @@ class Load:
 
 
 def find_model(name: str, models: Sequence[Model]) -> tuple[Model | None, str]:
-    """Return the model that a name means, and the adapter; ``None``: there is none.
+    """Return the model that a name refers to, and the adapter; ``None``: not found.
 
-    Names may have colons of their own, those of adapters too: a whole name comes before one with
-    an adapter, and a long one before a short one. The ingress reads them alike.
+    Names of models and adapters may contain colons: a name without an adapter is preferred, then
+    the longest name of a model. The ingress parses names in the same way.
 
     Args:
         name: Of a request; empty: the only model.

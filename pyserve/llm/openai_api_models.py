@@ -1,7 +1,7 @@
-"""Requests and answers of OpenAI's API as pydantic models, for calls of engines by handles.
+"""Requests and answers of OpenAI's API as pydantic models, for calls of engines through handles.
 
-The ingress reads and writes the same JSON without Python. Fields that are not written here are
-kept and reach the engine as they are.
+The ingress reads and writes the same JSON without Python. Fields that these models do not define
+are kept, and passed to the engine unchanged.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def new_id(prefix: str) -> str:
 
 
 class _Request(BaseModel):
-    """What a client sends: other fields are kept."""
+    """A request; fields that its model does not define are kept."""
 
     model_config = ConfigDict(extra="allow", protected_namespaces=())
 
@@ -35,13 +35,13 @@ class _Request(BaseModel):
 
 
 class _Answer(BaseModel):
-    """What it gets."""
+    """An answer; fields that its model does not define are kept."""
 
     model_config = ConfigDict(extra="allow", protected_namespaces=())
 
 
 class _Sampled(_Request):
-    """What requests for generated text have in common."""
+    """The fields that all requests for generated text have."""
 
     frequency_penalty: float | None = None
     presence_penalty: float | None = None
@@ -65,7 +65,7 @@ class _Sampled(_Request):
 
     @property
     def wants_usage(self) -> bool:
-        """Whether the stream shall end with what was used."""
+        """Whether the stream must end with the usage."""
         return bool((self.stream_options or {}).get("include_usage"))
 
 
@@ -127,7 +127,7 @@ class UsageInfo(_Answer):
 
 
 class FunctionCall(_Answer):
-    """What a tool is called with; the arguments are JSON as the model has written it."""
+    """The function that is called, and its arguments: JSON as the model has written it."""
 
     name: str | None = None
     arguments: str = ""
@@ -173,7 +173,7 @@ class ChatCompletionResponse(_Answer):
 
 
 class DeltaMessage(_Answer):
-    """What is new of a message."""
+    """The new part of a message."""
 
     role: str | None = None
     content: str | None = None
@@ -182,7 +182,7 @@ class DeltaMessage(_Answer):
 
 
 class ChatCompletionResponseStreamChoice(_Answer):
-    """What is new of a choice of a chat completion."""
+    """The new part of a choice of a chat completion."""
 
     index: int
     delta: DeltaMessage
@@ -202,7 +202,7 @@ class ChatCompletionStreamResponse(_Answer):
 
 
 class CompletionResponseChoice(_Answer):
-    """A choice of a completion, or what is new of it."""
+    """A choice of a completion, or the new part of one."""
 
     index: int
     text: str
@@ -342,7 +342,7 @@ class TranscriptionStreamResponse(_Answer):
 
 
 class ErrorInfo(_Answer):
-    """What went wrong; ``code`` is the HTTP status."""
+    """The description of an error; ``code`` is the HTTP status."""
 
     message: str
     type: str

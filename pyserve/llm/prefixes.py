@@ -1,9 +1,9 @@
-"""The beginnings of prompts as keys of the cache index, so that calls go where theirs is cached.
+"""Keys of the cache index for prompts, so that calls go to a replica that has cached their prefix.
 
-A prompt is cut into blocks of text, and the key of a block is a hash of all up to its end. Callers
-name the keys (``handle.options(cache_keys=prefix_keys)``), and an ``LLMServer`` whose deployment
-asks for it reports those of the prompts that it has had. It is the text that counts: what the
-engine's cache has dropped meanwhile is not known.
+A prompt is cut into blocks of text; the key of a block is the hash of the prompt up to its end.
+Callers name the keys of their prompt (``handle.options(cache_keys=prefix_keys)``), and an
+``LLMServer`` whose deployment asks for it reports the keys of its past prompts. Only the text
+counts: it is not known which prompts the engine's cache has evicted.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def keys_of(message: engine_pb2.GenerateRequest) -> list[bytes]:
 
 
 def report(keys: list[bytes]) -> None:
-    """Say that this replica has had a prompt with these keys."""
+    """Report that this replica has had a prompt with these keys."""
     if keys:
         cache.stored(keys[:1])
         cache.stored(keys[1:], parent=keys[0])
@@ -48,7 +48,7 @@ def limit(characters: int) -> None:
 
 
 def _parts(message: engine_pb2.GenerateRequest) -> Iterator[str]:
-    # What templates put first comes first.
+    # In the order of chat templates, since the keys stand for prefixes.
     yield f"{message.model}\n"
     for tool in message.chat.tools:
         yield f"{tool.name}\n{tool.description}\n{tool.parameters_json}\n{tool.other_json}\n"

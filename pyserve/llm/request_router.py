@@ -1,8 +1,8 @@
 """Request routers for language models, under Ray Serve LLM's names.
 
-Routers do not read requests here; a call names what of its prompt may be cached, and every router
-sends it where it is expected to be done first. So an ``LLMConfig`` that asks for one of these
-classes keeps its usual policy, and its replicas report the prompts that they have had.
+In pyserve, routers do not read requests; a call names the blocks of its prompt that may be cached,
+and every router sends it to the replica where it is expected to finish first. So an ``LLMConfig``
+that selects one of these classes keeps its usual policy, and its replicas report their prompts.
 """
 
 from __future__ import annotations

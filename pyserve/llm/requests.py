@@ -1,6 +1,7 @@
 """Requests, as engines read them: views of the messages of ``engine.proto``.
 
-What takes time to read is read when it is used, and then kept. ``message`` has all there is.
+Fields that are expensive to read are read on first use, and then cached. ``message`` has all
+fields.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ _SAMPLING_FIELDS = tuple(
 
 
 class EngineRequest(Generic[Message]):
-    """What all requests have.
+    """The base of all requests.
 
     Args:
         message: As it came.
@@ -109,12 +110,12 @@ class ChatRequest(EngineRequest[Message]):
 
     @cached_property
     def messages(self) -> list[Json]:
-        """The messages of the chat in the shape of OpenAI's API; empty for a plain prompt."""
+        """The messages of the chat in the format of OpenAI's API; empty for a plain prompt."""
         return [] if self.chat is None else messages_of(self.chat)
 
     @cached_property
     def tools(self) -> list[Json]:
-        """The tools that the model may call, in the shape of OpenAI's API."""
+        """The tools that the model may call, in the format of OpenAI's API."""
         return [] if self.chat is None else tools_of(self.chat)
 
     @property
@@ -124,7 +125,7 @@ class ChatRequest(EngineRequest[Message]):
 
     @cached_property
     def chat_template_kwargs(self) -> Json:
-        """What the client passes to the template."""
+        """The client's arguments for the chat template."""
         text = "" if self.chat is None else self.chat.chat_template_kwargs_json
         return object_of(text, "chat_template_kwargs")
 
@@ -187,7 +188,7 @@ class GenerateRequest(ChatRequest[engine_pb2.GenerateRequest]):
 
     @cached_property
     def stop(self) -> list[str]:
-        """Texts that end a choice. The ingress sees to them too, so an engine may ignore them."""
+        """Texts that end a choice. The ingress applies them too, so an engine may ignore them."""
         return list(self.message.stop)
 
     @cached_property
@@ -202,17 +203,17 @@ class GenerateRequest(ChatRequest[engine_pb2.GenerateRequest]):
 
     @cached_property
     def response_format(self) -> Json | None:
-        """The form of the answer in the shape of OpenAI's API; ``None``: text."""
+        """The required format of the answer, as in OpenAI's API; ``None``: text."""
         return response_format_of(self.message.response_format)
 
     @property
     def stream(self) -> bool:
-        """Whether the client reads a stream; if not, few and long deltas are cheaper."""
+        """Whether the client reads a stream; if not, fewer and longer deltas are cheaper."""
         return self.message.stream
 
     @property
     def user(self) -> str:
-        """Who the client says that it asks for."""
+        """The end user of the request, as set by the client."""
         return self.message.user
 
     @property
@@ -246,7 +247,7 @@ class EmbedRequest(EngineRequest[engine_pb2.EmbedRequest]):
 
     @property
     def dimensions(self) -> int | None:
-        """How long the vectors shall be; ``None``: the model's own length."""
+        """The wanted length of the vectors; ``None``: the model's own length."""
         return self.message.dimensions or None
 
 
@@ -293,7 +294,7 @@ class TokenizeRequest(ChatRequest[engine_pb2.TokenizeRequest]):
 
 
 class TranscribeRequest(EngineRequest[engine_pb2.TranscribeRequest]):
-    """Speech that is to be written down; see ``message`` for what else it has."""
+    """Speech to transcribe; ``message`` has its other fields."""
 
     @property
     def audio(self) -> bytes:

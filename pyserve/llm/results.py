@@ -1,4 +1,4 @@
-"""What an engine returns for other work than generating, where a plain list does not say it all."""
+"""Results of an engine's other methods, for engines to which a plain list is not enough."""
 
 from __future__ import annotations
 

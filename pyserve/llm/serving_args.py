@@ -1,4 +1,4 @@
-"""What the builders of applications take: models, and the class of routes in front of them."""
+"""The arguments of the builders of applications: models, and the class with the Python routes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NO_TRANSFER = "engine_kwargs.kv_transfer_config is missing, which says how block
 
 
 def _config(value: object) -> object:
-    """Read the path of a YAML file; what else there may be is read by the model."""
+    """Read a YAML file if the value is a path; pydantic reads all other values."""
     return LLMConfig.from_file(value) if isinstance(value, str) else value
 
 
@@ -47,7 +47,7 @@ class IngressClsConfig(Written):
 
 
 class _IngressArgs(Written):
-    """What every builder takes.
+    """The arguments of every builder.
 
     Attributes:
         ingress_cls_config: Which class has the routes.

@@ -337,7 +337,7 @@ class Applications:
     def routes(self, state: MeshState) -> HttpRoutes:
         """Give every prefix to the first deployment that asked for it and takes plain HTTP.
 
-        The ingress answers for engines, whose deployments take none.
+        Deployments of engines take no plain HTTP: the ingress serves it for them.
         """
         holders: dict[str, DeploymentKey] = {}
         plain: dict[DeploymentKey, tuple[str, ...]] = {}
@@ -434,7 +434,7 @@ def _may_have_route(state: MeshState, ingress: DeploymentKey) -> bool:
 
 
 def _is_known(state: MeshState, ingress: DeploymentKey) -> bool:
-    """Say whether replicas have said that the route of their application leads somewhere."""
+    """Say whether replicas have reported that they serve the route of their application."""
     return state.deployments[ingress].http or _has_engine(state, ingress.application)
 
 

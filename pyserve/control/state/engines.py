@@ -11,12 +11,12 @@ from pyserve.wire.v1 import mesh_pb2
 def dated(
     models: Iterable[mesh_pb2.EngineModel], desired: Desired, unix_now: float
 ) -> Iterator[mesh_pb2.EngineModel]:
-    """Yield models with the times when they were made, or first heard of."""
+    """Yield models with the times when they were created, or when the controller first saw them."""
     known = {model.id: model.created for model in engine_models(desired)}
     for model in models:
         found = mesh_pb2.EngineModel()
         found.CopyFrom(model)
-        # The same for all replicas, and after a restart: otherwise every view would be news.
+        # The same for all replicas and after a restart, so that views do not change.
         found.created = model.created or known.get(model.id) or int(unix_now)
         yield found
 

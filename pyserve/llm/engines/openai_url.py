@@ -1,4 +1,4 @@
-"""An engine behind a URL: any server that speaks OpenAI's API, also one that the replica starts.
+"""An engine behind a URL: any server with OpenAI's API, also one that the replica starts.
 
 ::
 
@@ -41,22 +41,23 @@ _GARBAGE = (LookupError, TypeError, ValueError, AttributeError)
 
 
 class OpenAIUrl(Engine):
-    """Passes requests on to a server that speaks OpenAI's API.
+    """Passes requests on to a server with OpenAI's API.
 
-    A call that ends early closes its connection, which is how such servers learn of it.
+    A call that ends early closes its connection, which tells the server to stop generating.
 
     Args:
-        base_url: Up to ``/v1``; may be left out with a ``command``.
-        models: The server's names of models, or by the names that clients use those that the
-            server has for them. Empty: those that the server lists when the replica starts.
+        base_url: The URL up to ``/v1``; optional with a ``command``.
+        models: The names of models at the server, or a mapping from the names that clients use to
+            those at the server. Empty: the models that the server lists when the replica starts.
         api_key_env: Name of the environment variable that has the key; ``None``: without a key.
         headers: Sent with each request.
-        command: Starts the server as a child of the replica; ``{port}`` in it becomes a free port.
-        environment: Variables of that child.
-        startup_timeout_s: How long it may take until it answers.
-        tasks: What the models do; see ``Model.tasks``.
-        max_tokens_field: What the server calls the limit of a completion; OpenAI's newer models
-            want ``max_completion_tokens``.
+        command: Starts the server as a child process of the replica; ``{port}`` in it is replaced
+            by a free port.
+        environment: Environment variables of that process.
+        startup_timeout_s: How long the server may take until it answers.
+        tasks: The tasks that the models support; see ``Model.tasks``.
+        max_tokens_field: The server's name for the field ``max_tokens``; OpenAI's newer models
+            require ``max_completion_tokens``.
     """
 
     takes_many = True
@@ -132,11 +133,11 @@ class OpenAIUrl(Engine):
         return f"the engine at {self._base_url}"
 
     async def models(self) -> list[Model]:
-        """Return the models that there were at the start."""
+        """Return the models that were found at the start."""
         return self._models
 
     def served_name(self, request: GenerateRequest) -> str:
-        """Return what the server calls the model of a request."""
+        """Return the server's name for the model of a request."""
         return self._names[request.model]
 
     async def generate(self, request: GenerateRequest) -> AsyncIterator[Delta]:
@@ -202,7 +203,7 @@ class OpenAIUrl(Engine):
         return Abort(StatusCode.UNAVAILABLE, f"{self._name}: {error}")
 
     async def check_health(self) -> None:
-        """Have the replica replaced when the server that it has started is gone."""
+        """Fail if the server that the replica has started has ended, so that it is replaced."""
         if self._child is not None:
             self._child.check()
 

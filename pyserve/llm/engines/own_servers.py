@@ -1,7 +1,7 @@
-"""vLLM, SGLang and transformers by their own servers, which the replica starts as children.
+"""vLLM, SGLang and transformers: their own servers, which the replica starts as child processes.
 
-Their options are flags of these programs, as their manuals name them. None of the three runs on the
-machines that test this package, which try the commands against stand-ins of the same interface.
+Their options become flags of these programs, as in their manuals. The machines that test this
+package can run none of the three, so the tests run the commands with stand-ins for the programs.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class VLLM(OpenAIUrl):
         )
 
     def served_name(self, request: GenerateRequest) -> str:
-        """Return what the server calls the model of a request, or its adapter."""
+        """Return the server's name for the model of a request, or for its adapter."""
         return request.adapter or super().served_name(request)
 
     async def load_adapter(self, name: str, path: str) -> None:
@@ -188,7 +188,7 @@ def flags_of(options: Mapping[str, Any], negated: str | None = None) -> list[str
 
     Args:
         options: By their names in Python; ``None`` leaves one out.
-        negated: What stands before the name of one that is ``False``; ``None``: it is left out.
+        negated: The prefix of the name of an option that is ``False``; ``None``: omit it.
     """
     return [each for name, value in options.items() for each in _flag(name, value, negated)]
 

@@ -1,4 +1,4 @@
-"""A private folder for a socket, which does not outlive its process for long."""
+"""A private folder for a socket. Later processes remove those of processes that were killed."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _PREFIX = "pyserve-llama-"
 
 
 class SocketFolder:
-    """A folder in the temporary one, locked until ``close``.
+    """A folder in the system's temporary folder, locked until ``close``.
 
-    Those that processes left behind which were killed are removed when a new one is made.
+    Folders that killed processes have left behind are removed when a new one is made.
     """
 
     def __init__(self) -> None:
@@ -25,7 +25,7 @@ class SocketFolder:
             fcntl.flock(self._lock, fcntl.LOCK_EX)
             if self._path.is_dir():
                 break
-            os.close(self._lock)  # Another process has taken it for one that was left.
+            os.close(self._lock)  # Another process has removed it, as one that was left behind.
 
     @property
     def socket(self) -> str:

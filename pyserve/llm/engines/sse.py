@@ -1,8 +1,8 @@
-"""Server-sent events as bytes that arrive in any pieces. Pure."""
+"""Parses server-sent events from bytes that arrive in arbitrary pieces. Pure."""
 
 from __future__ import annotations
 
-# Of one event; arbitrary. An event of a token has some hundred bytes.
+# Of one event; arbitrary. The event of a token has a few hundred bytes.
 _EVENT_BYTES_MAX = 16 * 1024 * 1024
 
 

@@ -1,7 +1,7 @@
-"""Runs a server for as long as its replica lives; a program of its own, without other modules.
+"""Runs a server for as long as its replica lives; a separate program that imports no other modules.
 
-The replica holds the other end of a pipe. When that is closed, as ``kill -9`` of the replica closes
-it too, the server's whole process group ends.
+The replica holds the other end of a pipe. When the replica ends, even by ``kill -9``, that end is
+closed, and this program ends the server's whole process group.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""OpenAI's API in Python, for calls by handles: requests to the engine's, deltas to answers.
+"""OpenAI's API in Python, for calls through handles.
 
-The ingress does this for HTTP, natively.
+It turns requests into an engine's messages, and deltas into answers. For HTTP, the ingress does the
+same natively.
 """

@@ -1,6 +1,6 @@
 """Answers of OpenAI's API from the deltas of an engine: an object, or the events of a stream.
 
-One class for each API holds what its choices have so far; ``events`` and ``whole`` run it.
+A class for each API collects its choices; ``events`` and ``whole`` drive it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Deltas = AsyncIterator[engine_pb2.Delta]
 
 @dataclass(slots=True)
 class Asked:
-    """What of a request counts for its answer.
+    """The parts of a request that its answer depends on.
 
     Attributes:
         model: The name that the client has given.
@@ -55,7 +55,7 @@ class Asked:
 
 @dataclass(slots=True)
 class Choice:
-    """What one choice has so far.
+    """The state of one choice so far.
 
     Attributes:
         text: Its text's state.
@@ -77,7 +77,7 @@ class Choice:
 
 @dataclass(slots=True)
 class Piece:
-    """What a delta adds to its choice, as far as it is shown.
+    """The part of a delta that the client sees.
 
     Attributes:
         text: New text.

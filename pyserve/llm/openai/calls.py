@@ -1,4 +1,4 @@
-"""The calls of OpenAI's API, of an engine in this process: what ``LLMServer`` yields to handles."""
+"""The calls of OpenAI's API to an engine in this process, which ``LLMServer`` offers to handles."""
 
 from __future__ import annotations
 
@@ -204,7 +204,7 @@ async def _generated(
                 yield [event]
     except Abort as error:
         found = error_of(error)
-        # Whoever reads events already reads the error as one, as by HTTP.
+        # A client that has read events gets the error as one more event, as over HTTP.
         yield [f"data: {json.dumps(found.model_dump())}\n\n", DONE] if has_begun else found
 
 

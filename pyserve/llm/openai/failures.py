@@ -1,4 +1,4 @@
-"""Failures of routes of Python, in the shape of OpenAI's API."""
+"""Errors of Python routes, in the format of OpenAI's API."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests of OpenAI's API as the messages that engines take."""
+"""Turns requests of OpenAI's API into the messages that engines receive."""
 
 from __future__ import annotations
 

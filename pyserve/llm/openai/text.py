@@ -1,4 +1,4 @@
-"""The text of one choice: whole characters, and nothing of a stop sequence."""
+"""The text of one choice: in whole characters, and without stop sequences."""
 
 from __future__ import annotations
 

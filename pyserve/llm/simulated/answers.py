@@ -1,6 +1,6 @@
-"""What the simulated engine answers: known in full when a request comes. Pure.
+"""The answers of the simulated engine, each computed in full when its request arrives. Pure.
 
-A request may say more in its field ``simulated``, an object with some of the fields of ``Wishes``.
+A request can control its answer with the field ``simulated``, an object with fields of ``Wishes``.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _ALTERNATIVES_MAX = 20
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """What a request may say of its own answer.
+    """The properties that a request can set for its own answer.
 
     Attributes:
         tokens: How long the text is; ``None``: as the engine's option says.
@@ -45,10 +45,10 @@ class Wishes:
 
 
 def wishes_of(extra: Json) -> Wishes:
-    """Return what a request says of its own answer.
+    """Return the properties that a request sets for its own answer.
 
     Raises:
-        InvalidRequest: It says something that there is not.
+        InvalidRequest: A property is unknown, or has the wrong type.
     """
     given = extra.get("simulated", {})
     kinds = {"tokens": int, "text": str, "reasoning_tokens": int, "fail_after": int}
@@ -187,7 +187,7 @@ def answer_to(
         prompt: The tokens of its prompt.
         wishes: What it says of its answer.
         tokens_default: How long a text is without a wish.
-        room: How long it may be; one that is to be longer is made one token longer, not more.
+        room: How long it may be; a longer answer is cut to one token more than that.
     """
     sampling = request.sampling
     by_chance = request.request_id if sampling.seed is None else str(sampling.seed)

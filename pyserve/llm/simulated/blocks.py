@@ -1,7 +1,7 @@
-"""The KV cache of the simulated engine: blocks, who uses them, and what is left in them. Pure.
+"""The KV cache of the simulated engine: its blocks, their users and their contents. Pure.
 
-A block that nobody uses keeps what it holds until its place is needed; of those, the one that was
-used longest ago goes first.
+An unused block keeps its contents until its place is needed; the least recently used block is
+evicted first.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from pyserve.errors import PyserveError
 from pyserve.llm.results import BlocksRemoved, BlocksStored, CacheCleared, CacheEvent
 from pyserve.llm.simulated.scheduler import Running, Scheduler
 
-# Batches that a reader of cache events may leave unread; beyond that it begins anew.
+# Batches that a reader of cache events may leave unread; beyond that it gets the whole cache again.
 _UNREAD_MAX = 256
 
 

@@ -21,22 +21,22 @@ _DIMENSIONS_MAX = 16_384  # More than any model has; arbitrary.
 
 
 class SimulatedEngine(Engine):
-    """Answers by syllables, at the rates of hardware that there is not.
+    """Answers with random syllables, at the rates of simulated hardware.
 
-    An answer depends on the prompt and the seed; with temperature 0 on the prompt alone. It calls
-    a tool if ``tool_choice`` demands it, or if the user has just written a tool's name. A request's
-    own field ``simulated`` may say how long its answer is, and more: see ``answers.Wishes``. Tokens
-    are two letters with the space after them; see ``language``.
+    An answer depends on the prompt and the seed; with temperature 0 only on the prompt. It calls
+    a tool if ``tool_choice`` requires it, or if the user has just written a tool's name. A request
+    can set the length of its answer, and more, in its field ``simulated``: see ``answers.Wishes``.
+    Tokens are two letters with the space after them; see ``language``.
 
     Args:
-        model: Its name; ``None``: that of the deployment.
+        model: Name of the model; ``None``: that of the deployment.
         rates: Of the hardware; ``None``: about those of a large model on one accelerator.
-        tokens: How long a text is where the request does not say.
+        tokens: Length of an answer, unless the request sets it.
         max_model_len: Tokens of prompt and answer together.
-        max_waiting: Requests that wait for a place; beyond that they are refused.
-        dimensions: Of embeddings.
-        takes_adapters: Requests may name adapters, any.
-        adapters: Those that are always there.
+        max_waiting: Requests that may wait for a place; further ones are refused.
+        dimensions: Length of embeddings.
+        takes_adapters: Requests may name any adapter.
+        adapters: The adapters that are always loaded.
     """
 
     def __init__(
@@ -158,7 +158,7 @@ class SimulatedEngine(Engine):
         return text_of(token_ids)
 
     async def load(self) -> Load:
-        """Return what the scheduler has to do."""
+        """Return the load of the scheduler."""
         return self._driver.scheduler.load()
 
     def cache_events(self) -> AsyncIterator[Sequence[CacheEvent]]:

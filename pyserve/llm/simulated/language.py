@@ -1,8 +1,8 @@
 """The language of the simulated engine: its tokens, its texts, its embeddings. Pure.
 
-A token is one or two bytes of UTF-8 and a space that follows them, or a lone space. Its number has
-these bytes, so there is no vocabulary. A text that ends with a space has the same tokens whatever
-follows: an answer that comes back as a part of the next prompt is found in the prefix cache.
+A token is one or two bytes of UTF-8 and a space that follows them, or a single space. Its number
+encodes these bytes, so there is no vocabulary. A text that ends with a space has the same tokens
+whatever follows it: if a later prompt contains an answer, the prefix cache has its tokens.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from hashlib import blake2b
 from typing import Any
 
 _PIECE = re.compile(rb"[^ ]{1,2} ?| ")
-_LENGTH_SHIFT = 24  # The bytes of a token are below, how many they are is above.
+_LENGTH_SHIFT = 24  # The low bits of a token hold its bytes, the high bits their count.
 _LENGTH_MAX = 3
 _CONSONANTS, _VOWELS = "bdfgklmnprstvz", "aeiou"
 _HASH_BYTES = 8
@@ -35,7 +35,7 @@ _SYLLABLES = tuple(_number(f"{c}{v} ".encode()) for c in _CONSONANTS for v in _V
 
 
 def bytes_of(token: int) -> bytes:
-    """Return the bytes of a token; of a number that is no token, none."""
+    """Return the bytes of a token; empty if the number is not a token."""
     length = token >> _LENGTH_SHIFT
     if not 1 <= length <= _LENGTH_MAX:
         return b""
@@ -44,12 +44,12 @@ def bytes_of(token: int) -> bytes:
 
 
 def text_of(tokens: Iterable[int]) -> str:
-    """Return the text of tokens; what is no UTF-8 is replaced."""
+    """Return the text of tokens; invalid UTF-8 is replaced."""
     return b"".join(map(bytes_of, tokens)).decode(errors="replace")
 
 
 def babble(seed: bytes, count: int) -> list[int]:
-    """Return so many tokens of an answer, which depend on the seed alone."""
+    """Return ``count`` tokens of an answer, which depend only on the seed."""
     found: list[int] = []
     block = 0
     while len(found) < count:
@@ -95,7 +95,7 @@ def embedding_of(text: str, dimensions: int) -> list[float]:
 def instance_of(schema: Any) -> Any:
     """Return a value that fits a JSON schema, as far as its types and enumerations go.
 
-    What clients send need not be a schema: anything else is as good as an empty one.
+    Clients may send values that are not schemas: these count as an empty schema.
     """
     if not isinstance(schema, dict):
         return "ba"

@@ -1,8 +1,8 @@
 """Continuous batching in virtual time. Pure: sequences come in, steps happen, tokens come out.
 
-A step makes one token of each sequence whose prompt is done, and takes a part of the other prompts.
-A sequence gets the blocks for all that it will ever hold when it is admitted, so none has to be
-preempted later.
+A step makes one token for each sequence whose prompt is done, and processes a chunk of the other
+prompts. A sequence gets all the blocks that it will need when it is admitted, so that no sequence
+has to be preempted.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from pyserve.llm.simulated.language import block_hash, block_hashes
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """What the simulated hardware does.
+    """The rates of the simulated hardware.
 
     Attributes:
-        prefill_tokens_per_s: Tokens of prompts.
-        step_s: What a step takes at least.
-        step_s_per_request: What each sequence that decodes adds to it.
-        prefill_chunk: Tokens of prompts in one step.
-        max_running: Sequences in one step.
+        prefill_tokens_per_s: Tokens of prompts per second.
+        step_s: The minimal duration of a step, in seconds.
+        step_s_per_request: The time that each decoding sequence adds to a step, in seconds.
+        prefill_chunk: Tokens of prompts in one step, at most.
+        max_running: Sequences in one step, at most.
         kv_tokens: Tokens that the KV cache has room for.
         block_size: Tokens in one block of it.
     """

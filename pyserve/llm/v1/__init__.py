@@ -1,1 +1,1 @@
-"""The contract of engines with whoever calls them, generated from ``proto/pyserve/llm/v1``."""
+"""The contract between engines and their clients, generated from ``proto/pyserve/llm/v1``."""

@@ -131,7 +131,7 @@ class EngineServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Abort(self, request, context):
-        """Ends a generation by its GenerateRequest.request_id. Whoever made the call cancels it instead.
+        """Ends a generation by its GenerateRequest.request_id. Its own caller cancels the call instead.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -144,7 +144,7 @@ class EngineServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Load(self, request, context):
-        """What the engine has to do now.
+        """The engine's current load.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

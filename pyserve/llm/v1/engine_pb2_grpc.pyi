@@ -50,10 +50,10 @@ class EngineStub:
     Transcribe: _grpc.UnaryStreamMultiCallable[_engine_pb2.TranscribeRequest, _engine_pb2.Delta]
     """Speech as text; deltas are as those of Generate."""
     Abort: _grpc.UnaryUnaryMultiCallable[_engine_pb2.AbortRequest, _engine_pb2.AbortResponse]
-    """Ends a generation by its GenerateRequest.request_id. Whoever made the call cancels it instead."""
+    """Ends a generation by its GenerateRequest.request_id. Its own caller cancels the call instead."""
     Models: _grpc.UnaryUnaryMultiCallable[_engine_pb2.ModelsRequest, _engine_pb2.ModelsResponse]
     Load: _grpc.UnaryUnaryMultiCallable[_engine_pb2.LoadRequest, _engine_pb2.LoadResponse]
-    """What the engine has to do now."""
+    """The engine's current load."""
     CacheEvents: _grpc.UnaryStreamMultiCallable[_engine_pb2.CacheEventsRequest, _engine_pb2.CacheEventBatch]
     """Changes of the engine's prefix cache, from now on; the first batch has all that it holds."""
 
@@ -73,10 +73,10 @@ class EngineAsyncStub(EngineStub):
     Transcribe: _aio.UnaryStreamMultiCallable[_engine_pb2.TranscribeRequest, _engine_pb2.Delta]  # type: ignore[assignment]
     """Speech as text; deltas are as those of Generate."""
     Abort: _aio.UnaryUnaryMultiCallable[_engine_pb2.AbortRequest, _engine_pb2.AbortResponse]  # type: ignore[assignment]
-    """Ends a generation by its GenerateRequest.request_id. Whoever made the call cancels it instead."""
+    """Ends a generation by its GenerateRequest.request_id. Its own caller cancels the call instead."""
     Models: _aio.UnaryUnaryMultiCallable[_engine_pb2.ModelsRequest, _engine_pb2.ModelsResponse]  # type: ignore[assignment]
     Load: _aio.UnaryUnaryMultiCallable[_engine_pb2.LoadRequest, _engine_pb2.LoadResponse]  # type: ignore[assignment]
-    """What the engine has to do now."""
+    """The engine's current load."""
     CacheEvents: _aio.UnaryStreamMultiCallable[_engine_pb2.CacheEventsRequest, _engine_pb2.CacheEventBatch]  # type: ignore[assignment]
     """Changes of the engine's prefix cache, from now on; the first batch has all that it holds."""
 
@@ -135,7 +135,7 @@ class EngineServicer(metaclass=_abc_1.ABCMeta):
         request: _engine_pb2.AbortRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_engine_pb2.AbortResponse, _abc.Awaitable[_engine_pb2.AbortResponse]]:
-        """Ends a generation by its GenerateRequest.request_id. Whoever made the call cancels it instead."""
+        """Ends a generation by its GenerateRequest.request_id. Its own caller cancels the call instead."""
 
     @_abc_1.abstractmethod
     def Models(
@@ -150,7 +150,7 @@ class EngineServicer(metaclass=_abc_1.ABCMeta):
         request: _engine_pb2.LoadRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_engine_pb2.LoadResponse, _abc.Awaitable[_engine_pb2.LoadResponse]]:
-        """What the engine has to do now."""
+        """The engine's current load."""
 
     @_abc_1.abstractmethod
     def CacheEvents(
