@@ -1,7 +1,7 @@
 //! Requests of the HTTP APIs for language models.
 //!
-//! The model is named in the body, so that the body is collected and read before there is a call;
-//! an engine's replica is asked for a place when all of it is there.
+//! The body names the model, so it is collected and read before there is a call; only then is a
+//! replica chosen.
 
 use std::future::poll_fn;
 use std::rc::Rc;
@@ -27,7 +27,7 @@ use crate::grpc_call::{Forward, admit_call};
 use crate::heads::request_id;
 use crate::model_routes::ModelRoute;
 
-/// A body above this is read on another thread: it takes as long as a hundred short ones.
+/// A body above this size is parsed on another thread: it takes as long as a hundred short ones.
 const LONG_BYTES: usize = 64 * 1024;
 
 /// A request of one of the APIs, with its client.
@@ -39,7 +39,7 @@ struct Asked<T> {
 
 /// Why a request's body is not complete.
 enum Incomplete {
-    /// The client is gone, or its end has refused it.
+    /// The client has disconnected, or its connection has rejected the body.
     Left,
     TooLarge,
     Stopped(Status),
@@ -61,7 +61,7 @@ pub(super) fn admit<T: Transport + 'static>(
             if let Some(coding) = coding(&parts.headers) {
                 return asked.answer_coding(&parts, coding);
             }
-            // The limit of its body is that of messages, and the answer has the form of the API.
+            // The limit for the body is that for messages, and the API has its own form of errors.
             asked.client.transcode(false);
             let limit = asked.body_bytes_max();
             if content_length(&parts.headers).is_some_and(|length| length > limit as u64) {

@@ -1,4 +1,4 @@
-//! Finds who has the model of a request, and describes the models behind a path.
+//! Finds the deployment that has the model of a request, and describes the models behind a path.
 
 use http::{HeaderValue, StatusCode, request};
 use router_dispatch::{Chosen, NoModel, Served, Snapshot, Way};
@@ -10,7 +10,7 @@ use crate::access::Asker;
 use crate::models::{Models, at};
 use crate::upstream::{GrpcRoute, NOTHING_YET, RouteLookup, Upstream};
 
-/// Who has made a model that does not say it.
+/// The owner of a model that does not name one.
 const OWNER_DEFAULT: &str = "pyserve";
 
 /// Where the request for a model goes.

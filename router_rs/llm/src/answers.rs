@@ -18,7 +18,7 @@ const DONE: &str = "data: [DONE]\n\n";
 
 /// A sink that writes OpenAI's events.
 pub(crate) trait Events: Sink {
-    /// The last event before the end: what all of it has cost, if that was asked for.
+    /// The last event before the end: the usage, if it was requested.
     fn last(&mut self, usage: &Usage, out: &mut BytesMut);
 }
 
@@ -30,7 +30,7 @@ pub(crate) struct Stream<E> {
     has_begun: bool,
 }
 
-/// Who writes a whole answer.
+/// Writes a whole answer.
 pub(crate) trait WriteWhole: Debug + Send {
     fn write(&self, answer: &Collected, usage: &Usage, out: &mut BytesMut);
 }
@@ -43,7 +43,7 @@ pub(crate) struct Whole<W> {
     writer: W,
 }
 
-/// Who writes the answer of a call with one message.
+/// Writes the answer to a call with one message.
 pub(crate) trait WriteOne: Debug + Send {
     type Message: Message + Default + Debug;
 

@@ -1,4 +1,4 @@
-//! The arguments of a tool call: JSON that comes in pieces and may be cut off.
+//! The arguments of a tool call: JSON that arrives in pieces and may be cut off.
 
 use serde_json::value::RawValue;
 
@@ -54,8 +54,8 @@ pub(crate) fn object_of(arguments: &str) -> Option<&RawValue> {
     object.get().starts_with('{').then_some(object)
 }
 
-/// What can be read of arguments that end too early: without the value that was cut off, closed.
-/// Clients that read a stream make the same of it.
+/// The readable part of arguments that end too early: without the value that was cut off, and with
+/// all brackets closed. Clients that read a stream parse it in the same way.
 pub(crate) fn closed(arguments: &str) -> String {
     let (mut json, mut safe_end) = (CallJson::default(), 0);
     for (at, byte) in arguments.bytes().enumerate() {
@@ -72,7 +72,7 @@ pub(crate) fn closed(arguments: &str) -> String {
     safe.chars().chain(closers_of(safe).into_iter().rev()).collect()
 }
 
-/// What closes all that is open, the outermost first.
+/// The closing brackets for all that is open, the outermost first.
 fn closers_of(text: &str) -> Vec<char> {
     let (mut json, mut closers) = (CallJson::default(), Vec::new());
     for byte in text.bytes() {

@@ -86,7 +86,7 @@ impl ApiRequest for ChatRequest {
     }
 }
 
-/// What the document has and engines cannot do through it.
+/// Rejects the fields that the API documents and that engines cannot support.
 fn refuse(body: &mut Object<'_>) -> Result<(), Wrong> {
     body.refuse("functions", "is out of date and not served; use tools")?;
     body.refuse("function_call", "is out of date and not served; use tool_choice")?;
@@ -102,8 +102,7 @@ fn refuse(body: &mut Object<'_>) -> Result<(), Wrong> {
     }
 }
 
-/// Fields of the document that only some engines use: they are passed on, if they are what they should
-/// be.
+/// Documented fields that only some engines use: they are checked, and passed on.
 fn check(body: &Object<'_>) -> Result<(), Wrong> {
     for name in ["prompt_cache_key", "safety_identifier", "service_tier", "verbosity"] {
         body.check(name, Json::text)?;

@@ -1,4 +1,4 @@
-//! A chat as it grows from the items and blocks of other APIs.
+//! Builds a chat from the items and blocks of other APIs.
 
 use crate::messages::{ChatMessage, ContentPart, Part};
 

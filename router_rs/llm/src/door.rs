@@ -1,4 +1,4 @@
-//! Which API a path belongs to, and what a request of it asks for.
+//! Doors: the endpoints of the APIs, by their paths.
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, StatusCode};
@@ -16,7 +16,7 @@ use crate::score::{RerankRequest, ScoreRequest};
 use crate::tokenize::{DetokenizeRequest, TokenizeRequest};
 use crate::transcriptions::TranscriptionRequest;
 
-/// An API.
+/// An endpoint of one of the APIs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Door {
     Models,
@@ -34,11 +34,11 @@ pub enum Door {
     Detokenize,
 }
 
-/// What is at a path.
+/// The result of looking up a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found {
     Door(Door),
-    /// A door that takes other methods: see [`Door::methods`].
+    /// A door that does not support the request's method: see [`Door::methods`].
     WrongMethod(Door),
 }
 
@@ -53,7 +53,7 @@ const NAME_CHARS_MAX: usize = 200;
 // === impl Door ===
 
 impl Door {
-    /// `below` is the path below the application's prefix; one slash at its end is as good as none.
+    /// `below` is the path below the application's prefix; a trailing slash makes no difference.
     pub fn find(method: &Method, below: &str) -> Option<Found> {
         let below = below.strip_suffix('/').unwrap_or(below);
         let door = Self::at(below)?;
@@ -81,7 +81,7 @@ impl Door {
         Some(door)
     }
 
-    /// Those that it takes, in the form of `Allow`.
+    /// The supported methods, in the form of the header `Allow`.
     pub fn methods(self) -> &'static str {
         match self {
             Door::Models | Door::Model => "GET, HEAD",
@@ -118,7 +118,7 @@ impl Door {
     /// Reads the body of a request; those of models have none.
     ///
     /// # Errors
-    /// It is not what the API takes; the error says which field is wrong.
+    /// The body is invalid; the error names the field that is wrong.
     pub fn read(self, headers: &HeaderMap, body: &Bytes) -> Result<Request, ApiError> {
         Ok(match self {
             Door::ChatCompletions => ChatRequest::read(body)?.into(),

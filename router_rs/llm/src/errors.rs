@@ -1,7 +1,7 @@
 //! An error as OpenAI's and Anthropic's clients expect it.
 //!
-//! The one table from gRPC codes to the errors of these APIs, and the one place that writes them: as an
-//! answer of its own, or as an event of a stream that has begun.
+//! The only table from gRPC codes to the errors of these APIs, and the only place that writes them:
+//! as an answer of its own, or as an event of a stream that has begun.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -140,7 +140,7 @@ fn kind(status: StatusCode) -> &'static str {
         403 => "permission_error",
         408 => "timeout_error",
         429 => "rate_limit_error",
-        // The client has asked for what this model does not do.
+        // This model does not support the request.
         501 => "invalid_request_error",
         // Nobody reads the answer to a request whose client went away.
         499 | 500.. => "server_error",

@@ -1,7 +1,7 @@
-//! Every reader of bytes from outside, as a function that a fuzzer can call: bodies of clients, and messages
-//! of engines.
+//! Functions with which a fuzzer can call every reader of untrusted bytes: bodies of clients, and
+//! messages of engines.
 //!
-//! None of them may panic. What is written must be what it says that it is.
+//! None of them may panic, and every answer must have the format that its head declares.
 
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
@@ -31,7 +31,7 @@ const DOORS: [Door; 11] = [
     Door::Detokenize,
 ];
 
-/// Requests whose answers differ in what they go through.
+/// Requests whose answers take different paths through the code.
 const REQUESTS: [(Door, &str); 12] = [
     (Door::ChatCompletions, r#"{"messages":[{"role":"user","content":"a"}],"stream":true}"#),
     (

@@ -1,9 +1,10 @@
-//! What an engine generates, as the documents of the APIs want it told.
+//! Normalises the output of engines, so that it fits the documentation of every API.
 //!
-//! Engines differ: in how they cut text, whether they number tool calls from 0, whether they say why a
-//! choice has ended. A [`Generation`] reads their deltas and tells a [`Sink`] what happens, in an order
-//! that every API can write down: a choice begins once, and ends once with a reason; its text has whole
-//! characters and no stop sequence; a tool call has its id and name once, before its arguments.
+//! Engines differ in how they cut text, whether they number tool calls from 0, and whether they
+//! report why a choice has ended. A [`Generation`] reads their deltas and calls a [`Sink`] in an
+//! order that every API can express: a choice begins once, and ends once with a reason; its text
+//! has whole characters and no stop sequence; a tool call has its id and name once, before its
+//! arguments.
 
 mod choice;
 mod collected;
@@ -108,8 +109,8 @@ impl Generation {
         Ok(())
     }
 
-    /// As the engine has counted. Tokens are counted here if it has not; those of the prompt, nobody
-    /// knows then.
+    /// The engine's counts. If there are none, the tokens of the answer are counted here, and those
+    /// of the prompt are unknown.
     pub(crate) fn usage(&self) -> Usage {
         let counted = || Usage { completion_tokens: self.tokens, ..Usage::default() };
         self.usage.clone().unwrap_or_else(counted)

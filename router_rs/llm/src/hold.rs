@@ -1,8 +1,8 @@
-//! Holds back text that the client must not see yet: pieces of characters, and what may turn out to be
-//! the beginning of a stop sequence.
+//! Holds back text that the client must not see yet: incomplete characters, and text that may turn
+//! out to be the beginning of a stop sequence.
 //!
-//! Engines are told the stop sequences too; this makes sure where they look at tokens instead of text.
-//! Stop sequences are searched as by Knuth, Morris and Pratt, so that each byte of text is looked at once
+//! Engines get the stop sequences too, but some of them compare tokens instead of text, and miss
+//! some. The search is that of Knuth, Morris and Pratt, so that each byte of text is examined once
 //! for each sequence, however the engine cuts the text.
 
 use std::sync::Arc;
@@ -36,7 +36,7 @@ pub(crate) struct Hold {
     has_stopped: bool,
 }
 
-/// What may go to the client.
+/// Text that may go to the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Given<'a> {
     pub text: &'a str,
@@ -102,7 +102,7 @@ impl Hold {
         !self.held.is_empty() || !self.partial.is_empty()
     }
 
-    /// The next text of the engine, or bytes of text. `is_last`: nothing follows, so that what has been
+    /// The next text of the engine, or bytes of text. `is_last`: nothing follows, so that the text
     /// held back is given too.
     pub(crate) fn take<'a>(&'a mut self, text: &'a str, bytes: &[u8], is_last: bool) -> Given<'a> {
         if self.has_stopped() {
@@ -125,7 +125,7 @@ impl Hold {
         self.search(&whole, is_last)
     }
 
-    /// The whole characters of the pieces so far. What is no UTF-8 is replaced.
+    /// The whole characters of the pieces so far. Invalid UTF-8 is replaced.
     fn join(&mut self, text: &str, bytes: &[u8], is_last: bool) -> String {
         self.partial.extend_from_slice(bytes);
         let is_complete = is_last || !text.is_empty();

@@ -1,8 +1,8 @@
 //! Reads a request's JSON field by field.
 //!
-//! Fields that are known are checked, and an error says which one is wrong and how. The others are kept
-//! as the client has written them. Values are read where they are needed, so that a picture in a message
-//! is not copied before the engine's message is written.
+//! Known fields are checked, and an error says which one is wrong and why. The others are kept as
+//! the client has written them. Values are read lazily, so that a picture in a message is not
+//! copied before the engine's message is written.
 
 use std::borrow::Cow;
 use std::fmt::{Formatter, Write};
@@ -13,7 +13,7 @@ use serde_json::value::RawValue;
 
 use crate::errors::ApiError;
 
-/// As `serde_json` has it for what it reads by itself. Engines would read deeper JSON by recursion.
+/// The same limit as `serde_json`'s. Engines may parse nested JSON recursively.
 const DEPTH_MAX: usize = 128;
 
 /// A field that cannot be used.
@@ -70,7 +70,7 @@ impl<'a> Json<'a> {
     /// The body of a request.
     ///
     /// # Errors
-    /// It is no JSON, or nested too deeply.
+    /// It is not JSON, or nested too deeply.
     pub(crate) fn body(body: &'a [u8]) -> Result<Self, Wrong> {
         if body.iter().all(u8::is_ascii_whitespace) {
             return Err(Wrong::new("the body is empty; send a JSON object"));
@@ -296,7 +296,7 @@ impl<'a> Object<'a> {
         self.read(name, Json::boolean)
     }
 
-    /// Refuses a field that cannot be had.
+    /// Rejects a field that is not supported.
     pub(crate) fn refuse(&mut self, name: &str, why: &str) -> Result<(), Wrong> {
         self.take(name).map_or(Ok(()), |_| Err(Wrong::new(why).at(name)))
     }
@@ -305,7 +305,8 @@ impl<'a> Object<'a> {
         self.fields.iter().map(|(name, value)| (&**name, *value))
     }
 
-    /// An object of the fields that nobody has taken, as they were written; empty if there are none.
+    /// An object of the fields that have not been taken, as they were written; empty if there are
+    /// none.
     pub(crate) fn rest(self) -> String {
         let mut rest = String::new();
         for (index, (name, value)) in self.fields.iter().enumerate() {

@@ -1,12 +1,13 @@
 //! The HTTP APIs of OpenAI and Anthropic in front of an engine for language models.
 //!
-//! [`Door::find`] tells which API a path belongs to, [`Door::read`] reads a request's body, and
-//! [`Request::open`] turns it into the message of one call of `pyserve.llm.v1.Engine`. An [`Answer`]
-//! turns what the engine answers into the client's events, or into one JSON object. All of it is pure:
-//! messages in, bytes out; no socket, no clock, no randomness.
+//! A [`Door`] is an endpoint of these APIs, such as `/v1/chat/completions`. [`Door::find`] returns
+//! the door at a path, [`Door::read`] parses a request's body, and [`Request::open`] turns it into
+//! the message of one call of `pyserve.llm.v1.Engine`. An [`Answer`] turns the engine's messages
+//! into the client's events, or into one JSON object. All of it is pure: messages in, bytes out; no
+//! socket, no clock, no randomness.
 //!
-//! Where an engine answers otherwise than the documents of the APIs say, the answer is mended here:
-//! engines know models, and clients know the documents.
+//! If an engine's answer deviates from the documentation of an API, it is corrected here, since
+//! clients rely on that documentation.
 
 #![forbid(unsafe_code)]
 
@@ -64,7 +65,7 @@ const TOKENIZE: &str = "/pyserve.llm.v1.Engine/Tokenize";
 const TRANSCRIBE: &str = "/pyserve.llm.v1.Engine/Transcribe";
 const DETOKENIZE: &str = "/pyserve.llm.v1.Engine/Detokenize";
 
-/// What an engine is to be asked, and who turns its answer into the client's.
+/// The call of an engine, and the [`Answer`] that turns its messages into the client's answer.
 #[derive(Debug)]
 pub struct Opened {
     /// The method, `/pyserve.llm.v1.Engine/...`.
@@ -74,14 +75,14 @@ pub struct Opened {
     pub answer: Box<dyn Answer>,
 }
 
-/// What a request needs besides its body.
+/// The values that a request needs besides its body.
 #[derive(Clone, Debug)]
 pub struct Resolved {
     /// The model's name as the client wrote it, which its answer repeats.
     pub asked: String,
     /// Its name at the engine, with the adapter.
     pub model: String,
-    /// Unique: the ids of the answer and of its parts are made of it.
+    /// Unique: the ids of the answer and of its parts are made from it.
     pub id: u128,
     /// Unix time in seconds.
     pub created: u64,
@@ -89,10 +90,10 @@ pub struct Resolved {
 
 /// Turns an engine's answer into the client's.
 ///
-/// Nothing is called after [`Output::is_ended`]. A long message may be turned on another thread.
+/// Nothing is called after [`Output::is_ended`]. A long message may be converted on another thread.
 pub trait Answer: Debug + Send {
-    /// The engine's next message, serialized. If the output is ended by it, the client has got all
-    /// that it asked for (a stop sequence has come), and the engine has to be stopped.
+    /// The engine's next message, serialized. If it ends the output, the client's answer is
+    /// complete (it has reached a stop sequence), and the engine has to be stopped.
     ///
     /// # Errors
     /// The engine's answer makes no sense; [`Answer::fail`] must report it.
@@ -105,12 +106,12 @@ pub trait Answer: Debug + Send {
     /// `headers` are added to the answer if its head has not been sent.
     fn fail(&mut self, status: &Status, headers: &HeaderMap, output: &mut Output);
 
-    /// Nothing has come from the engine for a while: a stream begins, if it has not, and says that it
-    /// is alive by a comment line. Other answers do nothing.
+    /// Nothing has come from the engine for a while: a stream begins, if it has not, and gets a
+    /// comment line that keeps it alive. Other answers do nothing.
     fn keep_alive(&mut self, output: &mut Output);
 }
 
-/// What goes to the client, in this order.
+/// Output for the client, in this order.
 #[derive(Debug, Default)]
 pub struct Output {
     /// Once, before any of the body.

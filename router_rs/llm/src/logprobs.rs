@@ -1,4 +1,4 @@
-//! Log probabilities in the two shapes that OpenAI's API has for them.
+//! Log probabilities in the two formats of OpenAI's API.
 
 use std::borrow::Cow;
 
@@ -76,7 +76,7 @@ fn put_map(out: &mut BytesMut, token: &TokenLogprob, top: usize) {
 
 /// How far the text goes on with these tokens, in characters.
 pub(crate) fn characters(token: &TokenLogprob) -> usize {
-    // A byte that goes on with a character counts none, so that the pieces of one count once.
+    // Bytes that continue a character are not counted, so that each character counts once.
     bytes(token).iter().filter(|byte| (**byte & 0xc0) != 0x80).count()
 }
 

@@ -1,7 +1,7 @@
-//! The messages of `proto/pyserve/llm/v1/engine.proto`, where their fields are explained.
+//! The messages of `proto/pyserve/llm/v1/engine.proto`, which documents their fields.
 //!
-//! Written by hand with prost's derive macros, as the other messages of the mesh; a test compares them
-//! with the descriptor of the `.proto`.
+//! They are written by hand with prost's derive macros, like the other messages of the mesh; a test
+//! compares them with the descriptor of the `.proto`.
 
 mod chat;
 mod engine;

@@ -30,7 +30,7 @@ pub(crate) struct Field {
 /// The fields of a form, in the client's order.
 ///
 /// # Errors
-/// It is no such form.
+/// The body is not such a form.
 pub(crate) fn read_form(headers: &HeaderMap, body: &Bytes) -> Result<Vec<Field>, Wrong> {
     let content_type = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
     let boundary = content_type.and_then(boundary).ok_or_else(|| {

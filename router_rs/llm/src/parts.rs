@@ -1,8 +1,8 @@
 //! The parts of an answer, one after the other: reasoning, text, a refusal, calls of tools.
 //!
-//! Messages has content blocks and Responses has items, of which each ends before the next begins.
-//! Engines may mix them: the arguments of a second call may come before the first has all of its
-//! own. What belongs to a later part waits here until the part before it has ended.
+//! Messages has content blocks and Responses has items; each of them ends before the next begins.
+//! Engines may interleave them: the arguments of a second call may come before those of the first
+//! are complete. The content of a later part waits here until the part before it has ended.
 
 use std::fmt::Debug;
 
@@ -15,7 +15,7 @@ use crate::messages::{TokenLogprob, Usage};
 /// More parts than any model makes; arbitrary.
 const PARTS_MAX: usize = 1024;
 
-/// What is kept of one answer; arbitrary, a hundred times the longest outputs of today.
+/// The limit for the content of one answer; arbitrary, a hundred times today's longest outputs.
 const KEPT_BYTES_MAX: usize = 64 << 20;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,7 +30,7 @@ pub(crate) enum Kind {
 #[derive(Debug)]
 pub(crate) struct Part {
     pub(crate) kind: Kind,
-    /// What there is of it so far. A call's are its arguments.
+    /// The content so far; of a call, its arguments.
     pub(crate) text: String,
     pub(crate) logprobs: Vec<TokenLogprob>,
     /// Of a call.
@@ -40,7 +40,7 @@ pub(crate) struct Part {
     json: CallJson,
 }
 
-/// Who writes parts down as they begin, grow and end. Indexes count up by one.
+/// Writes parts as they begin, grow and end. Indexes count up by one.
 pub(crate) trait WriteParts: Debug + Send {
     /// Before any part. The engine has counted so much by now.
     fn start(&mut self, out: &mut BytesMut, usage: &Usage);
@@ -263,7 +263,7 @@ impl<W: WriteParts> Parts<W> {
 mod tests {
     use super::*;
 
-    /// What is to be written, a line for each.
+    /// The calls of the writer, a line for each.
     #[derive(Debug, Default)]
     struct Script(Vec<String>);
 

@@ -1,4 +1,4 @@
-//! Why a choice has ended, in OpenAI's words.
+//! Finish reasons, by OpenAI's names.
 
 use crate::messages::FinishReason;
 

@@ -1,4 +1,4 @@
-//! A request that has been read, of whichever API.
+//! Parsed requests of all APIs.
 
 use std::fmt::Debug;
 
@@ -8,7 +8,7 @@ use crate::{Opened, Resolved};
 #[derive(Debug)]
 pub struct Request(Box<dyn ApiRequest>);
 
-/// What each API's request can tell. A long body is read on another thread.
+/// The interface of each API's request. A long body is parsed on another thread.
 pub(crate) trait ApiRequest: Debug + Send {
     /// The model's name, if the client has said one.
     fn model(&self) -> Option<&str>;

@@ -19,7 +19,7 @@ pub(crate) const TOP_LOGPROBS_MAX: u32 = 20;
 /// The limit for choices of all prompts of a request together. Arbitrary.
 pub(crate) const CHOICES_MAX: usize = 2048;
 
-/// What a request asks for, besides its input.
+/// The parameters of a request, besides its input.
 #[derive(Debug)]
 pub(crate) struct Common {
     pub model: Option<String>,
@@ -34,7 +34,7 @@ pub(crate) struct Common {
 pub(crate) struct StreamOptions {
     /// Usage in an event of its own, at the end.
     pub has_usage: bool,
-    /// And in each event, as it is by then (vLLM).
+    /// And the usage so far in each event (vLLM).
     pub has_continuous_usage: bool,
 }
 

@@ -1,4 +1,4 @@
-//! What all objects of one answer have in common.
+//! The fields that all objects of one answer share.
 
 use bytes::BytesMut;
 

@@ -1,5 +1,5 @@
 //! OpenAI's transcriptions (platform.openai.com/docs/api-reference/audio/createTranscription): a
-//! form with a file, and its text as one object, as plain text or as events.
+//! request is a form with a file, the answer its text as one object, as plain text or as events.
 
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, HeaderValue};
@@ -64,7 +64,7 @@ struct Tokens {
 
 impl TranscriptionRequest {
     /// # Errors
-    /// The body is no form, or a field of it is missing or is not what the API's document says.
+    /// The body is not a form, or one of its fields is missing or invalid.
     pub(crate) fn read(headers: &HeaderMap, body: &Bytes) -> Result<Self, Wrong> {
         let (model, request, format) = Default::default();
         let mut read = Self { model, request, format };
@@ -190,7 +190,7 @@ fn text_of_all(parts: &[Part]) -> String {
     parts.map(|part| &*part.text).collect()
 }
 
-/// Engines that count no tokens say nothing of them.
+/// The usage, which is omitted if the engine counts no tokens.
 fn tokens(usage: &Usage) -> Option<Tokens> {
     let (input_tokens, output_tokens) = (usage.prompt_tokens, usage.completion_tokens);
     let total_tokens = input_tokens.saturating_add(output_tokens);

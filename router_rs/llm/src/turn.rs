@@ -1,5 +1,4 @@
-//! One turn of an assistant: what is generated for the only choice of a call of Messages or
-//! Responses, as parts.
+//! One turn of an assistant: the only choice of a call of Messages or Responses, split into parts.
 
 use bytes::BytesMut;
 use router_protocol::grpc::Status;
@@ -8,13 +7,13 @@ use crate::generation::Sink;
 use crate::messages::{FinishReason, TokenLogprob, Usage};
 use crate::parts::{Kind, Parts, WriteParts};
 
-/// Sorts what happens into parts.
+/// Sorts the events of a generation into parts.
 #[derive(Debug)]
 pub(crate) struct Turn<W> {
     parts: Parts<W>,
-    /// The client is not to see any.
+    /// The client must not see any.
     hides_reasoning: bool,
-    /// What the engine has counted so far.
+    /// The engine's token counts so far.
     usage: Usage,
     ending: Option<Ending>,
     error: Option<Status>,
@@ -45,7 +44,7 @@ impl<W: WriteParts> Turn<W> {
         Self { hides_reasoning, ..self }
     }
 
-    /// Why it has ended; a turn that nobody has ended has come to its end by itself.
+    /// Why it has ended; without a reason it has ended by itself.
     pub(crate) fn ending(&self) -> Ending {
         let by_itself = || Ending { reason: FinishReason::Stop, stop: None };
         self.ending.clone().unwrap_or_else(by_itself)
@@ -56,7 +55,7 @@ impl<W: WriteParts> Turn<W> {
     }
 
     /// # Errors
-    /// `INTERNAL`: what has been generated cannot be sorted into parts.
+    /// `INTERNAL`: the engine's output cannot be sorted into parts.
     pub(crate) fn check(&self) -> Result<(), Status> {
         self.error.clone().map_or(Ok(()), Err)
     }

@@ -23,7 +23,7 @@ pub(crate) struct ErrorForm {
     pub(crate) id: String,
 }
 
-/// Who writes the events of a turn, besides those of its parts.
+/// Writes the events of a turn, besides those of its parts.
 pub(crate) trait WriteTurn: WriteParts {
     /// # Errors
     /// The engine's answer makes no sense as a whole.
@@ -38,13 +38,13 @@ pub(crate) trait WriteTurn: WriteParts {
     /// The turn has failed; of the parts that have begun, so many have ended.
     fn fail(&mut self, out: &mut BytesMut, parts: &[Part], ended: usize, status: &Status);
 
-    /// What says that the stream is alive.
+    /// The keep-alive event of the stream.
     fn keep_alive(&self) -> &'static str {
         WAITING
     }
 }
 
-/// A comment, which every client passes over.
+/// A comment, which every client ignores.
 pub(crate) const WAITING: &str = ": waiting\n\n";
 
 /// A stream of events.
@@ -56,7 +56,7 @@ pub(crate) struct TurnStream<W> {
     has_head: bool,
 }
 
-/// Who writes a whole turn.
+/// Writes a whole turn.
 pub(crate) trait WriteWholeTurn: Debug + Send {
     /// # Errors
     /// The engine's answer makes no sense as a whole.

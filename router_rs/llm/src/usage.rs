@@ -1,4 +1,4 @@
-//! What a request has cost, in OpenAI's form.
+//! The token usage of a request, in OpenAI's format.
 
 use bytes::BytesMut;
 

@@ -1,6 +1,6 @@
 //! JSON and server-sent events, written in place.
 //!
-//! Only what is not known at compile time is escaped. Nothing here allocates besides the output itself.
+//! Only values that are unknown at compile time are escaped. Nothing but the output is allocated.
 
 use std::fmt::Write;
 
@@ -12,10 +12,10 @@ use crate::{Head, Output};
 
 pub(crate) const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
-/// Tells nginx, and those who do as it does, to pass on each event at once.
+/// Tells nginx and compatible proxies to forward each event at once.
 const ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
 
-/// A log probability that is minus infinity, which JSON cannot say; as in OpenAI's document.
+/// A log probability of minus infinity, which JSON cannot express; as in OpenAI's documentation.
 pub(crate) const LOGPROB_MIN: f32 = -9999.0;
 
 pub(crate) fn put(out: &mut BytesMut, text: &str) {

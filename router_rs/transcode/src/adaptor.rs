@@ -229,7 +229,7 @@ impl<E: ClientEnd> Transcoded<E> {
         Poll::Ready(has_converted || self.poll_silence(cx).is_ready())
     }
 
-    /// Ready when the client has been told that its call goes on.
+    /// Ready when a keep-alive message for the client has been written.
     fn poll_silence(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let Some(silence) = &mut self.silence else { return Poll::Pending };
         ready!(silence.poll(cx));

@@ -1,5 +1,5 @@
-//! Calls of engines for language models. Their requests have been read as a whole before there is
-//! a call, and `router_llm` writes what the clients get.
+//! Calls of engines for language models. Their requests are read in full before there is a call,
+//! and `router_llm` writes the answers for clients.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -56,7 +56,7 @@ pub fn open_llm(
     })
 }
 
-/// Gives an engine's messages to what writes the client's answer.
+/// Passes an engine's messages to the `Answer` that writes the client's.
 #[derive(Debug)]
 pub(super) struct LlmAnswer {
     /// The thread that converts a long message has it meanwhile.
@@ -96,8 +96,8 @@ impl LlmAnswer {
         }
     }
 
-    /// Hands over all that has been written after the head; what comes before it stays, since the
-    /// head of an answer that is no stream has the length of its body.
+    /// Hands over all that has been written, once there is a head: the head of an answer that is
+    /// not streamed contains the length of its body.
     fn flush(&mut self, output: &mut Output, outbox: &mut Outbox) {
         if let Some(head) = output.head.take() {
             let mut headers = std::mem::take(&mut self.headers);
@@ -116,7 +116,7 @@ impl LlmAnswer {
     fn end(&mut self, status: &Status, headers: &HeaderMap, outbox: &mut Outbox) {
         let writer = Arc::clone(&self.writer);
         let Some(mut writer) = writer.try_lock() else {
-            // Another thread converts a message, and what it makes of it is not known.
+            // Another thread is converting a message, so it is unknown what has been written.
             (outbox.is_ended, outbox.is_broken) = (true, true);
             return;
         };
@@ -221,7 +221,7 @@ fn of_engine(status: Status) -> Status {
     Status { code: Code::Internal, ..status }
 }
 
-/// What a client is told of the trailers of a failure.
+/// The headers that a client gets for the trailers of a failure.
 fn told(status: &Status, mut trailers: HeaderMap) -> HeaderMap {
     let mut headers = HeaderMap::new();
     for name in [ANSWERED_BY, EXPLAIN] {

@@ -1,5 +1,5 @@
-//! Notices when a client has been sent nothing for a while, so that it can be told that its call
-//! goes on: proxies and clients give up connections on which nothing comes.
+//! Notices when a client has been sent nothing for a while, so that a keep-alive message can be
+//! sent: proxies and clients close connections that are silent for long.
 
 use std::task::{Context, Poll};
 use std::time::Duration;

@@ -23,7 +23,7 @@ pub struct Models<D> {
     by_name: HashMap<Box<str>, Name>,
 }
 
-/// A model and who has it.
+/// A model and the deployment that has it.
 #[derive(Debug)]
 pub struct Served<D> {
     pub deployment: D,
@@ -44,10 +44,10 @@ pub struct Chosen<'a> {
     pub adapter: Option<&'a str>,
 }
 
-/// Why there is no model for a request.
+/// Why no model was found for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoModel {
-    /// It has to name one of several.
+    /// The request names no model, and there are several.
     Unnamed,
     Unknown,
 }
@@ -60,7 +60,7 @@ impl<D: Clone> Models<D> {
         Self { application: application.into(), served, by_name }
     }
 
-    /// Adds the models of a deployment. Names that others have stay with them.
+    /// Adds the models of a deployment. Names that other models have already stay theirs.
     pub(super) fn add(&mut self, deployment: &D, models: Vec<EngineModel>) {
         for model in models {
             let place = self.served.len();
@@ -96,11 +96,11 @@ impl<D: Clone> Models<D> {
 
     /// The model that a client means by a name: an id or an alias, maybe with `:` and an adapter.
     ///
-    /// Names may have colons of their own, so that a whole name goes before one with an adapter,
-    /// and a long one before a short one.
+    /// Names may contain colons: a name without an adapter is preferred, then the longest name of a
+    /// model.
     ///
     /// # Errors
-    /// No model has the name, or several could be meant by none.
+    /// No model has the name, or the name is missing and there are several models.
     pub fn find<'a>(&'a self, asked: Option<&'a str>) -> Result<Chosen<'a>, NoModel> {
         let Some(asked) = asked.filter(|asked| !asked.is_empty()) else {
             return self.only().ok_or(NoModel::Unnamed);

@@ -1,4 +1,4 @@
-//! A chat in one object: `chat.completion`
+//! The answer to a chat as one object: `chat.completion`
 //! (platform.openai.com/docs/api-reference/chat/object).
 
 use bytes::BytesMut;

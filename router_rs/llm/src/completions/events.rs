@@ -1,4 +1,4 @@
-//! A completion, as events and in one object; both are called `text_completion`
+//! A completion, as events and as one object; both are called `text_completion`
 //! (platform.openai.com/docs/api-reference/completions/object).
 
 use bytes::BytesMut;
@@ -44,7 +44,7 @@ pub(super) struct WholeCompletion {
 // === impl Echo ===
 
 impl Echo {
-    /// What the choice repeats, maybe nothing.
+    /// The prompt that the choice repeats; may be empty.
     fn of(&self, choice: usize) -> &str {
         self.texts.get(choice / self.n).map_or("", |text| text)
     }
@@ -117,8 +117,7 @@ impl Sink for CompletionEvents {
         self.event(out, choice, text, logprobs, None);
     }
 
-    // The document has no place for what follows, and an engine has nothing to tell apart in what goes on
-    // with a text.
+    // The API has no fields for these, and an engine that continues a text generates none of them.
     fn reasoning(&mut self, _: &mut BytesMut, _choice: usize, _text: &str) {}
 
     fn refusal(&mut self, _: &mut BytesMut, _choice: usize, _text: &str) {}
@@ -148,7 +147,7 @@ impl Events for CompletionEvents {
     }
 }
 
-/// The document knows no tools here.
+/// Tools do not exist in this API.
 fn without_calls(reason: FinishReason) -> &'static str {
     match reason {
         FinishReason::ToolCalls => finish_reason(FinishReason::Stop),

@@ -94,7 +94,7 @@ impl Choice {
             return self.end(FinishReason::Stop, Some(&stop), sink, out);
         }
         if is_last {
-            // A reason that we do not know is one all the same.
+            // An unknown reason ends the choice too.
             let reason = FinishReason::try_from(delta.finish_reason).unwrap_or(FinishReason::Stop);
             let stop = Some(&*delta.stop_sequence).filter(|stop| !stop.is_empty());
             return self.end(reason, stop, sink, out);
@@ -137,7 +137,7 @@ impl Choice {
         given.stop.map(str::to_owned)
     }
 
-    /// Gives the text that is held back, if what comes next is not to come before it.
+    /// Gives the text that is held back, if the next event must not overtake it.
     fn let_go<S: Sink>(&mut self, expected: &Expected, sink: &mut S, out: &mut BytesMut) {
         if S::KEEPS_ORDER && self.hold.is_holding() {
             self.text(&mut Delta::default(), true, expected.has_logprobs, sink, out);
@@ -197,7 +197,7 @@ impl Choice {
             FinishReason::Unspecified | FinishReason::Stop | FinishReason::ToolCalls => {
                 self.end_calls(sink, out)?
             }
-            // What is cut off stays so.
+            // An answer that was cut off keeps its reason, even with tool calls.
             FinishReason::Length | FinishReason::ContentFilter => reason,
         };
         sink.end(out, self.index, reason, stop);

@@ -1,4 +1,4 @@
-//! A whole answer, for clients that read no stream.
+//! A whole answer, for clients that do not read a stream.
 
 use bytes::BytesMut;
 use router_protocol::grpc::{Code, Status};
@@ -10,7 +10,7 @@ use crate::messages::{FinishReason, TokenLogprob, ToolCall};
 /// write, so that only a broken engine reaches it.
 const BYTES_MAX: usize = 256 << 20;
 
-/// What all choices have given so far.
+/// The output of all choices so far.
 #[derive(Debug, Default)]
 pub(crate) struct Collected {
     pub choices: Vec<CollectedChoice>,

@@ -1,4 +1,4 @@
-//! Who is told of a generation, and what was asked for.
+//! The receiver of a generation's events, and the limits that the request sets for it.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -8,10 +8,10 @@ use bytes::BytesMut;
 use crate::hold::Stops;
 use crate::messages::{FinishReason, TokenLogprob, Usage};
 
-/// Who writes down what happens. Each method appends to `out` what a client is sent, in one go.
+/// Writes an answer in the format of an API. Each method appends bytes for the client to `out`.
 pub(crate) trait Sink: Debug + Send {
-    /// Text and what is no text are told in their order, so that no text is held back when the other
-    /// comes; a stop sequence cannot go on after it.
+    /// Text and other events keep their order: text that is held back is written before a tool call
+    /// or reasoning, so a stop sequence cannot continue after that.
     const KEEPS_ORDER: bool = false;
 
     /// The choice begins; `has_text` says whether its first delta has text.
@@ -32,13 +32,13 @@ pub(crate) trait Sink: Debug + Send {
     /// Nothing of the choice follows. `stop` is the sequence that has ended it, if one has.
     fn end(&mut self, out: &mut BytesMut, choice: usize, reason: FinishReason, stop: Option<&str>);
 
-    /// What the client may be told of tokens so far, before what comes next.
+    /// The token counts so far, for the events that follow.
     fn usage(&mut self, usage: &Usage) {
         let _ = usage;
     }
 }
 
-/// What the request lets the engine answer.
+/// The answer that the request allows.
 #[derive(Clone, Debug)]
 pub(crate) struct Expected {
     /// Of all prompts together; at least one.
@@ -47,6 +47,6 @@ pub(crate) struct Expected {
     pub has_logprobs: bool,
     /// More than one tool call for each choice.
     pub has_parallel_calls: bool,
-    /// Ids of tool calls are made of it, where the engine makes none.
+    /// Ids of tool calls are made from it if the engine makes none.
     pub id: u128,
 }

@@ -1,4 +1,4 @@
-//! A conversation to go on with.
+//! A chat to continue.
 
 use prost::{Enumeration, Message, Oneof};
 

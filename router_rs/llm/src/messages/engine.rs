@@ -1,4 +1,4 @@
-//! What an engine is and does: its models, its load, its prefix cache.
+//! The state of an engine: its models, its load, its prefix cache.
 
 use bytes::Bytes;
 use prost::{Message, Oneof};

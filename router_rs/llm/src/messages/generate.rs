@@ -1,4 +1,4 @@
-//! `Generate`: what is asked for, and what comes.
+//! `Generate`: its request and its deltas.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Work besides generating.
+//! The calls besides `Generate`.
 
 use bytes::Bytes;
 use prost::{Message, Oneof};

@@ -1,4 +1,4 @@
-//! How many tokens a request of Messages would have.
+//! Counts the tokens that a request of Messages would have.
 
 use bytes::BytesMut;
 use prost::Message;

@@ -1,4 +1,4 @@
-//! The objects of Anthropic's Messages API that an answer is made of.
+//! The objects in an answer of Anthropic's Messages API.
 
 use std::borrow::Cow;
 
@@ -11,7 +11,7 @@ use crate::messages::{self, FinishReason};
 use crate::parts::{Kind, Part};
 use crate::turn::Ending;
 
-/// What is the same for all that is said of one message.
+/// The values that all objects and events of one message share.
 #[derive(Debug)]
 pub(super) struct Shape {
     pub(super) id: u128,
@@ -95,7 +95,7 @@ impl Shape {
     /// The content blocks of a whole message.
     ///
     /// # Errors
-    /// `INTERNAL`: the arguments of a call are no object.
+    /// `INTERNAL`: the arguments of a call are not an object.
     pub(super) fn blocks<'a>(
         &self,
         parts: &'a [Part],
@@ -131,7 +131,7 @@ impl Shape {
     }
 }
 
-/// What errors name the request by.
+/// The id of the request in errors.
 pub(super) fn request_id(id: u128) -> String {
     format!("req_{id:032x}")
 }

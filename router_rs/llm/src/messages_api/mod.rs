@@ -1,7 +1,7 @@
 //! Anthropic's Messages API (docs.anthropic.com/en/api/messages).
 //!
-//! What a client sends becomes a chat for the engine, and the parts of the engine's answer become
-//! content blocks. Tools that Anthropic itself runs are refused by their names.
+//! Requests become chats for the engine, and the parts of the engine's answer become content
+//! blocks. Tools that Anthropic itself runs are rejected, with errors that name them.
 
 mod content;
 mod count;

@@ -26,7 +26,7 @@ const SAYS_NOTHING: &[&str] = &[
     "workspace_id",
 ];
 
-/// What a request of Messages asks for.
+/// A parsed request of Messages.
 #[derive(Debug)]
 pub(crate) struct MessagesRequest {
     pub(crate) model: Option<String>,
@@ -84,7 +84,7 @@ pub(super) fn read_countable(body: Json<'_>) -> Result<(Option<String>, Chat), W
     Ok((model, chat))
 }
 
-/// None would be zero at the engine, which there means as many as there is room for.
+/// At least one: to the engine, zero means as many as there is room for.
 fn max_tokens(json: Json<'_>) -> Result<u32, Wrong> {
     json.integer(1, i32::MAX).map(i32::cast_unsigned)
 }

@@ -1,4 +1,4 @@
-//! What a response repeats of its request.
+//! The fields of its request that a response repeats.
 
 use serde::Serialize;
 use serde_json::value::RawValue;

@@ -1,4 +1,4 @@
-//! The answer of Responses as numbered events, which tell the whole life of each item.
+//! The answer of Responses as numbered events, from the creation of each item to its end.
 
 use bytes::BytesMut;
 use router_protocol::grpc::{Code, Status};
@@ -152,8 +152,8 @@ impl<'a> Data<'a> {
 }
 
 impl WriteParts for Items {
-    /// The response is created with the engine's first words: what goes wrong before is an answer of
-    /// its own.
+    /// The response is created with the engine's first output: an earlier failure is answered with
+    /// an HTTP status.
     fn start(&mut self, out: &mut BytesMut, _: &Usage) {
         self.has_started = true;
         for name in ["response.created", "response.in_progress"] {

@@ -1,5 +1,5 @@
-//! OpenAI's Responses API (platform.openai.com/docs/api-reference/responses), without its state: no
-//! response is kept, so that whatever refers to one is refused by its name.
+//! OpenAI's Responses API (platform.openai.com/docs/api-reference/responses), without its state:
+//! responses are not stored, so fields that refer to one are rejected, with errors that name them.
 
 mod echo;
 mod events;

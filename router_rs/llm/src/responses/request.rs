@@ -26,7 +26,7 @@ const INCLUDABLE: &[&str] = &[
 ];
 const LOGPROBS: &str = "message.output_text.logprobs";
 
-/// What a request of Responses asks for.
+/// A parsed request of Responses.
 #[derive(Debug)]
 pub(crate) struct ResponsesRequest {
     pub(super) model: Option<String>,
@@ -37,8 +37,7 @@ pub(crate) struct ResponsesRequest {
 
 impl ResponsesRequest {
     /// # Errors
-    /// A field is missing, is not what the API's document says, or asks for what this server does
-    /// not keep.
+    /// A field is missing or invalid, or refers to state that this server does not store.
     pub(crate) fn read(body: Json<'_>) -> Result<Self, Wrong> {
         let mut body = body.object()?;
         refuse_state(&mut body)?;
@@ -69,7 +68,7 @@ impl ResponsesRequest {
     }
 }
 
-/// What would need responses to be kept.
+/// Rejects fields that need stored responses.
 fn refuse_state(body: &mut Object<'_>) -> Result<(), Wrong> {
     let why = "is not supported: this server keeps no responses; send the whole input again";
     body.refuse("previous_response_id", why)?;

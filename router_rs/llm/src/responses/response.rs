@@ -1,4 +1,4 @@
-//! The objects of OpenAI's Responses API that an answer is made of.
+//! The objects in an answer of OpenAI's Responses API.
 
 use serde::Serialize;
 
@@ -9,7 +9,7 @@ use crate::turn::Ending;
 use super::echo::Echo;
 use super::logprobs::{Detail, Logprob};
 
-/// What is the same for all that is said of one response.
+/// The values that all objects and events of one response share.
 #[derive(Debug)]
 pub(super) struct Shape {
     /// As in the ids of the response and its items.
@@ -20,7 +20,7 @@ pub(super) struct Shape {
     pub(super) echo: Echo,
 }
 
-/// A response as far as it is.
+/// A response in its current state.
 #[derive(Debug, Serialize)]
 pub(super) struct Response<'a> {
     id: String,

@@ -1,4 +1,4 @@
-//! What a streamed token costs here.
+//! The cost of a streamed token in this crate.
 
 use std::time::Duration;
 
@@ -6,8 +6,8 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::*;
 
-/// The limit for a token, from the engine's message to the event in the output. Without optimisation it
-/// takes about ten times as long, which still shows what was made slow by a mistake.
+/// The limit for a token, from the engine's message to the event in the output. Unoptimised builds
+/// take about ten times as long, and the limit for them still catches gross mistakes.
 const TOKEN_NS_MAX: f64 = if cfg!(debug_assertions) { 20_000.0 } else { 1_000.0 };
 
 const COUNT: u32 = 50_000;

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use crate::messages::{Delta, FinishReason, GenerateRequest, TokenLogprob, ToolCallDelta, Usage};
 use crate::{ApiError, Door, Opened, Output, Resolved};
 
-/// What a client has got.
+/// An answer, as a client receives it.
 #[derive(Debug)]
 struct Answered {
     status: StatusCode,
@@ -56,7 +56,7 @@ fn generate(opened: &Opened) -> GenerateRequest {
     GenerateRequest::decode(&*opened.message).expect("the engine's message can be read")
 }
 
-/// What the client gets if the engine sends these messages, and then ends so.
+/// The client's answer if the engine sends these messages, and then ends in this way.
 fn answer<M: Message>(mut opened: Opened, messages: &[M], end: &Result<(), Status>) -> Answered {
     let (mut output, mut taken) = (Output::default(), 0);
     let mut result = Ok(());

@@ -1,4 +1,4 @@
-//! What holds for all answers of engines, sane or not.
+//! Properties of all answers of engines, sane or not.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use super::*;
 
 const PIECES: &str = "[aEND\u{e9}\u{1f608}\"\n]{0,6}";
 
-/// What a client of chat puts together from the events of one choice.
+/// The message that a client of chat assembles from the events of one choice.
 #[derive(Debug, Default, PartialEq)]
 struct Joined {
     text: String,
@@ -67,7 +67,7 @@ fn whole(answer: &Value) -> BTreeMap<u64, Joined> {
     choice.collect()
 }
 
-/// A delta of an engine that keeps to the contract, but for what it is forgiven.
+/// A delta of an engine that keeps to the contract, except for deviations that are tolerated.
 fn sane() -> impl Strategy<Value = Delta> {
     let delta = (0_u32..2, PIECES, "[a-c]{0,3}", prop::option::weighted(0.2, 0_u32..3));
     let delta = delta.prop_map(|(index, text, reasoning, call)| {

@@ -1,12 +1,12 @@
-//! Whole streams and objects, as files. They have been read with the types and the clients that
-//! OpenAI and Anthropic publish, `openai` 3.57.0 and `anthropic` 2.14.0. Those that have changed are
-//! to be read so again; `cargo test -- --ignored golden_files_are_written` writes them.
+//! Whole streams and objects, as files. They have been checked with the clients that OpenAI and
+//! Anthropic publish, `openai` 3.57.0 and `anthropic` 2.14.0; check changed files in the same way.
+//! `cargo test -- --ignored golden_files_are_written` writes them.
 
 use std::path::Path;
 
 use super::*;
 
-/// Names of files, and what is to be in them.
+/// Names of files, and their expected contents.
 fn answers() -> Vec<(&'static str, String)> {
     let tools = json!([{"type": "function", "name": "weather", "parameters": {"type": "object"},
         "strict": true}]);

@@ -11,7 +11,7 @@ mod transcriptions;
 
 use super::*;
 
-/// What a client sees of an answer: its status, and its events or its only object.
+/// An answer, as a client sees it: its status, and its events or its only object.
 fn seen(answered: &Answered) -> Vec<Value> {
     if answered.headers["content-type"] == "application/json" {
         return vec![answered.json()];

@@ -1,4 +1,4 @@
-//! What holds for all answers of engines, sane or not.
+//! Properties of all answers of engines, sane or not.
 
 use proptest::prelude::*;
 
