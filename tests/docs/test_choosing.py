@@ -29,6 +29,7 @@ ON_RAY = {
     "unary gRPC on a Ray cluster, 64 in flight": "unary_per_cpu_s",
     "calls of handles on a Ray cluster, 100 at once": "handle_calls_per_cpu_s",
 }
+STEPS = "requests of 1 to 100 steps, batched continuously, as events over HTTP"
 
 
 def results(name: str) -> dict[str, Any]:
@@ -56,7 +57,7 @@ def test_the_versions_are_those_that_are_installed():
 
 def test_every_row_is_compared_with_its_results():
     film = "a film in three stages, chunk by chunk"
-    assert {*RATIOS, *ON_RAY, film} == {work for work, *_ in ROWS}
+    assert {*RATIOS, *ON_RAY, STEPS, film} == {work for work, *_ in ROWS}
 
 
 @pytest.mark.parametrize(("work", "shown", "file"), ROWS, ids=[work for work, *_ in ROWS])
@@ -64,6 +65,10 @@ def test_a_figure_is_the_measured_one(work: str, shown: str, file: str):
     figures = re.findall(r"([\d.]+) ×", shown)
     if work in ON_RAY:
         measured = [results(file)["figures"][ON_RAY[work]]["ratio"]["median"]]
+    elif work == STEPS:
+        ratios = results(file)["ratios"]
+        of = "100 x, share {}, over litserve".format
+        measured = [ratios[of(0.0)]["per_s"], ratios[of(0.5)]["p99"]]
     elif work not in RATIOS:
         measured = [results(file)["ratio"]]
     else:

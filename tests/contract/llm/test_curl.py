@@ -123,5 +123,6 @@ def test_errors_are_of_the_shape_of_their_api(base_url: str, http: str):
     anthropic = curl(f"{base_url}/v1/messages", http, *JSON, *broken)
     assert (400, "error") == (anthropic.status, anthropic.json()["type"])
     assert "invalid_request_error" == anthropic.json()["error"]["type"]
-    missing = curl(f"{base_url}/v1/no/such/door", http, *JSON, "--data", "{}")
+    # Without a body: curl 7.88 does not show an HTTP/2 answer that comes before its upload ends.
+    missing = curl(f"{base_url}/v1/no/such/door", http)
     assert 404 == missing.status
