@@ -20,8 +20,15 @@ pub(crate) struct Costs {
     /// By slot, as far as one has reported.
     views: Vec<CostView>,
     estimates: Estimates,
-    /// How many times as many calls as this router's the replicas have, by their last words.
-    routers: f64,
+    others: Others,
+}
+
+/// The calls of other routers, by the last reports of the replicas.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Others {
+    /// How many there are for each call of this router.
+    for_each: f64,
+    calls: f64,
 }
 
 impl Costs {
@@ -62,14 +69,15 @@ impl Costs {
     }
 
     /// A replica has said what it has to do.
-    pub(crate) fn count_routers(&mut self) {
+    pub(crate) fn count_others(&mut self) {
         let (mut all, mut own) = (0.0, 0.0);
         for view in &self.views {
             let (of_all, of_own) = view.shares();
             all += of_all;
             own += of_own;
         }
-        self.routers = (all / own.max(1.0)).clamp(1.0, ROUTERS_MAX);
+        let for_each = (all / own.max(1.0)).clamp(1.0, ROUTERS_MAX) - 1.0;
+        self.others = Others { for_each, calls: (all - own).max(0.0) };
     }
 
     /// Another replica has the slot from now on.
@@ -90,15 +98,15 @@ impl Costs {
         cost: Cost,
         rng: &mut SplitMix64,
     ) -> u32 {
-        let routers = self.routers.max(1.0);
+        let others = self.others;
         let pair = (choice == CostChoice::OfTwo && open.len() > 2).then(|| {
             let (first, second) = rng.distinct_pair_below(open.len() as u32);
             (open[first as usize], open[second as usize])
         });
         let with = |slot: u32, rng: &mut SplitMix64| {
             let view = self.view(slot);
-            let others = if routers > 1.0 { (routers - 1.0) * rng.unit() } else { 0.0 };
-            view.with(cost, routers) + others * view.one(cost)
+            let at_once = if others.for_each > 0.0 { others.for_each * rng.unit() } else { 0.0 };
+            view.with(cost, others) + at_once * view.one(cost)
         };
         if let Some(pair) = pair {
             let (first, second) = pair;
@@ -160,14 +168,14 @@ impl Amount {
 }
 
 impl CostView {
-    /// How full it would be with one more call of this cost, when each call that this router has sent
-    /// since the last report stands for `routers` of them.
+    /// How full it would be with one more call of this cost, when others have sent calls as this
+    /// router has since the last report.
     ///
     /// The larger part of its budget and of its states, whichever runs out first (the dominant share
     /// of Ghodsi and others, 2011). Up to 1 the call gets a state at once.
     #[inline]
-    pub(crate) fn with(&self, cost: Cost, routers: f64) -> f64 {
-        let all = self.outstanding(routers).plus(Amount::one(cost), 1.0);
+    pub(crate) fn with(&self, cost: Cost, others: Others) -> f64 {
+        let all = self.outstanding(others).plus(Amount::one(cost), 1.0);
         if self.most.cost == 0.0 {
             return all.cost;
         }
@@ -185,9 +193,11 @@ impl CostView {
 
     /// What it has to do.
     #[inline]
-    pub(crate) fn outstanding(&self, routers: f64) -> Amount {
-        let others = OTHERS_WEIGHT * (routers - 1.0);
-        self.own.plus(self.beyond, 1.0).plus(self.since, others).at_least_none()
+    pub(crate) fn outstanding(&self, others: Others) -> Amount {
+        // They cannot have sent more than they have.
+        let most = others.calls / self.since.calls.max(1.0);
+        let times = (OTHERS_WEIGHT * others.for_each).min(most);
+        self.own.plus(self.beyond, 1.0).plus(self.since, times).at_least_none()
     }
 
     /// By its last word, and how much of that is this router's.
@@ -247,6 +257,9 @@ mod tests {
     use super::*;
     use crate::time::Nanos;
 
+    const TWO: Others = Others { for_each: 2.0, calls: 16.0 };
+    const ALONE: Others = Others { for_each: 0.0, calls: 0.0 };
+
     fn cost(amount: f64) -> Cost {
         Cost::new(amount).expect("an amount")
     }
@@ -271,12 +284,12 @@ mod tests {
         view.on_sent(cost(10.0));
         assert!(view.on_report(&report(1, 50.0, 20.0)));
         view.on_sent(cost(5.0));
-        assert!((view.with(cost(25.0), 1.0) - 1.0).abs() < 1e-9, "{view:?}");
+        assert!((view.with(cost(25.0), ALONE) - 1.0).abs() < 1e-9, "{view:?}");
         // It left without an answer.
         view.on_ended(cost(5.0), None);
-        assert!((view.outstanding(1.0).cost - 70.0).abs() < 1e-9, "{view:?}");
+        assert!((view.outstanding(ALONE).cost - 70.0).abs() < 1e-9, "{view:?}");
         assert!(!view.on_report(&report(2, 30.0, 0.0)));
-        assert!((view.outstanding(1.0).cost - 30.0).abs() < 1e-9, "{view:?}");
+        assert!((view.outstanding(ALONE).cost - 30.0).abs() < 1e-9, "{view:?}");
     }
 
     /// Another router, which knows as much, sends as many calls at the same time.
@@ -285,17 +298,19 @@ mod tests {
         let mut view = CostView::default();
         view.on_report(&CostLoad { calls: 4, ..report(1, 10.0, 0.0) });
         view.on_sent(cost(5.0));
-        assert_eq!(Amount { cost: 35.0, calls: 9.0 }, view.outstanding(3.0));
+        assert_eq!(Amount { cost: 35.0, calls: 9.0 }, view.outstanding(TWO));
+        let few = Others { calls: 1.0, ..TWO };
+        assert_eq!(Amount { cost: 20.0, calls: 6.0 }, view.outstanding(few));
         view.on_report(&CostLoad { calls: 7, ..report(2, 22.0, 0.0) });
-        assert_eq!(Amount { cost: 22.0, calls: 7.0 }, view.outstanding(3.0));
+        assert_eq!(Amount { cost: 22.0, calls: 7.0 }, view.outstanding(TWO));
     }
 
     #[test]
     fn what_runs_out_first_counts() {
         let mut view = CostView::default();
         view.on_report(&CostLoad { calls: 3, places: 4, ..report(1, 10.0, 0.0) });
-        assert!((view.with(cost(10.0), 1.0) - 1.0).abs() < 1e-9, "{view:?}");
-        assert!((view.with(cost(190.0), 1.0) - 2.0).abs() < 1e-9, "{view:?}");
+        assert!((view.with(cost(10.0), ALONE) - 1.0).abs() < 1e-9, "{view:?}");
+        assert!((view.with(cost(190.0), ALONE) - 2.0).abs() < 1e-9, "{view:?}");
     }
 
     /// Two calls end with one step: both answers bring what the replica has after it.
@@ -306,9 +321,9 @@ mod tests {
         view.on_ended(cost(10.0), Some(&report(7, 10.0, 0.0)));
         view.on_sent(cost(40.0));
         view.on_ended(cost(10.0), Some(&report(7, 10.0, 0.0)));
-        assert!((view.outstanding(1.0).cost - 50.0).abs() < 1e-9, "{view:?}");
+        assert!((view.outstanding(ALONE).cost - 50.0).abs() < 1e-9, "{view:?}");
         view.on_ended(cost(10.0), Some(&report(6, 20.0, 0.0)));
-        assert!((view.outstanding(1.0).cost - 50.0).abs() < 1e-9, "{view:?}");
+        assert!((view.outstanding(ALONE).cost - 50.0).abs() < 1e-9, "{view:?}");
     }
 
     #[test]
@@ -316,7 +331,7 @@ mod tests {
         let mut view = CostView::default();
         view.on_report(&report(u32::MAX, 9.0, 0.0));
         view.on_report(&report(3, 4.0, 0.0));
-        assert!((view.outstanding(1.0).cost - 4.0).abs() < 1e-9, "{view:?}");
+        assert!((view.outstanding(ALONE).cost - 4.0).abs() < 1e-9, "{view:?}");
     }
 
     /// Whatever was estimated, nothing is left of calls that are over.
@@ -335,13 +350,13 @@ mod tests {
                     let told = report(number, f64::from(rng.below(1_000)), 0.0);
                     view.on_ended(estimate, Some(&told).filter(|_| rng.below(4) > 0));
                 }
-                assert!(view.outstanding(1.0).cost >= 0.0, "{view:?}");
+                assert!(view.outstanding(ALONE).cost >= 0.0, "{view:?}");
             }
             for estimate in open {
                 view.on_ended(estimate, None);
             }
             view.on_report(&report(number + 1, 0.0, 0.0));
-            assert!(view.outstanding(1.0).cost < 1e-6, "seed {seed}: {view:?}");
+            assert!(view.outstanding(ALONE).cost < 1e-6, "seed {seed}: {view:?}");
         }
     }
 }

@@ -25,6 +25,14 @@ pub(super) struct CostCell {
     state: watch::Sender<Option<Told>>,
 }
 
+/// The calls of the replica now.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Inside {
+    pub(super) in_flight: u32,
+    /// See [`router_core::Gate::entered`].
+    pub(super) entered: u32,
+}
+
 /// The state between two steps, and how many calls had entered the replica then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Told {
@@ -53,11 +61,11 @@ impl CostCell {
     }
 
     /// The last report, for the end of a call that has cost so much.
-    pub(super) fn load(&self, own: Cost, entered: u32) -> Option<CostLoad> {
+    pub(super) fn load(&self, own: Cost, now: Inside) -> Option<CostLoad> {
         if !self.has_state.load(Ordering::Acquire) {
             return None;
         }
-        self.state.borrow().map(|told| CostLoad { own, ..told.load_now(entered) })
+        self.state.borrow().map(|told| CostLoad { own, ..told.load_now(now) })
     }
 
     /// The reports from now on.
@@ -67,9 +75,10 @@ impl CostCell {
 }
 
 impl Told {
-    /// The state with what has come since, when so many calls have entered.
-    pub(super) fn load_now(self, entered: u32) -> CostLoad {
-        self.load.with_arrivals(entered.wrapping_sub(self.entered))
+    /// The state with what has come since and is still there.
+    pub(super) fn load_now(self, now: Inside) -> CostLoad {
+        let since = now.entered.wrapping_sub(self.entered);
+        self.load.with_arrivals(since.min(now.in_flight))
     }
 }
 
@@ -77,10 +86,14 @@ impl Told {
 mod tests {
     use super::*;
 
+    fn inside(entered: u32) -> Inside {
+        Inside { in_flight: 100, entered }
+    }
+
     #[test]
     fn each_report_has_the_next_number_and_the_cost_of_the_call_that_brings_it() {
         let cell = CostCell::default();
-        assert_eq!(None, cell.load(Cost::ZERO, 0));
+        assert_eq!(None, cell.load(Cost::ZERO, inside(0)));
         let amount = |amount| Cost::new(amount).expect("an amount");
         let state = CostState {
             budget: amount(100.0),
@@ -94,10 +107,10 @@ mod tests {
         let reports = cell.subscribe();
         cell.set(state, 5);
         cell.set(CostState { running: amount(20.0), ..state }, 6);
-        let load = cell.load(amount(7.0), 6).expect("there is a state");
+        let load = cell.load(amount(7.0), inside(6)).expect("there is a state");
         assert_eq!((2, amount(20.0), amount(7.0)), (load.number, load.running, load.own));
         let told = reports.borrow().expect("there is a state");
-        assert_eq!(CostLoad { own: Cost::ZERO, ..load }, told.load_now(6));
+        assert_eq!(CostLoad { own: Cost::ZERO, ..load }, told.load_now(inside(6)));
     }
 
     #[test]
@@ -114,10 +127,13 @@ mod tests {
             wait: Nanos::ZERO,
         };
         cell.set(state, u32::MAX);
-        let load = cell.load(Cost::ZERO, 1).expect("there is a state");
+        let load = cell.load(Cost::ZERO, inside(1)).expect("there is a state");
         assert_eq!((6, amount(30.0), amount(30.0)), (load.calls, load.running, load.waiting));
         cell.set(CostState { running: Cost::ZERO, waiting: Cost::ZERO, calls: 0, ..state }, 1);
-        let load = cell.load(Cost::ZERO, 3).expect("there is a state");
+        let load = cell.load(Cost::ZERO, inside(3)).expect("there is a state");
         assert_eq!((2, Cost::ZERO), (load.calls, load.waiting));
+        // Others have come and gone, of methods that do not step.
+        let now = Inside { in_flight: 1, entered: 1_000 };
+        assert_eq!(Some(1), cell.load(Cost::ZERO, now).map(|load| load.calls));
     }
 }

@@ -187,7 +187,7 @@ impl News {
             return None;
         }
         let told = (*self.costs.borrow_and_update())?;
-        let costs = CostReport::of(&told.load_now(server.entered()));
+        let costs = CostReport::of(&told.load_now(server.inside()));
         self.costs_at = now + COSTS_INTERVAL;
         Some(costs)
     }

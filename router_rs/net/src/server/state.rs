@@ -22,7 +22,7 @@ use super::batch::{BatchCell, BatchState};
 use super::caches::Caches;
 use super::call_key::CallKey;
 use super::call_sink::CallSink;
-use super::costs::{CostCell, CostState};
+use super::costs::{CostCell, CostState, Inside};
 use super::measures::{Measures, MethodMeasures, Said};
 use super::methods::Methods;
 use super::probation::Probations;
@@ -365,18 +365,18 @@ impl ServerState {
         let nanos = |time: Duration| Nanos(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
         load.processing = Some(nanos(took));
         load.alone = alone.map(nanos);
-        load.cost = self.costs.load(cost, entered);
+        load.cost = self.costs.load(cost, Inside { in_flight: load.in_flight, entered });
         trailer(&load)
     }
 
     /// Keeps what the stepping thread says between two steps.
     pub(super) fn set_costs(&self, costs: CostState) {
-        self.costs.set(costs, self.entered());
+        self.costs.set(costs, self.inside().entered);
     }
 
-    /// See [`router_core::Gate::entered`].
-    pub(super) fn entered(&self) -> u32 {
-        self.entrance.lock().gate.entered()
+    pub(super) fn inside(&self) -> Inside {
+        let gate = &self.entrance.lock().gate;
+        Inside { in_flight: gate.load().in_flight, entered: gate.entered() }
     }
 
     pub(super) fn load(&self) -> Load {

@@ -30,7 +30,7 @@ impl Fleet {
             self.follow_costs(now);
         }
         if report.is_some() {
-            self.costs.count_routers();
+            self.costs.count_others();
         }
     }
 
@@ -40,7 +40,7 @@ impl Fleet {
         if self.costs.view_mut(slot).on_report(report) {
             self.follow_costs(now);
         }
-        self.costs.count_routers();
+        self.costs.count_others();
     }
 
     /// Whether every member reports its costs: from then on these decide. What was learnt of
